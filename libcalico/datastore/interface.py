@@ -1,0 +1,142 @@
+"""The datastore, as every room sees it: typed objects and guarded commits over several.
+
+Nothing above this file knows etcd keys or Kubernetes objects (wall 2 of the
+architecture), so both stores stand behind one protocol. A commit is atomic where the
+store has transactions; where it has none, changes are applied in the order given.
+
+Invariants:
+  DS-1  A commit applies all of its changes or none.
+  DS-2  A value is written over the raw tree it was read from (`Put.base`): fields that we
+        do not know survive.
+  DS-3  A watch delivers every change after its revision once, in order, or raises
+        `Compacted`; it never skips in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from libcalico.errors import DatastoreError
+from libcalico.model.keys import Key
+
+ABSENT = 0
+"""The guard that says: this object must not exist yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored object: typed value, the bytes it came from, its modification revision."""
+
+    key: Key
+    value: Any
+    revision: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write `value`. `guard`: None writes always, ABSENT creates, N compares the revision.
+
+    `base` is the entry that was read, if one was; its unknown fields are kept (DS-2).
+    """
+
+    key: Key
+    value: Any
+    guard: int | None = None
+    base: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the object; `guard` as in `Put`. Removing what is absent is no error."""
+
+    key: Key
+    guard: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """No change, only a condition: the object is at `guard` (ABSENT: does not exist)."""
+
+    key: Key
+    guard: int
+
+
+Change = Put | Delete | Check
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to list or watch.
+
+    `family` is a resource kind (`IPPool`) or one of `Block`, `BlockAffinity`, `Handle`,
+    `IPAMConfig`. For a namespaced kind `namespace` narrows it; `name_prefix` narrows any
+    resource kind by the beginning of its name; `host` narrows `BlockAffinity` to one node.
+    """
+
+    family: str
+    namespace: str = ""
+    name_prefix: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects of a selection at one `revision` of the store.
+
+    `broken` holds (key text, reason) of values that could not be decoded: named, not lost.
+    """
+
+    entries: list[Entry]
+    revision: int
+    broken: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change: `entry` is the new state, None for a deletion.
+
+    A value that cannot be decoded arrives as a deletion with `broken` saying why.
+    """
+
+    key: Key
+    entry: Entry | None
+    revision: int
+    broken: str = ""
+
+
+class CommitConflict(DatastoreError):
+    """A guard did not hold; nothing was written. `current` has the guarded objects as they are."""
+
+    def __init__(self, current: dict[Key, Entry | None]) -> None:
+        self.current = current
+        names = ", ".join(str(key) for key in current)
+        super().__init__(f"the datastore changed meanwhile: {names}")
+
+
+class Compacted(DatastoreError):
+    """The revision to watch from is gone; list again."""
+
+
+class Datastore(Protocol):
+    """Every call has a deadline and raises `DatastoreUnavailable` when it passes."""
+
+    async def get(self, key: Key) -> Entry | None:
+        """The object, or None."""
+
+    async def get_many(self, keys: Sequence[Key]) -> dict[Key, Entry | None]:
+        """Several objects at one revision."""
+
+    async def list(self, selection: Selection) -> Listing:
+        """All objects of a selection at one revision."""
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        """Apply all or nothing; returns the new revision. Raises `CommitConflict`."""
+
+    def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[list[Event]]:
+        """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`."""
+
+    async def close(self) -> None:
+        """Give the connection back."""

@@ -1,0 +1,43 @@
+"""Errors as values with context, until an edge turns them into one clear sentence.
+
+Every error says what was tried, on which object, what the system said and, where we know,
+what to do. The edges (CNI result, `calicoctl`, logs) print `str(error)` and nothing else.
+"""
+
+from __future__ import annotations
+
+
+class MuslinError(Exception):
+    """The base of every error that an operator may read."""
+
+
+class InvalidValue(MuslinError):
+    """A field holds a value that is not allowed.
+
+    `field` is a path such as `spec.cidr`, `value` what was found, `rule` what is allowed.
+    """
+
+    def __init__(self, field: str, value: object, rule: str, subject: str = "") -> None:
+        self.field, self.value, self.rule, self.subject = field, value, rule, subject
+        where = f"{subject}: " if subject else ""
+        super().__init__(f"{where}{field}: {value!r} is not valid: {rule}")
+
+
+class DatastoreError(MuslinError):
+    """The datastore did not do what was asked."""
+
+
+class DatastoreUnavailable(DatastoreError):
+    """No endpoint answered within the deadline; trying again later may help."""
+
+
+class NotFound(DatastoreError):
+    """The object does not exist."""
+
+
+class AlreadyExists(DatastoreError):
+    """The object exists already."""
+
+
+class UnsupportedKind(MuslinError):
+    """A resource kind that this release does not serve."""

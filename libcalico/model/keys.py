@@ -1,0 +1,63 @@
+"""Keys: what names an object of the data model, whatever the datastore behind it.
+
+A `ResourceKey` names a `projectcalico.org/v3` resource; the IPAM keys name the plain
+objects of block IPAM (data model of Calico, "IPAM keys"). Networks are `ipaddress`
+objects, never text. How a key is spelled in a datastore is that datastore's business.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, IPv6Network
+from typing import NamedTuple
+
+IPNetwork = IPv4Network | IPv6Network
+
+
+class ResourceKey(NamedTuple):
+    """One v3 resource: kind as written in YAML (`IPPool`), name, namespace or empty."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.namespace + '/' if self.namespace else ''}{self.name})"
+
+
+class BlockKey(NamedTuple):
+    """One IPAM block, by its CIDR."""
+
+    cidr: IPNetwork
+
+    def __str__(self) -> str:
+        return f"Block({self.cidr})"
+
+
+class AffinityKey(NamedTuple):
+    """The claim of an owner on a block; `kind` is `host` or `virtual`."""
+
+    host: str
+    cidr: IPNetwork
+    kind: str = "host"
+
+    def __str__(self) -> str:
+        return f"BlockAffinity({self.host}, {self.cidr})"
+
+
+class HandleKey(NamedTuple):
+    """What one attachment holds, by handle id."""
+
+    handle_id: str
+
+    def __str__(self) -> str:
+        return f"Handle({self.handle_id})"
+
+
+class IPAMConfigKey(NamedTuple):
+    """The allocator's settings; there is one."""
+
+    def __str__(self) -> str:
+        return "IPAMConfig"
+
+
+Key = ResourceKey | BlockKey | AffinityKey | HandleKey | IPAMConfigKey
