@@ -29,7 +29,13 @@ def generate_stubs() -> list[str]:
     made = []
     for proto in PROTOS:
         status = protoc.main(
-            ["protoc", f"-I{ROOT}", f"--python_out={ROOT}", f"--grpc_python_out={ROOT}", str(ROOT / proto)]
+            [
+                "protoc",
+                f"-I{ROOT}",
+                f"--python_out={ROOT}",
+                f"--grpc_python_out={ROOT}",
+                str(ROOT / proto),
+            ]
         )
         if status != 0:
             raise RuntimeError(f"protoc failed on {proto} with status {status}")

@@ -1,0 +1,69 @@
+"""`./run lint`: ruff, mypy --strict, import contracts, and the size of rooms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+SMALL, LARGEST, SHARE = 300, 600, 0.9
+
+CHECKS = (
+    ("ruff check", ["ruff", "check", "."]),
+    ("ruff format", ["ruff", "format", "--check", "."]),
+    ("mypy --strict", ["mypy"]),
+    ("import contracts", ["lint-imports", "--no-cache"]),
+)
+
+
+def python_files() -> list[Path]:
+    """Every Python file that is ours: tracked by git, or untracked and not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    return [ROOT / name for name in listed if (ROOT / name).exists()]
+
+
+def sizes() -> list[str]:
+    """Complaints about rooms that grew too large."""
+    lengths = {p: len(p.read_text().splitlines()) for p in python_files()}
+    found = [
+        f"{p.relative_to(ROOT)}: {n} lines, at most {LARGEST}"
+        for p, n in lengths.items()
+        if n > LARGEST
+    ]
+    large = [p for p, n in lengths.items() if n > SMALL]
+    if len(large) > (1 - SHARE) * len(lengths):
+        found.append(f"{len(large)} of {len(lengths)} files have more than {SMALL} lines")
+    return found
+
+
+def main() -> None:
+    """Run every check, show only what complains, exit 1 if any did."""
+    failed = False
+    for name, command in CHECKS:
+        run = subprocess.run(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        print(f"{'ok' if run.returncode == 0 else 'FAILED':6} {name}", flush=True)
+        if run.returncode != 0:
+            failed = True
+            print(run.stdout + run.stderr)
+    complaints = sizes()
+    print(f"{'FAILED' if complaints else 'ok':6} file sizes")
+    print("\n".join(complaints), end="\n" if complaints else "")
+    sys.exit(1 if failed or complaints else 0)
+
+
+if __name__ == "__main__":
+    main()
