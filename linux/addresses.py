@@ -1,0 +1,100 @@
+"""Addresses of interfaces, IPv4 and IPv6 in one code path.
+
+Tested in tests/linux/test_addresses.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from socket import AF_INET, AF_UNSPEC
+
+from linux.netlink import message as m
+from linux.netlink.socket import Socket
+from linux.rtnl import (
+    RTM_DELADDR,
+    RTM_GETADDR,
+    RTM_NEWADDR,
+    IPAddress,
+    address_from,
+    family_of,
+)
+
+IPInterface = IPv4Interface | IPv6Interface
+
+_MESSAGE = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
+_ADDRESS, _LOCAL, _LABEL, _BROADCAST, _FLAGS = 1, 2, 3, 4, 8
+FLAG_NODAD, FLAG_PERMANENT, FLAG_TENTATIVE, FLAG_DADFAILED = 0x2, 0x80, 0x40, 0x8
+SCOPE_UNIVERSE, SCOPE_LINK, SCOPE_HOST = 0, 253, 254
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One address on one link. `peer` is the far end's address where it differs."""
+
+    index: int
+    interface: IPInterface
+    scope: int = SCOPE_UNIVERSE
+    flags: int = 0
+    peer: IPAddress | None = None
+
+
+def decode(body: bytes) -> Address:
+    """An address message's body."""
+    _, prefix, flags, scope, index = _MESSAGE.unpack_from(body)
+    found = m.parse_attributes(body, _MESSAGE.size)
+    if _FLAGS in found:
+        flags = m.as_uint(found[_FLAGS])
+    far = found.get(_ADDRESS, b"")
+    near = found.get(_LOCAL, far)
+    return Address(
+        index=index,
+        interface=ip_interface((near, prefix)),
+        scope=scope,
+        flags=flags,
+        peer=address_from(far) if far and far != near else None,
+    )
+
+
+def dump(sock: Socket, index: int = 0, family: int = AF_UNSPEC) -> list[Address]:
+    """All addresses, or those of one link or family. Raises `KernelError`."""
+    request = m.message(RTM_GETADDR, 0, _MESSAGE.pack(family, 0, 0, 0, index))
+    found = [decode(body) for _, body in sock.dump(request, "list addresses")]
+    return [address for address in found if index in (0, address.index)]
+
+
+def add(
+    index: int,
+    interface: IPInterface,
+    *,
+    scope: int = SCOPE_UNIVERSE,
+    nodad: bool = True,
+    broadcast: bool = False,
+    replace: bool = False,
+) -> bytes:
+    """Adds an address. IPv6 duplicate detection is off unless asked: nothing waits for it.
+
+    EEXIST if it is there already, unless `replace`.
+    """
+    flags = m.NLM_F_CREATE | (m.NLM_F_REPLACE if replace else m.NLM_F_EXCL)
+    return m.message(RTM_NEWADDR, flags, _body(index, interface, scope, nodad, broadcast))
+
+
+def delete(index: int, interface: IPInterface) -> bytes:
+    """Removes an address. EADDRNOTAVAIL if it is not there."""
+    return m.message(RTM_DELADDR, 0, _body(index, interface, SCOPE_UNIVERSE, False, False))
+
+
+def _body(index: int, interface: IPInterface, scope: int, nodad: bool, broadcast: bool) -> bytes:
+    family = family_of(interface.ip)
+    packed = interface.ip.packed
+    prefix = interface.network.prefixlen
+    body = _MESSAGE.pack(family, prefix, 0, scope, index)
+    body += m.attribute(_LOCAL, packed) + m.attribute(_ADDRESS, packed)
+    if family == AF_INET:
+        if broadcast and prefix < 31:
+            body += m.attribute(_BROADCAST, interface.network.broadcast_address.packed)
+    elif nodad:
+        body += m.u32(_FLAGS, FLAG_NODAD)
+    return body

@@ -1,0 +1,11 @@
+"""iptables as tables: dump, plan, one restore per change; foreign rules are never touched.
+
+Public: `detect_backend`, `Table`, `Desired`, `Report`, `HashScheme`, `referenced`.
+"""
+
+from linux.iptables.detect import detect_backend
+from linux.iptables.hashes import HashScheme
+from linux.iptables.plan import Desired, referenced
+from linux.iptables.table import Report, Table
+
+__all__ = ["Desired", "HashScheme", "Report", "Table", "detect_backend", "referenced"]

@@ -1,0 +1,315 @@
+"""Links: what is there, and messages that make, change and remove them.
+
+Builders return messages for `Socket.transact`, so that a whole interface is one send. A link is
+named by index (int) or by name (str) wherever `Which` stands.
+
+LINK-1: a veth is born with its peer in the other namespace: nothing is moved afterwards, and the
+        echo tells both indexes (`created`).
+LINK-2: the peer is brought up in its own namespace, later: the kernel refuses to raise it while
+        the two ends are not joined yet (ENOTCONN).
+Tested in tests/linux/test_links.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from socket import AF_INET, AF_INET6, AF_UNSPEC
+
+from linux.netlink import message as m
+from linux.netlink.socket import Result, Socket
+from linux.rtnl import (
+    RTM_DELLINK,
+    RTM_GETLINK,
+    RTM_NEWLINK,
+    RTM_SETLINK,
+    RTM_SETNEIGHTBL,
+    mac_bytes,
+    mac_text,
+)
+
+Which = int | str
+
+_INFO = struct.Struct("=BxHiII")  # family, hardware type, index, flags, change mask
+_ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE = 1, 3, 4, 5, 10, 16
+_LINKINFO, _IFALIAS, _AF_SPEC, _GROUP, _NET_NS_FD = 18, 20, 26, 27, 28
+_EXT_MASK, _NUM_TX, _NUM_RX, _CARRIER, _LINK_NETNSID = 29, 31, 32, 33, 37
+_INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
+_SKIP_STATS = 8
+_UP, _LOOPBACK, _RUNNING, _LOWER_UP = 0x1, 0x8, 0x40, 0x10000
+_INET_CONF, _INET6_CONF = 1, 2
+_NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_PROXY_DELAY = 1, 6, 1, 13
+
+# Places in the kernel's table of per-interface IPv4 settings (linux/ip.h), from 1.
+INET_CONF = {
+    "forwarding": 1,
+    "mc_forwarding": 2,
+    "proxy_arp": 3,
+    "accept_redirects": 4,
+    "secure_redirects": 5,
+    "send_redirects": 6,
+    "rp_filter": 8,
+    "accept_source_route": 9,
+    "log_martians": 11,
+    "arp_filter": 13,
+    "arp_announce": 18,
+    "arp_ignore": 19,
+    "arp_accept": 21,
+    "accept_local": 23,
+    "proxy_arp_pvlan": 25,
+    "route_localnet": 26,
+}
+# The same for IPv6 (linux/ipv6.h), from 0; they are read here and written by `linux.sysctl`.
+INET6_CONF = {
+    "forwarding": 0,
+    "hop_limit": 1,
+    "mtu": 2,
+    "accept_ra": 3,
+    "accept_redirects": 4,
+    "autoconf": 5,
+    "dad_transmits": 6,
+    "proxy_ndp": 23,
+    "disable_ipv6": 26,
+    "accept_dad": 27,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One interface. `up` is the administrator's wish, `running` the operational state.
+
+    `peer_index` is the other end of a veth (or the parent device), in the namespace that
+    `peer_netnsid` names; 0 if none. `mac` is "" where the device has none.
+    """
+
+    index: int
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    running: bool
+    carrier: bool
+    loopback: bool
+    operstate: int
+    kind: str
+    master: int
+    peer_index: int
+    peer_netnsid: int | None
+    group: int
+    alias: str
+    inet_conf: bytes
+    inet6_conf: bytes
+
+    def inet(self, setting: str) -> int | None:
+        """An IPv4 setting of the interface (`INET_CONF`), None if the kernel told none."""
+        return _setting(self.inet_conf, INET_CONF[setting] - 1)
+
+    def inet6(self, setting: str) -> int | None:
+        """An IPv6 setting of the interface (`INET6_CONF`), None if the kernel told none."""
+        return _setting(self.inet6_conf, INET6_CONF[setting])
+
+
+def _setting(table: bytes, place: int) -> int | None:
+    if 4 * place + 4 > len(table):
+        return None
+    value: int = struct.unpack_from("=i", table, 4 * place)[0]
+    return value
+
+
+def decode(body: bytes) -> Link:
+    """A link message's body."""
+    _, _, index, flags, _ = _INFO.unpack_from(body)
+    found = m.parse_attributes(body, _INFO.size)
+    info = m.parse_attributes(found.get(_LINKINFO, b""))
+    families = m.parse_attributes(found.get(_AF_SPEC, b""))
+    netnsid = found.get(_LINK_NETNSID)
+    return Link(
+        index=index,
+        name=m.as_text(found.get(_IFNAME, b"")),
+        mac=mac_text(found.get(_ADDRESS, b"")),
+        mtu=m.as_uint(found.get(_MTU, b"")),
+        up=bool(flags & _UP),
+        running=bool(flags & _RUNNING),
+        carrier=bool(flags & _LOWER_UP),
+        loopback=bool(flags & _LOOPBACK),
+        operstate=m.as_uint(found.get(_OPERSTATE, b"")),
+        kind=m.as_text(info.get(_INFO_KIND, b"")),
+        master=m.as_uint(found.get(_MASTER, b"")),
+        peer_index=m.as_uint(found.get(_LINK, b"")),
+        peer_netnsid=m.as_uint(netnsid) if netnsid is not None else None,
+        group=m.as_uint(found.get(_GROUP, b"")),
+        alias=m.as_text(found.get(_IFALIAS, b"")),
+        inet_conf=m.parse_attributes(families.get(AF_INET, b"")).get(_INET_CONF, b""),
+        inet6_conf=m.parse_attributes(families.get(AF_INET6, b"")).get(_INET6_CONF, b""),
+    )
+
+
+def dump(sock: Socket) -> list[Link]:
+    """All links of the socket's namespace, without counters. Raises `KernelError`."""
+    body = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(_EXT_MASK, _SKIP_STATS)
+    return [decode(found) for _, found in sock.dump(m.message(RTM_GETLINK, 0, body), "list links")]
+
+
+def get(sock: Socket, which: Which) -> Link | None:
+    """One link by index or name, None if there is none. Raises `KernelError`."""
+    body = _head(which) + m.u32(_EXT_MASK, _SKIP_STATS)
+    result = sock.transact([m.message(RTM_GETLINK, 0, body)])[0]
+    if result.errno == 19:  # ENODEV
+        return None
+    result.check(f"look up link {which}")
+    return decode(result.answers[0][1])
+
+
+def _head(which: Which, flags: int = 0, mask: int = 0) -> bytes:
+    if isinstance(which, int):
+        return _INFO.pack(AF_UNSPEC, 0, which, flags, mask)
+    return _INFO.pack(AF_UNSPEC, 0, 0, flags, mask) + m.text(_IFNAME, checked_name(which))
+
+
+def checked_name(name: str) -> str:
+    """An interface name the kernel takes: 1 to 15 bytes, no "/", no white space, not a dot path."""
+    if not 0 < len(name.encode()) < 16 or name in (".", "..") or set(name) & set("/ \t\n:"):
+        raise ValueError(f"interface name {name!r}: want 1 to 15 bytes without '/', ':' or spaces")
+    return name
+
+
+def create_veth(
+    name: str,
+    *,
+    mac: str | None,
+    mtu: int,
+    peer_name: str,
+    peer_mac: str | None,
+    peer_netns_fd: int | None,
+    queues: int = 1,
+    host_up: bool = True,
+) -> bytes:
+    """A veth pair; this end in the socket's namespace, the peer in `peer_netns_fd` (LINK-1).
+
+    The answer is echoed: read both indexes with `created`. EEXIST if either name is taken.
+    """
+    ends = m.u32(_NUM_TX, queues) + m.u32(_NUM_RX, queues) + m.u32(_MTU, mtu)
+    peer = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.text(_IFNAME, checked_name(peer_name)) + ends
+    if peer_mac is not None:
+        peer += m.attribute(_ADDRESS, mac_bytes(peer_mac))
+    if peer_netns_fd is not None:
+        peer += m.u32(_NET_NS_FD, peer_netns_fd)
+    flags = _UP if host_up else 0
+    body = _INFO.pack(AF_UNSPEC, 0, 0, flags, flags) + m.text(_IFNAME, checked_name(name)) + ends
+    if mac is not None:
+        body += m.attribute(_ADDRESS, mac_bytes(mac))
+    data = m.nest(_INFO_DATA, m.nest(_VETH_PEER, peer))
+    body += m.nest(_LINKINFO, m.text(_INFO_KIND, "veth"), data)
+    return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
+
+
+def create(
+    name: str,
+    kind: str,
+    *,
+    data: bytes = b"",
+    mtu: int | None = None,
+    mac: str | None = None,
+    up: bool = False,
+) -> bytes:
+    """A link of any kind ("dummy", "bridge", "vxlan", ...); `data` are packed kind attributes.
+
+    The answer is echoed: read the index with `created`.
+    """
+    flags = _UP if up else 0
+    body = _INFO.pack(AF_UNSPEC, 0, 0, flags, flags) + m.text(_IFNAME, checked_name(name))
+    if mtu is not None:
+        body += m.u32(_MTU, mtu)
+    if mac is not None:
+        body += m.attribute(_ADDRESS, mac_bytes(mac))
+    parts = [m.text(_INFO_KIND, kind)] + ([m.nest(_INFO_DATA, data)] if data else [])
+    body += m.nest(_LINKINFO, *parts)
+    return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
+
+
+def created(result: Result) -> Link:
+    """The link a create message made: `.index`, and for a veth `.peer_index`.
+
+    Raises `KernelError` if it was not made.
+    """
+    result.check("create link")
+    return decode(next(body for kind, body in result.answers if kind == RTM_NEWLINK))
+
+
+def _change(which: Which, attributes: bytes, flags: int = 0, mask: int = 0) -> bytes:
+    return m.message(RTM_SETLINK, 0, _head(which, flags, mask) + attributes)
+
+
+def set_up(which: Which) -> bytes:
+    """Brings a link up."""
+    return _change(which, b"", _UP, _UP)
+
+
+def set_down(which: Which) -> bytes:
+    """Takes a link down."""
+    return _change(which, b"", 0, _UP)
+
+
+def set_mac(which: Which, mac: str) -> bytes:
+    """Changes the hardware address."""
+    return _change(which, m.attribute(_ADDRESS, mac_bytes(mac)))
+
+
+def set_mtu(which: Which, mtu: int) -> bytes:
+    """Changes the MTU, in bytes."""
+    return _change(which, m.u32(_MTU, mtu))
+
+
+def set_master(which: Which, master: int) -> bytes:
+    """Puts a link under a bridge or other master; 0 frees it."""
+    return _change(which, m.u32(_MASTER, master))
+
+
+def set_netns(which: Which, fd: int) -> bytes:
+    """Moves a link to another namespace (slow: the kernel waits for readers)."""
+    return _change(which, m.u32(_NET_NS_FD, fd))
+
+
+def set_group(which: Which, group: int) -> bytes:
+    """Puts a link into a group, so that `delete_group` removes many at the price of one."""
+    return _change(which, m.u32(_GROUP, group))
+
+
+def delete(which: Which) -> bytes:
+    """Removes a link (a veth's peer goes with it). About 20 ms of waiting in the kernel."""
+    return m.message(RTM_DELLINK, 0, _head(which))
+
+
+def delete_group(group: int) -> bytes:
+    """Removes all links of a group. The default group 0 is refused: it holds everything."""
+    if group == 0:
+        raise ValueError("link group 0 holds every link of the host")
+    body = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.u32(_GROUP, group)
+    return m.message(RTM_DELLINK, 0, body)
+
+
+def set_inet_conf(index: int, settings: Mapping[str, int]) -> bytes:
+    """Changes IPv4 settings of an existing link (names of `INET_CONF`), like its sysctls."""
+    values = [m.u32(INET_CONF[name], value) for name, value in settings.items()]
+    return _change(index, m.nest(_AF_SPEC, m.nest(AF_INET, m.nest(_INET_CONF, *values))))
+
+
+def set_proxy_delay(index: int, milliseconds: int, family: int = AF_INET) -> bytes:
+    """How long the link waits before it answers for others (proxy ARP, or NDP for AF_INET6)."""
+    table = "arp_cache" if family == AF_INET else "ndisc_cache"
+    parameters = m.u32(_NDTPA_IFINDEX, index) + m.u64(_NDTPA_PROXY_DELAY, milliseconds)
+    body = struct.pack("=Bxxx", family) + m.text(_NDTA_NAME, table)
+    return m.message(RTM_SETNEIGHTBL, 0, body + m.nest(_NDTA_PARMS, parameters))
+
+
+def by_name(links: Iterable[Link]) -> dict[str, Link]:
+    """Links by their name."""
+    return {link.name: link for link in links}
+
+
+def differing_conf(link: Link, wanted: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The IPv4 settings of `wanted` that the link does not have."""
+    for name, value in wanted.items():
+        if link.inet(name) != value:
+            yield name, value

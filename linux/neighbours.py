@@ -1,0 +1,86 @@
+"""Neighbours: which MAC answers for an address on a link; permanent and proxy entries.
+
+Tested in tests/linux/test_neighbours.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from socket import AF_UNSPEC
+
+from linux.netlink import message as m
+from linux.netlink.socket import Socket
+from linux.rtnl import (
+    RTM_DELNEIGH,
+    RTM_GETNEIGH,
+    RTM_NEWNEIGH,
+    IPAddress,
+    address_from,
+    family_of,
+    mac_bytes,
+    mac_text,
+)
+
+_MESSAGE = struct.Struct("=BxxxiHBB")  # family, index, state, flags, type
+_DST, _LLADDR = 1, 2
+_PROXY = 0x8
+INCOMPLETE, REACHABLE, STALE, DELAY, PROBE, FAILED = 0x1, 0x2, 0x4, 0x8, 0x10, 0x20
+NOARP, PERMANENT = 0x40, 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """One entry. `state` is a NUD value; `mac` is "" where none is known (proxy entries)."""
+
+    index: int
+    address: IPAddress
+    mac: str = ""
+    state: int = PERMANENT
+    proxy: bool = False
+
+    @property
+    def permanent(self) -> bool:
+        """Whether the entry was set by hand and never ages."""
+        return bool(self.state & PERMANENT)
+
+
+def decode(body: bytes) -> Neighbour | None:
+    """A neighbour message's body; None for entries that are not of IP (bridge tables)."""
+    _, index, state, flags, _ = _MESSAGE.unpack_from(body)
+    found = m.parse_attributes(body, _MESSAGE.size)
+    packed = found.get(_DST, b"")
+    if len(packed) not in (4, 16):
+        return None
+    mac = mac_text(found.get(_LLADDR, b""))
+    return Neighbour(index, address_from(packed), mac, state, bool(flags & _PROXY))
+
+
+def dump(
+    sock: Socket, family: int = AF_UNSPEC, *, index: int = 0, proxy: bool = False
+) -> list[Neighbour]:
+    """Entries of a family, of one link if given; the proxy table is a dump of its own."""
+    flags = _PROXY if proxy else 0
+    request = m.message(RTM_GETNEIGH, 0, _MESSAGE.pack(family, 0, 0, flags, 0))
+    decoded = [decode(body) for _, body in sock.dump(request, "list neighbours")]
+    return [n for n in decoded if n is not None and index in (0, n.index)]
+
+
+def replace(index: int, address: IPAddress, mac: str, state: int = PERMANENT) -> bytes:
+    """Sets an entry (permanent unless told otherwise), whatever was there."""
+    body = _MESSAGE.pack(family_of(address), index, state, 0, 0)
+    body += m.attribute(_DST, address.packed) + m.attribute(_LLADDR, mac_bytes(mac))
+    return m.message(RTM_NEWNEIGH, m.NLM_F_CREATE | m.NLM_F_REPLACE, body)
+
+
+def add_proxy(index: int, address: IPAddress) -> bytes:
+    """Makes the host answer for an address on a link (proxy NDP needs one per address)."""
+    body = _MESSAGE.pack(family_of(address), index, PERMANENT, _PROXY, 0)
+    body += m.attribute(_DST, address.packed)
+    return m.message(RTM_NEWNEIGH, m.NLM_F_CREATE | m.NLM_F_REPLACE, body)
+
+
+def delete(index: int, address: IPAddress, *, proxy: bool = False) -> bytes:
+    """Removes an entry. ENOENT if there is none."""
+    body = _MESSAGE.pack(family_of(address), index, 0, _PROXY if proxy else 0, 0)
+    return m.message(RTM_DELNEIGH, 0, body + m.attribute(_DST, address.packed))

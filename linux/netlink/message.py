@@ -1,0 +1,90 @@
+"""Building and reading netlink messages with struct, no objects per attribute.
+
+A message is `bytes` with its header: length, type, flags, sequence 0, port 0. The socket fills
+the sequence when it sends. Layout: RFC 3549, linux/netlink.h (all native byte order).
+
+Tested in tests/linux/test_netlink.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+
+HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
+_ATTRIBUTE = struct.Struct("=HH")  # length, type
+_PAD = (b"", b"\0\0\0", b"\0\0", b"\0")
+
+NLM_F_REQUEST, NLM_F_MULTI, NLM_F_ACK, NLM_F_ECHO = 0x1, 0x2, 0x4, 0x8
+NLM_F_DUMP_INTR = 0x10
+NLM_F_DUMP = 0x300
+NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE, NLM_F_APPEND = 0x100, 0x200, 0x400, 0x800
+NLA_F_NESTED, NLA_F_NET_BYTEORDER = 0x8000, 0x4000
+NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE, NLMSG_OVERRUN = 1, 2, 3, 4
+
+Attributes = dict[int, bytes]
+
+
+def message(kind: int, flags: int, body: bytes) -> bytes:
+    """A whole request of this type; `flags` come on top of NLM_F_REQUEST."""
+    return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, 0, 0) + body
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded to four bytes."""
+    size = len(value) + 4
+    if size > 0xFFFF:
+        raise ValueError(f"netlink attribute {kind}: {len(value)} bytes, at most 65531 fit")
+    return _ATTRIBUTE.pack(size, kind) + value + _PAD[size & 3]
+
+
+def nest(kind: int, *parts: bytes) -> bytes:
+    """An attribute that holds attributes."""
+    return attribute(kind | NLA_F_NESTED, b"".join(parts))
+
+
+def u8(kind: int, value: int) -> bytes:
+    """An attribute with one byte."""
+    return attribute(kind, struct.pack("=B", value))
+
+
+def u32(kind: int, value: int) -> bytes:
+    """An attribute with an unsigned 32-bit number in native byte order."""
+    return attribute(kind, struct.pack("=I", value))
+
+
+def u64(kind: int, value: int) -> bytes:
+    """An attribute with an unsigned 64-bit number in native byte order."""
+    return attribute(kind, struct.pack("=Q", value))
+
+
+def text(kind: int, value: str) -> bytes:
+    """An attribute with a zero-terminated string."""
+    return attribute(kind, value.encode() + b"\0")
+
+
+def iterate_attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(type without flag bits, value) of each attribute from `offset` on."""
+    end = len(data)
+    while offset + 4 <= end:
+        size, kind = _ATTRIBUTE.unpack_from(data, offset)
+        if size < 4 or offset + size > end:
+            return
+        yield kind & 0x3FFF, data[offset + 4 : offset + size]
+        offset += (size + 3) & ~3
+
+
+def parse_attributes(data: bytes, offset: int = 0) -> Attributes:
+    """Attributes by type; of a repeated type the last one stays."""
+    return dict(iterate_attributes(data, offset))
+
+
+def as_text(value: bytes) -> str:
+    """A string attribute's value without its zero byte."""
+    return value.split(b"\0", 1)[0].decode(errors="replace")
+
+
+def as_uint(value: bytes) -> int:
+    """A 1, 2, 4 or 8-byte unsigned number in native byte order."""
+    return int.from_bytes(value, sys.byteorder)

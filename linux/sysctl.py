@@ -1,0 +1,71 @@
+"""Kernel settings under /proc/sys, of the network namespace the calling thread is in.
+
+`/proc/sys/net` shows the namespace of the thread that opens the file, so to reach another
+namespace use `linux.netns.run_in(fd, lambda: sysctl.set(...))`. Interface names may hold dots;
+names here use "/" as separator ("net/ipv4/conf/eth0.5/rp_filter"), so they need no escape.
+
+Tested in tests/linux/test_sysctl.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+from linux.errors import KernelError
+
+_ROOT = "/proc/sys/"
+
+
+def _path(name: str) -> str:
+    if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
+        raise ValueError(f"sysctl name {name!r}: want parts separated by '/', none empty or dotted")
+    return _ROOT + name
+
+
+def get(name: str) -> str:
+    """The value of a setting, without the newline. Raises `KernelError` (ENOENT: unknown)."""
+    try:
+        fd = os.open(_path(name), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 65536).decode().strip()
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KernelError(error.errno or 0, f"read sysctl {name}") from error
+
+
+def set(name: str, value: int | str) -> None:
+    """Writes a setting. Raises `KernelError`."""
+    try:
+        fd = os.open(_path(name), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, str(value).encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KernelError(error.errno or 0, f"write sysctl {name}={value}") from error
+
+
+def try_get(name: str) -> str | None:
+    """Like `get`, but None when the setting does not exist or cannot be read."""
+    try:
+        return get(name)
+    except KernelError:
+        return None
+
+
+def try_set(name: str, value: int | str) -> KernelError | None:
+    """Like `set`, but gives the error back instead of raising it."""
+    try:
+        set(name, value)
+    except KernelError as error:
+        return error
+    return None
+
+
+def ensure(name: str, value: int | str) -> bool:
+    """Writes only where the value differs; returns whether it wrote. Raises `KernelError`."""
+    if get(name) == str(value):
+        return False
+    set(name, value)
+    return True
