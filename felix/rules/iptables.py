@@ -1,0 +1,121 @@
+"""The rule model as iptables text: one renderer of it (nftables will be the second).
+
+A fragment is what stands after `-A CHAIN`, without the hash comment that `linux.iptables`
+puts in front. The text is spelled as Calico spells it, so that equal rules get equal hashes
+and a node that changes hands is not rewritten (dataplane reference 2.10, 2.12).
+Tested in tests/felix/test_rules.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from felix.rules.model import (
+    Accept,
+    Action,
+    AddressType,
+    Condition,
+    Conntrack,
+    Drop,
+    Goto,
+    Icmp,
+    InInterface,
+    InSet,
+    Jump,
+    Mark,
+    Masquerade,
+    Net,
+    NoTrack,
+    OutInterface,
+    Ports,
+    Protocol,
+    Reject,
+    Return,
+    ReversePathFails,
+    Rule,
+    SetMark,
+    Side,
+    SourceNat,
+)
+
+_PROTOCOL_NAMES = {6: "tcp"}
+_NOT_IN_COMMENT = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
+_MAX_COMMENT = 256
+
+
+def render_rule(rule: Rule) -> str:
+    """The fragment of a rule: comments, match, action."""
+    parts = [f'-m comment --comment "{_comment(text)}"' for text in rule.comments]
+    parts += [_condition(condition) for condition in rule.match]
+    parts.append(_action(rule.action))
+    return " ".join(parts)
+
+
+def _comment(text: str) -> str:
+    return _NOT_IN_COMMENT.sub("_", text)[:_MAX_COMMENT]
+
+
+def _hex(value: int) -> str:
+    return f"{value:#x}" if value else "0"
+
+
+def _condition(condition: Condition) -> str:
+    match condition:
+        case Protocol(number, negated):
+            return f"{'! ' if negated else ''}-p {_PROTOCOL_NAMES.get(number, number)}"
+        case InInterface(name):
+            return f"--in-interface {name}"
+        case OutInterface(name):
+            return f"--out-interface {name}"
+        case Net(side, net, negated):
+            word = "--source" if side is Side.SOURCE else "--destination"
+            return f"{'! ' if negated else ''}{word} {net}"
+        case InSet(side, name, negated, ports):
+            where = f"{side.value},{side.value}" if ports else side.value
+            return f"-m set {'! ' if negated else ''}--match-set {name} {where}"
+        case Ports(side, ranges, negated):
+            word = "--source-ports" if side is Side.SOURCE else "--destination-ports"
+            text = ",".join(str(a) if a == b else f"{a}:{b}" for a, b in ranges)
+            return f"-m multiport {'! ' if negated else ''}{word} {text}"
+        case Icmp(version, kind, code, negated):
+            module, word = ("icmp", "--icmp-type") if version == 4 else ("icmp6", "--icmpv6-type")
+            text = f"{kind}" if code is None else f"{kind}/{code}"
+            return f"-m {module} {'! ' if negated else ''}{word} {text}"
+        case Mark(value, mask, negated):
+            return f"-m mark {'! ' if negated else ''}--mark {_hex(value)}/{mask:#x}"
+        case Conntrack(states, negated):
+            return f"-m conntrack {'! ' if negated else ''}--ctstate {','.join(states)}"
+        case ReversePathFails():
+            return "-m rpfilter --invert --validmark"
+        case AddressType(side, kind):
+            return f"-m addrtype --{side.value}-type {kind}"
+
+
+def _action(action: Action) -> str:
+    match action:
+        case Accept():
+            return "--jump ACCEPT"
+        case Drop():
+            return "--jump DROP"
+        case Reject():
+            return "--jump REJECT"
+        case Return():
+            return "--jump RETURN"
+        case Jump(chain):
+            return f"--jump {chain}"
+        case Goto(chain):
+            return f"--goto {chain}"
+        case SetMark(value, mask):
+            return f"--jump MARK --set-mark {_hex(value)}/{mask:#x}"
+        case NoTrack():
+            return "--jump NOTRACK"
+        case Masquerade(ports, random_fully):
+            return "--jump MASQUERADE" + _nat_options(ports, random_fully)
+        case SourceNat(address, ports, random_fully):
+            to = f" --to-source {address}" + (f":{ports[0]}-{ports[1]}" if ports else "")
+            return f"--jump SNAT{to}" + _nat_options(None, random_fully)
+
+
+def _nat_options(ports: tuple[int, int] | None, random_fully: bool) -> str:
+    text = f" --to-ports {ports[0]}-{ports[1]}" if ports else ""
+    return text + (" --random-fully" if random_fully else "")

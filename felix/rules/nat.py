@@ -1,0 +1,88 @@
+"""The nat table: pods of a pool with `natOutgoing` reach the world by the node's address.
+
+Dataplane reference 2.5. Only traffic that leaves the pools is masqueraded: the receiver of
+pod-to-pod traffic always sees the pod's own address. Our POSTROUTING hook is always the last,
+after other masqueraders have cleared their own marks.
+Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from felix.rules import names
+from felix.rules.model import (
+    Action,
+    Chain,
+    Condition,
+    InSet,
+    Jump,
+    Masquerade,
+    OutInterface,
+    Protocol,
+    Return,
+    Rule,
+    Side,
+    SourceNat,
+    TableModel,
+)
+
+MASQUERADED_POOLS = "masq-ipam-pools"
+ALL_POOLS = "network-ip-pools"
+ALL_HOSTS = "all-hosts-net"
+TCP, UDP = 6, 17
+
+
+@dataclass(frozen=True, slots=True)
+class NatRules:
+    """Configuration of NAT outgoing: port range, fixed addresses, exclusions."""
+
+    port_range: tuple[int, int] | None = None
+    address_v4: str = ""
+    address_v6: str = ""
+    exclude_hosts: bool = False
+    out_interface: str = ""
+    random_fully: bool = True
+
+
+def nat_table(version: int, nat: NatRules, nat_outgoing: bool, append: bool) -> TableModel:
+    """The nat table of one family; `nat_outgoing` says whether a pool asks for it."""
+    chains = (
+        Chain("cali-PREROUTING", (Rule(Jump("cali-fip-dnat")),)),
+        Chain("cali-OUTPUT", (Rule(Jump("cali-fip-dnat")),)),
+        Chain("cali-POSTROUTING", (Rule(Jump("cali-fip-snat")), Rule(Jump("cali-nat-outgoing")))),
+        Chain("cali-fip-dnat"),
+        Chain("cali-fip-snat"),
+        Chain("cali-nat-outgoing", _outgoing(version, nat) if nat_outgoing else ()),
+    )
+    hooks = {chain: (Rule(Jump(f"cali-{chain}")),) for chain in ("PREROUTING", "OUTPUT")}
+    last = {"POSTROUTING": (Rule(Jump("cali-POSTROUTING")),)}
+    if append:
+        return TableModel("nat", chains, {}, {**hooks, **last})
+    return TableModel("nat", chains, hooks, last)
+
+
+def _outgoing(version: int, nat: NatRules) -> tuple[Rule, ...]:
+    leaves: list[Condition] = [
+        InSet(Side.SOURCE, names.ip_set(MASQUERADED_POOLS, version)),
+        InSet(Side.DESTINATION, names.ip_set(ALL_POOLS, version), negated=True),
+    ]
+    if nat.exclude_hosts:
+        leaves.append(InSet(Side.DESTINATION, names.ip_set(ALL_HOSTS, version), negated=True))
+    if nat.out_interface:
+        leaves.append(OutInterface(nat.out_interface))
+    rules = []
+    if nat.port_range:
+        for protocol in (TCP, UDP):
+            match = (*leaves, Protocol(protocol))
+            rules.append(Rule(_translate(version, nat, nat.port_range), match))
+            rules.append(Rule(Return(), match))
+    rules.append(Rule(_translate(version, nat, None), tuple(leaves)))
+    return tuple(rules)
+
+
+def _translate(version: int, nat: NatRules, ports: tuple[int, int] | None) -> Action:
+    address = nat.address_v4 if version == 4 else nat.address_v6
+    if address:
+        return SourceNat(address, ports, nat.random_fully)
+    return Masquerade(ports, nat.random_fully)

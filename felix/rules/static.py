@@ -1,0 +1,198 @@
+"""The chains that every node has: hooks into the kernel's chains and what they lead to.
+
+Dataplane reference 2.2 to 2.6, in its order; host-endpoint chains exist and are empty until
+host endpoints come. What a packet meets: raw (marks cleared, spoofed sources dropped), mangle,
+nat, then filter: INPUT for what a workload sends to its node, FORWARD for the rest.
+
+Invariants:
+  STA-1  A workload's packet whose source is not routed back to its interface is dropped
+         before anything else looks at it, whatever the rp_filter sysctls are.
+  STA-2  A packet between two workloads is judged by the sender's and the receiver's chain.
+  STA-3  Traffic between addresses of pools is never masqueraded.
+Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from felix.rules import names
+from felix.rules.dispatch import workload_dispatch
+from felix.rules.endpoints import EndpointRules, Verdicts, endpoint_chains
+from felix.rules.model import (
+    Accept,
+    Action,
+    Chain,
+    Conntrack,
+    Drop,
+    Goto,
+    Icmp,
+    InInterface,
+    Jump,
+    Marks,
+    OutInterface,
+    Return,
+    ReversePathFails,
+    Rule,
+    TableModel,
+    clear_bits,
+    is_clear,
+    is_set,
+    set_bits,
+)
+from felix.rules.nat import NatRules, nat_table
+
+_NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
+_HOST_ACCEPTED = "Host endpoint policy accepted packet."
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """What the rules take from felix's configuration."""
+
+    prefixes: tuple[str, ...] = ("cali",)
+    marks: Marks = field(default_factory=lambda: Marks.allocate(0xFFFF0000))
+    verdicts: Verdicts = field(default_factory=lambda: Verdicts(Accept(), Drop()))
+    mangle_allow: Action = field(default_factory=Accept)
+    endpoint_to_host: Action = field(default_factory=Drop)
+    append: bool = False
+    nat: NatRules = field(default_factory=NatRules)
+
+
+def tables(
+    version: int,
+    settings: RuleSettings,
+    endpoints: Mapping[str, EndpointRules],
+    *,
+    nat_outgoing: bool,
+) -> dict[str, TableModel]:
+    """Every table of one family: endpoints by interface name; whether a pool asks for NAT."""
+    return {
+        "raw": _raw(settings),
+        "mangle": _mangle(settings),
+        "nat": nat_table(version, settings.nat, nat_outgoing, settings.append),
+        "filter": _filter(version, settings, endpoints),
+    }
+
+
+def _hooks(
+    kernel_chains: tuple[str, ...], append: bool, **fixed: tuple[Rule, ...]
+) -> tuple[dict[str, tuple[Rule, ...]], dict[str, tuple[Rule, ...]]]:
+    jumps: dict[str, tuple[Rule, ...]] = {
+        chain: (Rule(Jump(f"cali-{chain}")),) for chain in kernel_chains
+    }
+    if not append:
+        return jumps, dict(fixed)
+    return {}, {chain: rules + fixed.get(chain, ()) for chain, rules in jumps.items()}
+
+
+def _raw(settings: RuleSettings) -> TableModel:
+    marks = settings.marks
+    workload = marks.scratch0
+    prerouting = [
+        Rule(clear_bits(marks.all)),
+        *(Rule(set_bits(workload), (InInterface(f"{p}+"),)) for p in settings.prefixes),
+        Rule(Jump("cali-rpf-skip"), (is_set(workload),)),
+        Rule(settings.verdicts.deny, (is_set(workload), ReversePathFails())),
+        Rule(Jump("cali-from-host-endpoint"), (is_clear(workload),)),
+        Rule(Accept(), (is_set(marks.accept),)),
+    ]
+    output = [
+        Rule(clear_bits(marks.all)),
+        Rule(Jump("cali-to-host-endpoint")),
+        Rule(Accept(), (is_set(marks.accept),)),
+    ]
+    chains = (
+        Chain("cali-PREROUTING", tuple(prerouting)),
+        Chain("cali-OUTPUT", tuple(output)),
+        Chain("cali-rpf-skip"),
+        Chain("cali-from-host-endpoint"),
+        Chain("cali-to-host-endpoint"),
+    )
+    inserts, appends = _hooks(("PREROUTING", "OUTPUT"), settings.append)
+    return TableModel("raw", chains, inserts, appends)
+
+
+def _mangle(settings: RuleSettings) -> TableModel:
+    marks, allow = settings.marks, settings.mangle_allow
+    accepted = (is_set(marks.accept),)
+    prerouting = (
+        Rule(allow, (Conntrack(("RELATED", "ESTABLISHED")),)),
+        Rule(allow, accepted),
+        Rule(Jump("cali-from-host-endpoint")),
+        Rule(allow, accepted, (_HOST_ACCEPTED,)),
+    )
+    postrouting = (
+        Rule(Return(), accepted),
+        Rule(clear_bits(marks.all)),
+        Rule(Jump("cali-to-host-endpoint"), (Conntrack(("DNAT",)),)),
+        Rule(Return(), accepted, (_HOST_ACCEPTED,)),
+    )
+    chains = (
+        Chain("cali-PREROUTING", prerouting),
+        Chain("cali-POSTROUTING", postrouting),
+        Chain("cali-from-host-endpoint"),
+        Chain("cali-to-host-endpoint"),
+    )
+    inserts, appends = _hooks(("PREROUTING", "POSTROUTING"), settings.append)
+    return TableModel("mangle", chains, inserts, appends)
+
+
+def _filter(
+    version: int, settings: RuleSettings, endpoints: Mapping[str, EndpointRules]
+) -> TableModel:
+    marks, allow = settings.marks, settings.verdicts.allow
+    accepted = (is_set(marks.accept),)
+    workloads = settings.prefixes
+    cali_input = (
+        *(Rule(Goto(names.WORKLOAD_TO_HOST), (InInterface(f"{p}+"),)) for p in workloads),
+        Rule(allow, accepted),
+        Rule(clear_bits(marks.all)),
+        Rule(Jump("cali-from-host-endpoint")),
+        Rule(allow, accepted, (_HOST_ACCEPTED,)),
+    )
+    to_host: list[Rule] = []
+    if version == 6:
+        to_host += [Rule(allow, (Icmp(6, kind),)) for kind in _NEIGHBOUR_DISCOVERY]
+    to_host += [
+        Rule(Jump(names.FROM_WORKLOAD_DISPATCH)),
+        Rule(settings.endpoint_to_host, comments=("Configured DefaultEndpointToHostAction",)),
+    ]
+    forward: list[Rule] = [
+        Rule(clear_bits(marks.passed | marks.scratch0 | marks.scratch1)),
+        Rule(Jump("cali-from-hep-forward"), (is_clear(marks.accept),)),
+    ]
+    for p in workloads:
+        forward.append(Rule(Jump(names.FROM_WORKLOAD_DISPATCH), (InInterface(f"{p}+"),)))
+        forward.append(Rule(Jump(names.TO_WORKLOAD_DISPATCH), (OutInterface(f"{p}+"),)))
+    forward += [Rule(Jump("cali-to-hep-forward")), Rule(Jump("cali-cidr-block"))]
+    output = (
+        Rule(allow, accepted),
+        *(Rule(Return(), (OutInterface(f"{p}+"),)) for p in workloads),
+        Rule(clear_bits(marks.all)),
+        Rule(Jump("cali-to-host-endpoint"), (Conntrack(("DNAT",), negated=True),)),
+        Rule(allow, accepted, (_HOST_ACCEPTED,)),
+    )
+    chains = [
+        Chain("cali-INPUT", cali_input),
+        Chain("cali-FORWARD", tuple(forward)),
+        Chain("cali-OUTPUT", output),
+        Chain(names.WORKLOAD_TO_HOST, tuple(to_host)),
+        Chain("cali-cidr-block"),
+        Chain("cali-from-hep-forward"),
+        Chain("cali-to-hep-forward"),
+        Chain("cali-from-host-endpoint"),
+        Chain("cali-to-host-endpoint"),
+        *workload_dispatch(endpoints, settings.verdicts.deny),
+    ]
+    for _, endpoint in sorted(endpoints.items()):
+        chains += endpoint_chains(endpoint, marks, settings.verdicts)
+    end_of_forward = (
+        Rule(allow, accepted, ("Policy explicitly accepted packet.",)),
+        Rule(set_bits(marks.accept)),
+    )
+    inserts, appends = _hooks(
+        ("INPUT", "FORWARD", "OUTPUT"), settings.append, FORWARD=end_of_forward
+    )
+    return TableModel("filter", tuple(chains), inserts, appends)
