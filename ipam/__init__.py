@@ -1,1 +1,1 @@
-"""TODO"""
+"""Who owns which address: blocks, claims and handles, decided purely, committed atomically."""

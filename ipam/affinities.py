@@ -1,0 +1,196 @@
+"""A node's claim on a block: pending, then the block, then confirmed.
+
+Calico's state machine, step by step, so that both implementations may claim from one etcd.
+Where Calico writes the block and then confirms, one transaction does both here; the states
+that others can see are a subset of Calico's.
+
+Invariants (tests/ipam/test_claims.py):
+  IPAM-10  A block is created only while its owner's affinity is pending, and used only
+           while the affinity is confirmed and the block names the owner.
+  IPAM-11  An affinity is removed only after its block is gone or has lost its owner.
+
+Source: data model 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from ipaddress import ip_network
+
+import msgspec
+
+from ipam import blocks
+from ipam.naming import rfc3339
+from ipam.pools import Pool, containing
+from ipam.view import View
+from libcalico.datastore.interface import (
+    ABSENT,
+    CommitConflict,
+    Datastore,
+    Delete,
+    Entry,
+    Put,
+    Selection,
+)
+from libcalico.model import Block, BlockAffinity
+from libcalico.model.ipam import CONFIRMED, PENDING, PENDING_DELETION
+from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], int]
+
+
+async def claim(
+    store: Datastore, view: View, host: str, cidr: IPNetwork, clock: Clock = time.time_ns
+) -> bool:
+    """Make `cidr` a block of `host`; False if another owner was faster.
+
+    Raises `CommitConflict` if somebody keeps changing the affinity itself.
+    """
+    affinity_key, block_key = AffinityKey(host, cidr), BlockKey(cidr)
+    affinity = await _set_pending(store, await store.get(affinity_key), affinity_key)
+    now = clock()
+    block = blocks.create(cidr, f"{blocks.HOST}{host}", rfc3339(now), now)
+    create = [
+        Put(block_key, block, ABSENT),
+        Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
+    ]
+    try:
+        revision = await store.commit(create)
+    except CommitConflict:
+        existing = await store.get(block_key)
+        if existing is None:
+            raise
+        return await _settle_existing(store, view, host, affinity, existing)
+    view.wrote(create[:1], revision)
+    log.info("block claimed", extra={"block": str(cidr), "node": host})
+    return True
+
+
+async def _set_pending(store: Datastore, affinity: Entry | None, key: AffinityKey) -> Entry:
+    put = Put(
+        key, BlockAffinity(state=PENDING), affinity.revision if affinity else ABSENT, affinity
+    )
+    scratch = View()
+    scratch.wrote([put], await store.commit([put]))
+    entry = scratch.get(key)
+    assert entry is not None
+    return entry
+
+
+async def _settle_existing(
+    store: Datastore, view: View, host: str, affinity: Entry, existing: Entry
+) -> bool:
+    """The block exists already: confirm it if it is ours, else take the claim back."""
+    block: Block = existing.value
+    if blocks.owner_host(block) != host:
+        await store.commit([Delete(affinity.key, affinity.revision)])
+        return False
+    # Writing the block again fences whoever still works from the state before the claim.
+    confirm = [
+        Put(existing.key, blocks.written(block, block), existing.revision, existing),
+        Put(affinity.key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
+    ]
+    view.wrote(confirm[:1], await store.commit(confirm))
+    return True
+
+
+async def load(
+    store: Datastore, view: View, host: str, pools: Sequence[Pool], clock: Clock = time.time_ns
+) -> list[IPNetwork]:
+    """The confirmed blocks of a node, their entries learned; half-made claims are settled.
+
+    A claim without a block is completed where its pool is enabled, else removed; a claim
+    on another's block is removed.
+    """
+    listing = await store.list(Selection("BlockAffinity", host=host))
+    affinities = [
+        entry
+        for entry in listing.entries
+        if isinstance(entry.key, AffinityKey) and entry.key.host == host
+    ]
+    found = await store.get_many([BlockKey(claimed_network(entry)) for entry in affinities])
+    confirmed: list[IPNetwork] = []
+    for affinity in affinities:
+        cidr = claimed_network(affinity)
+        entry = found[BlockKey(cidr)]
+        if (
+            entry
+            and affinity.value.state in (CONFIRMED, "")
+            and blocks.owner_host(entry.value) == host
+        ):
+            usable = True
+            view.learn({entry.key: entry})
+        else:
+            usable = await _recover(store, view, host, affinity, entry, pools, clock)
+        if usable:
+            confirmed.append(cidr)
+            if reason := blocks.problem(view.value(BlockKey(cidr))):
+                log.error(
+                    "block is inconsistent, not used", extra={"block": str(cidr), "reason": reason}
+                )
+    return sorted(confirmed, key=str)
+
+
+async def _recover(
+    store: Datastore,
+    view: View,
+    host: str,
+    affinity: Entry,
+    entry: Entry | None,
+    pools: Sequence[Pool],
+    clock: Clock,
+) -> bool:
+    cidr = claimed_network(affinity)
+    pool = containing(pools, cidr)
+    try:
+        if entry is None and (pool is None or pool.disabled):
+            await store.commit([Delete(affinity.key, affinity.revision)])
+            return False
+        if entry is None:
+            return await claim(store, view, host, cidr, clock)
+        if affinity.value.state == PENDING_DELETION and (pool is None or pool.disabled):
+            await release(store, affinity, entry)
+            return False
+        return await _settle_existing(store, view, host, affinity, entry)
+    except CommitConflict:
+        # Somebody else is settling it; the next load sees the result.
+        return False
+
+
+async def release(store: Datastore, affinity: Entry, entry: Entry | None) -> bool:
+    """Give a claim up; the block goes if it is empty, else it stays without owner.
+
+    Returns whether the block is gone. Raises `CommitConflict` if it changed meanwhile.
+    """
+    key = affinity.key
+    assert isinstance(key, AffinityKey)
+    block: Block | None = entry.value if entry else None
+    if entry is None or block is None or blocks.owner_host(block) != key.host:
+        await store.commit([Delete(key, affinity.revision)])
+        return entry is None
+    mark = Put(key, BlockAffinity(state=PENDING_DELETION), affinity.revision, affinity)
+    revision = await store.commit([mark])
+    if blocks.used_count(block) == 0:
+        await store.commit([Delete(entry.key, entry.revision), Delete(key, revision)])
+        return True
+    orphan = msgspec.structs.replace(
+        blocks.written(block, block), affinity=None, affinity_claim_time=None, hostAffinity=None
+    )
+    await store.commit([Put(entry.key, orphan, entry.revision, entry), Delete(key, revision)])
+    return False
+
+
+def claimed_network(affinity: Entry) -> IPNetwork:
+    """The block that a stored claim is about."""
+    assert isinstance(affinity.key, AffinityKey)
+    return affinity.key.cidr
+
+
+def affinity_key(entry: Entry) -> AffinityKey | None:
+    """The key of the claim that a block's owner must hold, or None without such an owner."""
+    host = blocks.owner_host(entry.value)
+    return AffinityKey(host, ip_network(entry.value.cidr)) if host else None

@@ -1,0 +1,263 @@
+"""One block: a small network whose addresses are given out from a queue.
+
+A block's `unallocated` is a FIFO of free ordinals: addresses are taken from its head and
+come back to its tail, so that an address rests as long as the block allows before it is
+given out again. All functions are pure: they take a block and return a new one.
+
+Invariants (tests/ipam/test_blocks.py):
+  IPAM-1  Every ordinal is either allocated, or exactly once in the queue.
+  IPAM-2  An address is released only under the handle, and where given under the sequence
+          number, that it was allocated with.
+  IPAM-3  Every write of a block raises `sequenceNumber` by one; an allocation remembers the
+          number from before the write that made it.
+  IPAM-4  Attributes are exactly those that some allocation refers to.
+
+Source: data model 4.1, 4.4 step 6, 4.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+import msgspec
+
+from ipam.errors import AddressInUse, BlockCorrupt, SequenceMismatch
+from libcalico.model import Attribute, Block
+from libcalico.model.keys import IPNetwork
+
+IPAddress = IPv4Address | IPv6Address
+HOST = "host:"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One address in use: who holds it and since which write."""
+
+    address: IPAddress
+    handle_id: str
+    attributes: Mapping[str, str]
+    sequence: int | None
+
+
+def network(block: Block) -> IPNetwork:
+    """The block's CIDR."""
+    return ip_network(block.cidr)
+
+
+def size(cidr: IPNetwork) -> int:
+    """How many addresses a block has; every one of them can be given out."""
+    return 1 << (cidr.max_prefixlen - cidr.prefixlen)
+
+
+def create(cidr: IPNetwork, owner: str | None, claimed_at: str | None, sequence: int) -> Block:
+    """An empty block. `owner` is `host:<node>`; `sequence` starts at the time in nanoseconds."""
+    count = size(cidr)
+    return Block(
+        cidr=str(cidr),
+        affinity=owner,
+        affinity_claim_time=claimed_at,
+        allocations=[None] * count,
+        unallocated=list(range(count)),
+        attributes=[],
+        sequenceNumber=sequence,
+        sequenceNumberForAllocation={},
+    )
+
+
+def problem(block: Block) -> str:
+    """What breaks IPAM-1 or IPAM-4 in a stored block, or an empty text."""
+    cidr = network(block)
+    count = size(cidr)
+    if len(block.allocations) != count:
+        return f"{len(block.allocations)} allocations instead of {count}"
+    queue = block.unallocated or []
+    free = {ordinal for ordinal, index in enumerate(block.allocations) if index is None}
+    if len(queue) != len(set(queue)):
+        return "an ordinal stands twice in the queue"
+    if set(queue) != free:
+        odd = sorted(set(queue) ^ free)[0]
+        return f"ordinal {odd} is both free and allocated, or neither"
+    attributes = block.attributes or []
+    for ordinal, index in enumerate(block.allocations):
+        if index is not None and not 0 <= index < len(attributes):
+            return f"ordinal {ordinal} refers to attribute {index}, which does not exist"
+    return ""
+
+
+def require_sound(block: Block) -> None:
+    """Raise `BlockCorrupt` if the block breaks its invariants."""
+    if reason := problem(block):
+        raise BlockCorrupt(
+            f"block {block.cidr} is inconsistent: {reason}; run `calicoctl ipam check`"
+        )
+
+
+def free_count(block: Block) -> int:
+    """How many addresses are free."""
+    return len(block.unallocated or [])
+
+
+def used_count(block: Block) -> int:
+    """How many addresses are given out."""
+    return sum(1 for index in block.allocations if index is not None)
+
+
+def owner_host(block: Block) -> str | None:
+    """The node that the block is affine to, or None (no owner, or a virtual one)."""
+    owner = block.owner
+    return owner[len(HOST) :] if owner and owner.startswith(HOST) else None
+
+
+def address_at(block: Block, ordinal: int) -> IPAddress:
+    """The address of an ordinal."""
+    return network(block).network_address + ordinal
+
+
+def ordinal_of(block: Block, address: IPAddress) -> int:
+    """The ordinal of an address; raises ValueError outside the block."""
+    cidr = network(block)
+    if address.version != cidr.version or address not in cidr:
+        raise ValueError(f"{address} is not in block {cidr}")
+    return int(address) - int(cidr.network_address)
+
+
+def assign(
+    block: Block, count: int, handle_id: str, attributes: Mapping[str, str]
+) -> tuple[Block, list[IPAddress]]:
+    """Take up to `count` addresses from the head of the queue; fewer if the block runs dry."""
+    queue = block.unallocated or []
+    return _give(block, queue[:count], queue[count:], handle_id, attributes)
+
+
+def assign_address(
+    block: Block, address: IPAddress, handle_id: str, attributes: Mapping[str, str]
+) -> Block:
+    """Take one named address, wherever in the queue it stands; raises `AddressInUse`."""
+    ordinal = ordinal_of(block, address)
+    if block.allocations[ordinal] is not None:
+        raise AddressInUse(f"address {address} is already in use in block {block.cidr}")
+    rest = [free for free in block.unallocated if free != ordinal]
+    return _give(block, [ordinal], rest, handle_id, attributes)[0]
+
+
+def _give(
+    block: Block,
+    taken: Sequence[int],
+    rest: Sequence[int],
+    handle_id: str,
+    attributes: Mapping[str, str],
+) -> tuple[Block, list[IPAddress]]:
+    if not taken:
+        return block, []
+    allocations = list(block.allocations)
+    known = list(block.attributes or [])
+    wanted = Attribute(handle_id=handle_id, secondary=dict(attributes))
+    if wanted in known:
+        index = known.index(wanted)
+    else:
+        index = len(known)
+        known.append(wanted)
+    sequences = dict(block.sequenceNumberForAllocation or {})
+    for ordinal in taken:
+        allocations[ordinal] = index
+        sequences[str(ordinal)] = block.sequenceNumber
+    given = msgspec.structs.replace(
+        block,
+        allocations=allocations,
+        unallocated=list(rest),
+        attributes=known,
+        sequenceNumberForAllocation=sequences,
+    )
+    base = network(block).network_address
+    return given, [base + ordinal for ordinal in taken]
+
+
+def written(block: Block, before: Block) -> Block:
+    """The block as it is to be written over `before`: one sequence number later (IPAM-3)."""
+    return msgspec.structs.replace(block, sequenceNumber=before.sequenceNumber + 1)
+
+
+def allocations(block: Block) -> Iterator[Allocation]:
+    """Every address in use, in ascending order."""
+    base = network(block).network_address
+    sequences = block.sequenceNumberForAllocation or {}
+    for ordinal, index in enumerate(block.allocations):
+        if index is None:
+            continue
+        attribute = block.attributes[index] if index < len(block.attributes) else None
+        yield Allocation(
+            address=base + ordinal,
+            handle_id=_handle_of(attribute),
+            attributes=(attribute.secondary if attribute else None) or {},
+            sequence=sequences.get(str(ordinal)),
+        )
+
+
+def release(
+    block: Block,
+    addresses: Iterable[IPAddress],
+    handle_id: str | None = None,
+    sequence: int | None = None,
+) -> tuple[Block, list[IPAddress]]:
+    """Give addresses back to the tail of the queue; returns those that were in use.
+
+    An address that is free already is skipped. With `handle_id` an address that another
+    handle holds is skipped as well; a wrong `sequence` raises `SequenceMismatch` (IPAM-2).
+    """
+    freed: list[int] = []
+    for address in addresses:
+        ordinal = ordinal_of(block, address)
+        index = block.allocations[ordinal]
+        if index is None or ordinal in freed:
+            continue
+        if handle_id is not None and _handle_of(block.attributes[index]) != handle_id:
+            continue
+        held = (block.sequenceNumberForAllocation or {}).get(str(ordinal))
+        if sequence is not None and held != sequence:
+            raise SequenceMismatch(
+                f"address {address} was given out anew (sequence {held}, expected {sequence})"
+            )
+        freed.append(ordinal)
+    return _free(block, freed)
+
+
+def release_handle(block: Block, handle_id: str) -> tuple[Block, list[IPAddress]]:
+    """Give back every address that the handle holds in this block."""
+    held = [item.address for item in allocations(block) if item.handle_id == handle_id]
+    return release(block, held, handle_id)
+
+
+def _free(block: Block, ordinals: Sequence[int]) -> tuple[Block, list[IPAddress]]:
+    if not ordinals:
+        return block, []
+    gone = set(ordinals)
+    kept = [None if o in gone else index for o, index in enumerate(block.allocations)]
+    used = sorted({index for index in kept if index is not None})
+    renumbered = {old: new for new, old in enumerate(used)}
+    sequences = block.sequenceNumberForAllocation or {}
+    freed = msgspec.structs.replace(
+        block,
+        allocations=[None if index is None else renumbered[index] for index in kept],
+        unallocated=[*(block.unallocated or []), *ordinals],
+        attributes=[block.attributes[index] for index in used],
+        sequenceNumberForAllocation={k: v for k, v in sequences.items() if int(k) not in gone},
+    )
+    base = network(block).network_address
+    return freed, [base + ordinal for ordinal in ordinals]
+
+
+def is_abandoned(block: Block) -> bool:
+    """Nobody owns the block and nothing is in use: it is to be deleted."""
+    return block.owner is None and used_count(block) == 0
+
+
+def parse_address(text: str) -> IPAddress:
+    """An address from `10.0.0.1`, `10.0.0.1/32` or their IPv6 forms."""
+    return ip_address(text.partition("/")[0])
+
+
+def _handle_of(attribute: Attribute | None) -> str:
+    # Handles found in blocks end at the first carriage return (data model 4.2).
+    return ((attribute.handle_id if attribute else None) or "").partition("\r")[0]

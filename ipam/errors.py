@@ -1,0 +1,37 @@
+"""Why an address could not be had: each error is one sentence that names the pools."""
+
+from __future__ import annotations
+
+from libcalico.errors import MuslinError
+
+
+class IPAMError(MuslinError):
+    """The base of every refusal of the allocator."""
+
+
+class NoPool(IPAMError):
+    """No pool may serve the request: none exists, all are disabled, or none selects the node."""
+
+
+class PoolsExhausted(IPAMError):
+    """The pools that may serve the request have no free address for this node."""
+
+
+class BlockLimit(IPAMError):
+    """The node holds as many blocks as it may, and all of them are full."""
+
+
+class AddressInUse(IPAMError):
+    """The requested address is allocated to somebody else."""
+
+
+class SequenceMismatch(IPAMError):
+    """The address was given out anew since the caller looked; nothing was released."""
+
+
+class BlockCorrupt(IPAMError):
+    """A stored block breaks the queue invariant; it is not used until someone repairs it."""
+
+
+class Contention(IPAMError):
+    """The retries are used up, because others kept changing the same objects; try again."""

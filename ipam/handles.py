@@ -1,0 +1,29 @@
+"""Handles: what one attachment holds, counted per block.
+
+A handle is a promise to find an address again by its owner. It changes in the very
+transaction that changes the block, so that the two cannot disagree (IPAM-5). Calico writes
+the handle first and the block later, and so may leave counts that overstate; such counts
+are accepted here and never trusted as a reason to keep an address.
+"""
+
+from __future__ import annotations
+
+from libcalico.model import Handle
+
+
+def add(handle: Handle | None, cidr: str, count: int) -> Handle:
+    """The handle with `count` more addresses in block `cidr`; a new one if there is none."""
+    held = dict(handle.block or {}) if handle else {}
+    held[cidr] = held.get(cidr, 0) + count
+    return Handle(block=held)
+
+
+def subtract(handle: Handle, cidr: str, count: int) -> Handle | None:
+    """The handle with `count` fewer addresses in block `cidr`; None when it holds nothing."""
+    held = dict(handle.block or {})
+    left = held.get(cidr, 0) - count
+    if left > 0:
+        held[cidr] = left
+    else:
+        held.pop(cidr, None)
+    return Handle(block=held) if held else None

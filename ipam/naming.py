@@ -1,0 +1,32 @@
+"""The texts that an allocation carries: attributes of a pod and Go's way to write a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def go_timestamp(nanoseconds: int) -> str:
+    """Unix time in nanoseconds as Go's `time.Time.String()` writes it in UTC.
+
+    Go drops trailing zeros of the fraction, and the fraction where it is zero.
+    """
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    stem = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    digits = f".{fraction:09d}".rstrip("0").rstrip(".")
+    return f"{stem}{digits} +0000 UTC"
+
+
+def rfc3339(nanoseconds: int) -> str:
+    """Unix time in nanoseconds as RFC 3339 in whole seconds, UTC."""
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod_attributes(node: str, namespace: str, pod: str, nanoseconds: int) -> dict[str, str]:
+    """The attributes of a pod's address, in the order in which Go writes them (data model 4.2).
+
+    Without a pod (no Kubernetes names given) only the node and the time are written.
+    """
+    attributes = {"node": node, "timestamp": go_timestamp(nanoseconds)}
+    if pod:
+        attributes |= {"namespace": namespace, "pod": pod}
+    return dict(sorted(attributes.items()))

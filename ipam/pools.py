@@ -1,0 +1,160 @@
+"""Which pools may serve a request, and in which order their blocks are tried.
+
+Source: data model 2.3 (fields), 4.4 steps 3 and 4 (selection), 4.5 (block order).
+Tested in tests/ipam/test_pools.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Any
+
+from ipam import selectors
+from ipam.errors import NoPool
+from libcalico.model.keys import IPNetwork
+
+DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
+WORKLOAD = "Workload"
+TUNNEL = "Tunnel"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What allocation needs of an `IPPool` resource."""
+
+    name: str
+    cidr: IPNetwork
+    block_size: int
+    disabled: bool = False
+    node_selector: str = ""
+    namespace_selector: str = ""
+    allowed_uses: tuple[str, ...] = (WORKLOAD, TUNNEL)
+    automatic: bool = True
+
+    @property
+    def family(self) -> int:
+        """4 or 6."""
+        return self.cidr.version
+
+
+def from_resource(resource: Any) -> Pool:
+    """The pool of a stored `IPPool`; absent fields mean Calico's defaults."""
+    spec = resource.spec
+    cidr = ip_network(spec.cidr, strict=False)
+    return Pool(
+        name=resource.metadata.name,
+        cidr=cidr,
+        block_size=spec.blockSize or DEFAULT_BLOCK_SIZE[cidr.version],
+        disabled=bool(spec.disabled),
+        node_selector=spec.nodeSelector or "",
+        namespace_selector=spec.namespaceSelector or "",
+        allowed_uses=tuple(spec.allowedUses or (WORKLOAD, TUNNEL)),
+        automatic=(spec.assignmentMode or "Automatic") == "Automatic",
+    )
+
+
+def select(
+    pools: Iterable[Pool],
+    family: int,
+    *,
+    node_labels: Mapping[str, str],
+    requested: Sequence[str] = (),
+    use: str = WORKLOAD,
+) -> list[Pool]:
+    """The pools of a family that may serve a request on this node, sorted by name.
+
+    `requested` names pools by name or CIDR and overrides their selectors. Raises `NoPool`,
+    saying for each pool why it does not serve.
+    """
+    family_pools = sorted((p for p in pools if p.family == family), key=lambda p: p.name)
+    if requested:
+        chosen = [_find(family_pools, text, family) for text in requested]
+    else:
+        chosen = family_pools
+    usable: list[Pool] = []
+    reasons: list[str] = []
+    for pool in chosen:
+        reason = _refusal(pool, node_labels, use, explicit=bool(requested))
+        if reason:
+            reasons.append(f"{pool.name} ({pool.cidr}) {reason}")
+        else:
+            usable.append(pool)
+    if not usable:
+        why = "; ".join(reasons) or f"there is no IPv{family} pool: create one with calicoctl"
+        raise NoPool(f"no IPv{family} pool may serve this node: {why}")
+    return usable
+
+
+def _find(pools: Sequence[Pool], text: str, family: int) -> Pool:
+    for pool in pools:
+        if text in (pool.name, str(pool.cidr)):
+            return pool
+    known = ", ".join(pool.name for pool in pools) or "none"
+    raise NoPool(f"the requested IPv{family} pool {text!r} does not exist (there are: {known})")
+
+
+def _refusal(pool: Pool, labels: Mapping[str, str], use: str, explicit: bool) -> str:
+    if pool.disabled:
+        return "is disabled"
+    if use not in pool.allowed_uses:
+        return f"does not allow the use {use}"
+    if explicit:
+        return ""
+    if not pool.automatic:
+        return "is served on request only (assignmentMode Manual)"
+    if pool.namespace_selector and pool.namespace_selector.strip() != "all()":
+        return f"has the namespaceSelector {pool.namespace_selector!r}, not served in this release"
+    if not selectors.matches(pool.node_selector, labels, f"IPPool({pool.name})"):
+        return f"does not select this node (nodeSelector {pool.node_selector})"
+    return ""
+
+
+def names(pools: Iterable[Pool]) -> str:
+    """The pools as an error message names them."""
+    return ", ".join(f"{pool.name} ({pool.cidr})" for pool in pools)
+
+
+def within(inner: IPNetwork, outer: IPNetwork) -> bool:
+    """Whether a network lies in another of its own family."""
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+def containing(pools: Iterable[Pool], cidr: IPNetwork) -> Pool | None:
+    """The pool that holds a block or address, or None."""
+    for pool in pools:
+        if within(cidr, pool.cidr):
+            return pool
+    return None
+
+
+def block_count(pool: Pool) -> int:
+    """How many blocks a pool has; 0 if a block would be larger than the pool."""
+    bits = pool.block_size - pool.cidr.prefixlen
+    return 1 << bits if bits >= 0 else 0
+
+
+def block_order(pool: Pool, host: str) -> Iterator[IPNetwork]:
+    """All block networks of a pool, from a start that depends on the host, wrapping around.
+
+    Hosts so begin at different places and seldom want the same block. The start is derived
+    by FNV-1 as in Calico; its value need not be equal, it only affects placement.
+    """
+    count = block_count(pool)
+    if not count:
+        return
+    start = _fnv1_64(host.encode()) % count
+    width = 1 << (pool.cidr.max_prefixlen - pool.block_size)
+    base = int(pool.cidr.network_address)
+    kind = type(pool.cidr)
+    for step in range(count):
+        yield kind((base + (start + step) % count * width, pool.block_size))
+
+
+def _fnv1_64(data: bytes) -> int:
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        value ^= byte
+    return value

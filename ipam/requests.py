@@ -1,0 +1,86 @@
+"""What is asked of the allocator, and what it answers.
+
+A request may bring a companion: one further object (the pod's WorkloadEndpoint) that
+changes in the same transaction as block and handle. The allocator does not know what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ipam.blocks import IPAddress
+from ipam.pools import WORKLOAD
+from libcalico.datastore.interface import Change, Entry
+from libcalico.model.keys import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """An object that is written with the addresses.
+
+    `change(current, addresses)` returns its guarded change, or None to leave it alone;
+    `held(current)` returns the addresses that it records for this very attachment already.
+    Both are pure. `current` is None where the object is absent or unknown: the change must
+    then be guarded as a creation.
+    """
+
+    key: Key
+    change: Callable[[Entry | None, Sequence[IPAddress]], Change | None]
+    held: Callable[[Entry | None], Sequence[IPAddress]] = lambda _current: ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """One address of each family for a handle; all of them or none.
+
+    `requested` names pools (by name or CIDR) per family. An attachment that holds its
+    addresses already (`companion.held`) keeps them.
+    """
+
+    handle_id: str
+    attributes: Mapping[str, str]
+    families: tuple[int, ...] = (4,)
+    requested: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    use: str = WORKLOAD
+    companion: Companion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Everything that a handle holds, except the `spared` addresses of its other interfaces.
+
+    Nothing held is no error.
+    """
+
+    handle_id: str
+    spared: frozenset[IPAddress] = frozenset()
+    companion: Companion | None = None
+
+
+Request = Allocate | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Done: the addresses that were assigned, kept or released; `fresh` if newly assigned."""
+
+    addresses: tuple[IPAddress, ...]
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """No block at hand has a free address of this family for the request."""
+
+    family: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request cannot be served; nothing of it was done."""
+
+    error: Exception
+
+
+Answer = Granted | Short | Refused
