@@ -1,1 +1,1 @@
-"""TODO"""
+"""CNI for Calico: the executable that a runtime calls, and the daemon that wires the pods."""

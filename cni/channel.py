@@ -1,0 +1,186 @@
+"""One end of a `cni.sock` connection for asyncio, with the descriptor that travels along.
+
+asyncio's streams drop ancillary data, so this reads the socket itself: `recvmsg` when the
+loop says that it is readable. The socket never blocks the loop, a descriptor is never
+inherited by a child, and one that nobody claims is closed (CHAN-1).
+
+`serve` makes the listening socket: directory 0700, socket 0600, and only root or our own
+user is let in (uid from SO_PEERCRED). Tested in `tests/cni/test_protocol.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from cni import protocol
+
+CHUNK = 256 * 1024
+
+
+class Channel:
+    """A connected socket that sends and receives messages of `cni.protocol`.
+
+    One task may receive while another sends. `peer_uid`, `peer_pid` come from the kernel.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._buffer = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._sending = asyncio.Lock()
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
+
+    async def receive(self) -> tuple[protocol.Message, int | None] | None:
+        """Return the next message and, with a `Request` that has one, the namespace descriptor.
+
+        The caller owns the descriptor and closes it. None is the other side's orderly end.
+        Messages of unknown type are skipped. Raises ProtocolError, OSError.
+        """
+        while True:
+            body = protocol.take_frame(self._buffer)
+            if body is not None:
+                message = protocol.decode_body(body)
+                if message is None:
+                    continue
+                return message, self._claim(message)
+            if not await self._fill():
+                if self._buffer:
+                    raise protocol.ProtocolError("the connection ended inside a frame")
+                return None
+
+    def _claim(self, message: protocol.Message) -> int | None:
+        if not isinstance(message, protocol.Request) or not message.has_netns:
+            return None
+        if not self._descriptors:
+            raise protocol.ProtocolError("a request with has_netns came without a descriptor")
+        return self._descriptors.popleft()
+
+    async def _fill(self) -> bool:
+        """Read what there is; False at the end of the stream."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(
+                    self._sock, CHUNK, 4, socket.MSG_CMSG_CLOEXEC
+                )
+            except (BlockingIOError, InterruptedError):
+                readable = loop.create_future()
+                loop.add_reader(self._sock, _wake, readable)
+                try:
+                    await readable
+                finally:
+                    loop.remove_reader(self._sock)
+                continue
+            except ConnectionResetError:
+                return False
+            self._keep(descriptors)
+            self._buffer += data
+            return bool(data)
+
+    def _keep(self, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            if self._descriptors:
+                os.close(descriptor)
+            else:
+                self._descriptors.append(descriptor)
+
+    async def send(self, message: protocol.Message, descriptor: int | None = None) -> None:
+        """Send one message, with `descriptor` on its first byte; raises OSError when it cannot."""
+        loop = asyncio.get_running_loop()
+        frame = memoryview(protocol.encode_frame(message))
+        async with self._sending:
+            if descriptor is not None:
+                while True:
+                    try:
+                        sent = socket.send_fds(self._sock, [frame], [descriptor])
+                        break
+                    except (BlockingIOError, InterruptedError):
+                        await asyncio.sleep(0.001)
+                frame = frame[sent:]
+            await loop.sock_sendall(self._sock, frame)
+
+    def close(self) -> None:
+        """Close the socket and every descriptor that nobody claimed. May be called twice."""
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+        self._sock.close()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def listen(path: Path, backlog: int = 128) -> socket.socket:
+    """Return a listening socket at `path`: directory 0700, socket 0600, a stale one replaced.
+
+    Replacing is by rename, so there is no moment without a socket. Raises OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(fresh))
+        fresh.chmod(0o600)
+        sock.listen(backlog)
+        sock.setblocking(False)
+        fresh.rename(path)
+    except BaseException:
+        sock.close()
+        fresh.unlink(missing_ok=True)
+        raise
+    return sock
+
+
+async def serve(listener: socket.socket, handler: Callable[[Channel], Awaitable[None]]) -> None:
+    """Accept for ever; each connection runs `handler` in its own task and is closed after it.
+
+    Peers that are neither root nor our own user are closed at once. Ends when cancelled; then
+    the listener is closed and the handlers are cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            sock, _ = await loop.sock_accept(listener)
+            channel = Channel(sock)
+            if channel.peer_uid not in (0, os.geteuid()):
+                channel.close()
+                continue
+            task = loop.create_task(_run(channel, handler))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+    finally:
+        listener.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run(channel: Channel, handler: Callable[[Channel], Awaitable[None]]) -> None:
+    try:
+        await handler(channel)
+    finally:
+        channel.close()
+
+
+async def connect(path: Path) -> Channel:
+    """Return a channel to the daemon at `path`; raises OSError when nobody listens."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, str(path))
+        return Channel(sock)
+    except BaseException:
+        sock.close()
+        raise
