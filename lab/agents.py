@@ -1,0 +1,75 @@
+"""Muslin's own processes on a node: installed and started as an operator would, nothing more.
+
+The lab writes configuration files and environment, starts `calico-node run`, and waits for the
+health port. Tested in tests/lab/test_updown.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from lab import proc
+from lab.machine import Machine
+from lab.router import HOLD_SECONDS
+from lab.topology import Plan
+from libcalico import paths
+
+REFERENCE_PLUGINS = Path("/usr/lib/cni")
+LOG = paths.LOG / "calico-node.log"
+
+CALICOCTL_CONFIG = """\
+apiVersion: projectcalico.org/v3
+kind: CalicoAPIConfig
+metadata:
+spec:
+  datastoreType: etcdv3
+  etcdEndpoints: {endpoint}
+"""
+
+
+def environment(plan: Plan, node: str) -> dict[str, str]:
+    """What an operator sets for a node, in Calico's names. Pure."""
+    return {
+        "NODENAME": node,
+        "DATASTORE_TYPE": "etcdv3",
+        "ETCD_ENDPOINTS": plan.etcd_endpoint,
+        "IP": "autodetect",
+        "CALICO_NETWORKING_BACKEND": "bird",
+        "NO_DEFAULT_POOLS": "true",
+        "WAIT_FOR_DATASTORE": "true",
+        "FELIX_IPTABLESREFRESHINTERVAL": "5",
+        "FELIX_HEALTHENABLED": "true",
+        "CALICO_BGP_HOLD_TIME": str(HOLD_SECONDS),
+    }
+
+
+def install(machine: Machine, plan: Plan) -> None:
+    """calicoctl's configuration, the distribution's CNI plugins, our CNI plugin."""
+    config = CALICOCTL_CONFIG.format(endpoint=plan.etcd_endpoint)
+    machine.path(paths.CALICOCTL_CONFIG).write_text(config)
+    for plugin in sorted(REFERENCE_PLUGINS.iterdir()):
+        machine.path(paths.CNI_BIN / plugin.name).symlink_to(plugin)
+    machine.run([sys.executable, "-m", "cni.install"], environment=environment(plan, machine.name))
+
+
+def start(machine: Machine, plan: Plan) -> None:
+    """Start `calico-node run`, which supervises the rest."""
+    program = shutil.which("calico-node", path=machine.environment()["PATH"]) or "calico-node"
+    machine.start([program, "run"], environment=environment(plan, machine.name), output=str(LOG))
+
+
+def wait(machine: Machine, *, timeout: float) -> None:
+    """Wait until felix says that it is ready and the CNI daemon listens."""
+    machine.wait_http(paths.FELIX_HEALTH_PORT, "/readiness", timeout=timeout)
+    socket = machine.path(paths.CNI_SOCKET)
+    proc.wait_until(socket.exists, f"{machine.name}: {paths.CNI_SOCKET}", timeout=timeout)
+
+
+def log_tail(machine: Machine, lines: int = 15) -> str:
+    """The end of the node's log, for an error message."""
+    try:
+        return "\n".join(machine.path(LOG).read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -1,0 +1,162 @@
+"""Command line of the lab: words in, calls of `cluster` and `pods`, text or JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from lab import cluster, pods
+from lab.errors import LabError
+from lab.status import status
+from lab.topology import TOPOLOGIES
+
+DEFAULT_NAME = "lab"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar of `./run lab`."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "--lab", metavar="NAME", default=DEFAULT_NAME, help="which lab (default: lab)"
+    )
+    top = argparse.ArgumentParser(prog="./run lab", description="A cluster of network namespaces.")
+    words = top.add_subparsers(dest="word", required=True)
+    up = words.add_parser("up", parents=[shared], help="make a lab")
+    up.add_argument("--nodes", type=int, default=3)
+    up.add_argument("--topology", choices=TOPOLOGIES, default="racks")
+    up.add_argument(
+        "--bare", action="store_true", help="machines, etcd and BIRD without the agents"
+    )
+    words.add_parser("down", parents=[shared], help="take a lab down, also after a crash")
+    shown = words.add_parser("status", parents=[shared], help="what is there")
+    shown.add_argument("--json", action="store_true")
+    execute = words.add_parser(
+        "exec", parents=[shared], help="run a command on NODE, router or etcd"
+    )
+    execute.add_argument("machine")
+    execute.add_argument("command", nargs="+")
+    link = words.add_parser("link", parents=[shared], help="plug or pull a node's rack cable")
+    link.add_argument("direction", choices=("up", "down"))
+    link.add_argument("node")
+    pod_parser(
+        words.add_parser("pod", help="pods, by CNI").add_subparsers(dest="pod", required=True),
+        shared,
+    )
+    return top
+
+
+def pod_parser(
+    words: argparse._SubParsersAction[argparse.ArgumentParser], shared: argparse.ArgumentParser
+) -> None:
+    """The words after `pod`."""
+    named = argparse.ArgumentParser(add_help=False, parents=[shared])
+    named.add_argument("name")
+    named.add_argument("--namespace", default="default")
+    add = words.add_parser("add", parents=[named])
+    add.add_argument("--node", required=True)
+    add.add_argument("--label", action="append", default=[], metavar="K=V")
+    add.add_argument("--annotation", action="append", default=[], metavar="K=V")
+    add.add_argument("--port", action="append", default=[], metavar="tcp:8080")
+    execute = words.add_parser("exec", parents=[named])
+    execute.add_argument("command", nargs="+")
+    words.add_parser("rm", parents=[named])
+    words.add_parser("list", parents=[shared])
+
+
+def pairs(texts: Sequence[str], what: str) -> dict[str, str]:
+    """K=V texts as a mapping; LabError for one without `=`."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise LabError(f"{what} {text!r}: allowed is KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def say(text: str) -> None:
+    """Progress for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Do what the first word asks; the exit code."""
+    if options.word == "up":
+        begun = time.monotonic()
+        made = cluster.up(
+            options.lab,
+            nodes=options.nodes,
+            topology=options.topology,
+            agents_too=not options.bare,
+            say=say,
+        )
+        say(f"lab {made.name}: {len(made.nodes)} nodes up in {time.monotonic() - begun:.1f} s")
+        return 0
+    if options.word == "down":
+        if not cluster.down(options.lab):
+            say(f"no lab {options.lab!r}, nothing to do")
+        return 0
+    lab = cluster.find(options.lab)
+    if options.word == "status":
+        report = status(lab)
+        print(json.dumps(report.as_json(), indent=1) if options.json else report.as_text())
+        return 0
+    if options.word == "exec":
+        machine = lab.machine(options.machine)
+        enter(machine.command(in_directory(command)), machine.environment())
+    if options.word == "link":
+        lab.link(options.node, up=options.direction == "up")
+        return 0
+    return run_pod_word(lab, options, command)
+
+
+def run_pod_word(lab: cluster.Lab, options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Do what the word after `pod` asks."""
+    if options.pod == "list":
+        for pod in pods.every(lab):
+            print(f"{pod.namespace}\t{pod.name}\t{pod.node}\t{','.join(pod.addresses)}")
+        return 0
+    if options.pod == "add":
+        pod = pods.add(
+            lab,
+            options.name,
+            options.node,
+            namespace=options.namespace,
+            labels=pairs(options.label, "label"),
+            annotations=pairs(options.annotation, "annotation"),
+            ports=options.port,
+        )
+        print(f"{pod.title} {','.join(pod.addresses)} ADD {pod.add_milliseconds:.1f} ms")
+        return 0
+    pod = pods.find(lab, options.name, options.namespace)
+    machine = lab.machine(pod.node)
+    if options.pod == "exec":
+        enter(machine.command(command, netns=pod.netns), machine.environment())
+    print(f"{pod.title} removed, DEL {pods.remove(lab, pod):.1f} ms")
+    return 0
+
+
+def in_directory(command: Sequence[str]) -> list[str]:
+    """The command in the caller's directory: entering a mount namespace leads to /."""
+    return ["env", "-C", os.getcwd(), "--", *command]
+
+
+def enter(command: list[str], environment: dict[str, str]) -> None:
+    """Become the command (its signals and exit code are then the caller's)."""
+    sys.stdout.flush()
+    os.execvpe(command[0], command, environment)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `python -m lab`."""
+    options = parser().parse_args(arguments)
+    try:
+        code = run_word(options, getattr(options, "command", []))
+    except LabError as error:
+        say(f"error: {error}")
+        code = 1
+    sys.exit(code)

@@ -1,0 +1,172 @@
+"""A whole lab: made, found again by name, taken down without a trace.
+
+Order of `up`: record, namespaces, cables, etcd and BIRD, then all nodes at once. `down` needs
+neither a complete record nor a living tool (LAB-2): processes are found by namespace, namespaces by
+name. Tested in tests/lab/test_updown.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lab import agents, datastore, machine, network, proc, router, state
+from lab.errors import LabError
+from lab.machine import Machine
+from lab.state import NETNS, State
+from lab.topology import ETCD, ROUTER, Host, Plan
+from lab.topology import plan as make_plan
+
+READY_SECONDS = 60.0
+NETNS_MARK = "netns-directory-is-ours"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab that is up."""
+
+    state: State
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+        return self.state.name
+
+    def machine(self, name: str) -> Machine:
+        """A machine by name: `router`, `etcd` or a node."""
+        if name not in self.state.machines:
+            raise LabError(f"no machine {name!r}; there are {', '.join(self.state.machines)}")
+        return Machine(self.name, name, self.state.machines[name])
+
+    @property
+    def router(self) -> Machine:
+        """The router's machine."""
+        return self.machine(ROUTER)
+
+    @property
+    def etcd(self) -> Machine:
+        """The datastore's machine."""
+        return self.machine(ETCD)
+
+    @property
+    def nodes(self) -> list[Machine]:
+        """The nodes, in order."""
+        return [self.machine(node.name) for node in self.plan.nodes]
+
+    def host(self, name: str) -> Host:
+        """Where a node hangs in the topology."""
+        return self.plan.node(name)
+
+    def link(self, node: str, *, up: bool) -> float:
+        """Plug or pull the node's rack cable; when it happened (time.monotonic)."""
+        return network.set_cable(self.name, self.host(node), up=up)
+
+
+def up(
+    name: str, *, nodes: int = 3, topology: str = "racks", agents_too: bool = True, say: Say = print
+) -> Lab:
+    """Make a lab. On failure what was made is taken down again and LabError says why."""
+    plan = make_plan(nodes, topology)
+    with state.locked():
+        if state.load(name) is not None:
+            raise LabError(f"lab {name!r} is already up (or left over): `lab down --lab {name}`")
+        for entry in (ROUTER, ETCD, *(node.name for node in plan.nodes)):
+            if (NETNS / machine.netns_name(name, entry)).exists():
+                raise LabError(f"a network namespace {name}-{entry} exists already")
+        if not NETNS.exists():
+            (state.base_directory() / NETNS_MARK).touch()
+        lab = Lab(State(name=name, topology=topology, nodes=nodes), plan)
+        state.save(lab.state)
+        try:
+            build(lab, say)
+        except BaseException:
+            take_down(name)
+            raise
+    try:
+        if agents_too:
+            start_agents(lab, say)
+    except BaseException:
+        down(name)
+        raise
+    lab.state.ready = True
+    state.save(lab.state)
+    return lab
+
+
+def build(lab: Lab, say: Say) -> None:
+    """Machines, cables, etcd and BIRD."""
+    names = [ROUTER, ETCD, *(node.name for node in lab.plan.nodes)]
+    for name in names:
+        lab.state.machines[name] = state.MachineRecord()
+        state.save(lab.state)
+        lab.state.machines[name] = machine.create(lab.name, name)
+        state.save(lab.state)
+    machines = {name: lab.machine(name) for name in names}
+    network.cable(lab.plan, lab.name, machines)
+    say(f"{len(names)} machines cabled: {', '.join(names)}")
+    datastore.start(lab.etcd, lab.plan)
+    router.start(lab.router, lab.plan)
+    datastore.wait(lab.etcd)
+    say(f"etcd serves at {lab.plan.etcd_endpoint}, BIRD runs in router")
+
+
+def start_agents(lab: Lab, say: Say) -> None:
+    """Install and start Muslin on every node at once; returns when every node is ready."""
+
+    def one(node: Machine) -> None:
+        agents.install(node, lab.plan)
+        agents.start(node, lab.plan)
+        try:
+            agents.wait(node, timeout=READY_SECONDS)
+        except LabError as error:
+            raise LabError(f"{error}\n--- end of {agents.LOG}:\n{agents.log_tail(node)}") from error
+        say(f"{node.name} is ready")
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        for done in [pool.submit(one, node) for node in lab.nodes]:
+            done.result()
+
+
+def find(name: str) -> Lab:
+    """A lab that is up; LabError when there is none of that name."""
+    found = state.load(name)
+    if found is None:
+        raise LabError(f"no lab {name!r} is up: `lab up --lab {name}`")
+    return Lab(found, make_plan(found.nodes, found.topology))
+
+
+def down(name: str) -> bool:
+    """Take a lab down, whole or broken; False when there was nothing."""
+    with state.locked():
+        return take_down(name)
+
+
+def take_down(name: str) -> bool:
+    """`down` for one who holds the lock."""
+    found = state.load(name)
+    machines = found.machines if found else {}
+    names = {machine.netns_name(name, entry) for entry in machines}
+    existing = [NETNS / netns for netns in sorted(names) if (NETNS / netns).exists()]
+    networks = [path.stat().st_ino for path in existing]
+    utses = [record.uts for record in machines.values() if record.uts]
+    proc.kill_all(lambda: proc.members(networks, utses, lambda pid: machine.marked(pid, name)))
+    for path in existing:
+        proc.run(["ip", "netns", "delete", path.name])
+    shutil.rmtree(state.directory(name), ignore_errors=True)
+    restore_host()
+    return found is not None
+
+
+def restore_host() -> None:
+    """After the last lab: remove the directories that labs made, and the mount of ip(8)."""
+    base = state.base_directory()
+    if any(path.is_dir() for path in base.iterdir()):
+        return
+    if (base / NETNS_MARK).exists() and NETNS.exists() and not any(NETNS.iterdir()):
+        proc.run(["umount", str(NETNS)], check=False)
+        NETNS.rmdir()
+    shutil.rmtree(base)

@@ -1,0 +1,232 @@
+"""Pods of the lab: what kubelet and containerd do around the CNI calls, and a record per pod.
+
+A pod is a network namespace made by `ip netns add` in its node's own mount namespace, a container
+id of 64 hex digits, CNI ADD, and where asked for a responder process. Its record lies in the lab's
+state directory and is no Muslin object (LAB-1). Tested in tests/lab/test_pods.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lab import proc, state
+from lab.cluster import Lab
+from lab.errors import LabError
+from lab.machine import FAST_PYTHON, Machine
+from lab.runtime import LOOPBACK, PLUGIN_TIMEOUT, Answer, Json, Runtime, Sandbox
+
+RESPONDER = Path(__file__).with_name("responder.py")
+NETNS_DIRECTORY = "/var/run/netns"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that was added. `result` is what the last plugin answered; times in milliseconds."""
+
+    name: str
+    namespace: str
+    node: str
+    container_id: str
+    netns: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    ports: tuple[str, ...]
+    network: Json
+    result: Json
+    add_milliseconds: float
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """What the runtime hands to plugins."""
+        return Sandbox(
+            self.container_id,
+            self.netns,
+            self.namespace,
+            self.name,
+            self.uid,
+            self.labels,
+            self.annotations,
+        )
+
+    @property
+    def addresses(self) -> list[str]:
+        """Addresses without prefix length, in the order of the result."""
+        return [entry["address"].partition("/")[0] for entry in self.result.get("ips", [])]
+
+    @property
+    def address(self) -> str:
+        """The first address: what Kubernetes calls the pod's IP."""
+        if not self.addresses:
+            raise LabError(f"pod {self.namespace}/{self.name} has no address")
+        return self.addresses[0]
+
+    @property
+    def title(self) -> str:
+        """namespace/name"""
+        return f"{self.namespace}/{self.name}"
+
+
+def add(
+    lab: Lab,
+    name: str,
+    node: str,
+    *,
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    ports: Sequence[str] = (),
+    timeout: float = PLUGIN_TIMEOUT,
+) -> Pod:
+    """Start a pod: namespace, loopback, network, responder. On failure nothing of it is left."""
+    if record_path(lab, namespace, name).exists():
+        raise LabError(f"pod {namespace}/{name} exists already")
+    lab.host(node)
+    for port in ports:
+        check_port(port)
+    machine, runtime = lab.machine(node), Runtime(lab.machine(node))
+    network = runtime.network()
+    netns = f"cni-{uuid.uuid4()}"
+    place = f"{NETNS_DIRECTORY}/{netns}"
+    machine.run(["ip", "netns", "add", netns])
+    sandbox = Sandbox(
+        secrets.token_hex(32),
+        place,
+        namespace,
+        name,
+        str(uuid.uuid4()),
+        labels or {},
+        annotations or {},
+    )
+    try:
+        runtime.add(LOOPBACK, sandbox, "lo")
+        answers = add_network(runtime, network, sandbox, timeout)
+    except BaseException:
+        remove_netns(machine, place)
+        raise
+    pod = Pod(
+        name=name,
+        namespace=namespace,
+        node=node,
+        container_id=sandbox.container_id,
+        netns=place,
+        uid=sandbox.uid,
+        labels=sandbox.labels,
+        annotations=sandbox.annotations,
+        ports=tuple(ports),
+        network=network,
+        result=answers[-1].result or {},
+        add_milliseconds=sum(answer.milliseconds for answer in answers),
+    )
+    write_record(lab, pod)
+    if ports:
+        respond(machine, pod)
+    return pod
+
+
+def add_network(runtime: Runtime, network: Json, sandbox: Sandbox, timeout: float) -> list[Answer]:
+    """ADD; after a failure one DEL as containerd does, whose failure hides nothing."""
+    try:
+        return runtime.add(network, sandbox, timeout=timeout)
+    except LabError:
+        with contextlib.suppress(LabError):
+            runtime.delete(network, sandbox, timeout=timeout)
+        raise
+
+
+def respond(machine: Machine, pod: Pod) -> None:
+    """Start the responder of a pod and wait until it listens."""
+    log = f"/var/log/pod-{pod.namespace}-{pod.name}.log"
+    program = [*FAST_PYTHON, str(RESPONDER), *pod.ports]
+    machine.start(program, netns=pod.netns, output=log)
+    path = machine.path(log)
+    what = f"pod {pod.title}: responder on {', '.join(pod.ports)}"
+    proc.wait_until(lambda: "listening" in path.read_text(), what, timeout=10, every=0.01)
+
+
+def check_port(port: str) -> None:
+    """LabError unless it reads tcp:NUMBER or udp:NUMBER."""
+    kind, _, number = port.partition(":")
+    if kind not in ("tcp", "udp") or not number.isdigit() or not 0 < int(number) < 65536:
+        raise LabError(f"port {port!r}: allowed are tcp:1 to tcp:65535 and udp:1 to udp:65535")
+
+
+def remove(lab: Lab, pod: Pod, *, timeout: float = PLUGIN_TIMEOUT) -> float:
+    """End a pod as containerd does: processes, DEL, namespace, DEL again; DEL's milliseconds."""
+    machine, runtime = lab.machine(pod.node), Runtime(lab.machine(pod.node))
+    kill_processes(machine, pod.netns)
+    answers = runtime.delete(pod.network, pod.sandbox, timeout=timeout)
+    runtime.delete(LOOPBACK, pod.sandbox, "lo", timeout=timeout)
+    remove_netns(machine, pod.netns)
+    runtime.delete(pod.network, pod.sandbox, netns="", timeout=timeout)
+    record_path(lab, pod.namespace, pod.name).unlink(missing_ok=True)
+    return sum(answer.milliseconds for answer in answers)
+
+
+def kill_processes(machine: Machine, netns: str) -> None:
+    """The runtime kills the containers before it asks for DEL."""
+    try:
+        inode = machine.path(netns).stat().st_ino
+    except FileNotFoundError:
+        return
+    for pid in proc.members([inode], [], lambda _: False):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def remove_netns(machine: Machine, netns: str) -> None:
+    """Remove a pod's namespace; nothing to do when it is gone."""
+    if machine.path(netns).exists():
+        kill_processes(machine, netns)
+        machine.run(["ip", "netns", "delete", netns.rpartition("/")[2]])
+
+
+def record_path(lab: Lab, namespace: str, name: str) -> Path:
+    """The record of a pod in the lab's state directory."""
+    return state.directory(lab.name) / "pods" / f"{namespace}.{name}.json"
+
+
+def write_record(lab: Lab, pod: Pod) -> None:
+    """Remember a pod for later commands."""
+    path = record_path(lab, pod.namespace, pod.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(pod), indent=1))
+
+
+def every(lab: Lab) -> list[Pod]:
+    """All pods of the lab, by namespace and name."""
+    directory = state.directory(lab.name) / "pods"
+    if not directory.is_dir():
+        return []
+    return [read_record(path) for path in sorted(directory.glob("*.json"))]
+
+
+def read_record(path: Path) -> Pod:
+    """One pod's record."""
+    raw = json.loads(path.read_text())
+    return Pod(**{**raw, "ports": tuple(raw["ports"])})
+
+
+def find(lab: Lab, name: str, namespace: str = "default") -> Pod:
+    """A pod by name; LabError when there is none."""
+    path = record_path(lab, namespace, name)
+    if not path.exists():
+        raise LabError(f"no pod {namespace}/{name}")
+    return read_record(path)
+
+
+def ping(lab: Lab, pod: Pod, address: str, *, count: int = 1, wait: float = 1.0) -> bool:
+    """Whether `address` answers a ping from the pod."""
+    command = ["ping", "-n", "-c", str(count), "-W", f"{wait:g}", address]
+    done = lab.machine(pod.node).run(
+        command, netns=pod.netns, check=False, timeout=count + wait + 5
+    )
+    return done.returncode == 0

@@ -1,0 +1,126 @@
+"""Small network client that runs inside a machine or pod: asks, waits, prints JSON.
+
+Standard library only, run with `-I -S` so that it starts in milliseconds. Uses:
+  probe.py http PORT PATH SECONDS          wait for a 2xx answer on 127.0.0.1
+  probe.py tcp PORT SECONDS ADDRESS...     connect to each at once; who does the server say we are?
+  probe.py udp PORT SECONDS ADDRESS...     the same by one datagram each
+  probe.py stream ADDRESS PORT             numbered lines, 100 a second, until SIGTERM or an error
+"""
+
+import json
+import selectors
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+
+def family(address: str) -> int:
+    """Socket family of a literal address."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def http(port: int, path: str, seconds: float) -> int:
+    """Poll until the status line says 2xx."""
+    deadline = time.monotonic() + seconds
+    said = "no answer"
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1) as link:
+                link.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+                answer = b""
+                while block := link.recv(65536):
+                    answer += block
+            said = answer.decode(errors="replace")
+            if said.split(" ", 2)[1:2] and said.split(" ", 2)[1].startswith("2"):
+                return 0
+        except OSError as error:
+            said = str(error)
+        time.sleep(0.05)
+    print(f"not ready within {seconds:g} s: {said.strip()[-800:]}")
+    return 1
+
+
+def ask(kind: str, port: int, seconds: float, addresses: list[str]) -> dict[str, str]:
+    """For each address what its responder saw as our address, or `error: ...`."""
+    waiting: dict[str, socket.socket] = {}
+    answers: dict[str, str] = {}
+    chooser = selectors.DefaultSelector()
+    for address in addresses:
+        link = socket.socket(
+            family(address), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
+        )
+        link.setblocking(False)
+        try:
+            link.connect_ex((address, port))
+            if kind == "udp":
+                link.send(b"who am I\n")
+        except OSError as error:
+            answers[address] = f"error: {error.strerror}"
+            continue
+        waiting[address] = link
+        chooser.register(link, selectors.EVENT_READ, address)
+    deadline = time.monotonic() + seconds
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        for key, _ in chooser.select(left):
+            link = waiting.pop(key.data)
+            chooser.unregister(link)
+            answers[key.data] = read_peer(link)
+            link.close()
+    for address in waiting:
+        answers[address] = f"error: no answer within {seconds:g} s"
+    return answers
+
+
+def read_peer(link: socket.socket) -> str:
+    """The address in the responder's greeting `peer ADDRESS PORT`."""
+    try:
+        words = link.recv(4096).decode(errors="replace").split()
+    except OSError as error:
+        return f"error: {error.strerror}"
+    return words[1] if words[:1] == ["peer"] else f"error: unexpected answer {words[:5]}"
+
+
+def stream(address: str, port: int) -> int:
+    """One connection; each numbered line must come back in order. Prints what happened as JSON."""
+    report: dict[str, Any] = {"sent": 0, "echoed": 0, "error": "", "longest_gap": 0.0}
+    stopping = []
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
+    try:
+        with socket.create_connection((address, port), timeout=5) as link:
+            file = link.makefile("rb")
+            file.readline()
+            last = time.monotonic()
+            link.settimeout(30)
+            while not stopping:
+                report["sent"] += 1
+                link.sendall(b"%d\n" % report["sent"])
+                line = file.readline()
+                if line != b"%d\n" % report["sent"]:
+                    raise OSError(0, f"line {report['sent']} came back as {line!r}")
+                report["echoed"] += 1
+                now = time.monotonic()
+                report["longest_gap"] = max(report["longest_gap"], round(now - last, 3))
+                time.sleep(max(0.0, last + 0.01 - now))
+                last = time.monotonic()
+    except OSError as error:
+        report["error"] = error.strerror or str(error)
+    print(json.dumps(report))
+    return 1 if report["error"] else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Dispatch on the first word."""
+    what, *rest = arguments
+    if what == "http":
+        return http(int(rest[0]), rest[1], float(rest[2]))
+    if what == "stream":
+        return stream(rest[0], int(rest[1]))
+    answers = ask(what, int(rest[0]), float(rest[1]), rest[2:])
+    print(json.dumps(answers))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
