@@ -1,0 +1,104 @@
+"""`./run demo`: bring up a lab, tell the story, take it down; exit 0 only when all checks held."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from lab.demo import (
+    deletion,
+    nodes,
+    pool,
+    rack_link,
+    reachability,
+    restarts,
+    routing,
+    wiring,
+)
+from lab.demo.story import Check, Outcome, Story, Write, end, perform, took
+from lab.errors import LabError
+
+CHECKS: tuple[tuple[str, str, Check], ...] = (
+    ("nodes", "etcd, router and three nodes; every node in the datastore", nodes.check),
+    ("pool", "calicoctl apply of an IP pool and the BGP peers", pool.check),
+    ("wiring", "six pods by CNI ADD; their tables line by line", wiring.check),
+    ("reachability", "every pod and node reaches every pod, unencapsulated", reachability.check),
+    ("routing", "BGP sessions; the router learned exactly the nodes' blocks", routing.check),
+    ("restarts", "felix, bgp and cni killed under traffic: nothing lost", restarts.check),
+    ("rack-link", "a rack link goes down and up: withdrawn and back", rack_link.check),
+    ("deletion", "pods deleted: nothing left", deletion.check),
+)
+
+
+def tell(story: Story, write: Write) -> list[Outcome]:
+    """All checks in order."""
+    outcomes = []
+    for number, (name, title, check) in enumerate(CHECKS, 1):
+        write(f"\n=== {number}. {title}")
+        outcome = perform(story, name, check)
+        write(f"--- {name}: {'ok' if outcome.ok else 'FAILED'} ({outcome.seconds:.1f} s)")
+        outcomes.append(outcome)
+    return outcomes
+
+
+def report(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """The JSON of `--json`. Pure."""
+    ok = len(outcomes) == len(CHECKS) and all(outcome.ok for outcome in outcomes)
+    return {"ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
+
+
+def interrupt(*_: object) -> None:
+    """A termination signal ends the story through the same `finally` as Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; the exit code."""
+    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON report on stdout")
+    parser.add_argument("--keep", action="store_true", help="leave the lab up")
+    parser.add_argument("--lab", default="demo", metavar="NAME", help="name of the lab")
+    options = parser.parse_args(arguments)
+    stream = sys.stderr if options.json else sys.stdout
+    signal.signal(signal.SIGTERM, interrupt)
+
+    def write(text: str) -> None:
+        print(text, file=stream, flush=True)
+
+    begun = time.monotonic()
+    story = Story(options.lab, write)
+    clean = True
+    outcomes: list[Outcome] = []
+    try:
+        outcomes = tell(story, write)
+    except KeyboardInterrupt:
+        write("interrupted")
+    finally:
+        if options.keep:
+            write(f"kept: ./run lab status --lab {options.lab}; ./run lab down --lab {options.lab}")
+        else:
+            clean = tear_down(story, write)
+    result = report(outcomes)
+    write(f"{'all checks held' if result['ok'] else 'NOT all checks held'}, {took(begun):.1f} s")
+    if options.json:
+        print(json.dumps(result, indent=1))
+    return 0 if result["ok"] and clean else 1
+
+
+def tear_down(story: Story, write: Write) -> bool:
+    """Whether the lab went down without trouble."""
+    try:
+        end(story)
+    except LabError as error:
+        write(f"teardown: {error}")
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

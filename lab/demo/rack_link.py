@@ -1,0 +1,93 @@
+"""Check 7: a node's rack cable is pulled and plugged in again.
+
+Its block is withdrawn at the router and in the other nodes' kernels within the hold time (9 s on
+every session of the lab); the node's own pods still reach each other; all is back without help.
+"""
+
+from __future__ import annotations
+
+import time
+
+from lab import pods
+from lab.demo import look, routing
+from lab.demo.story import Story
+from lab.demo.transcript import Transcript, expect
+from lab.router import HOLD_SECONDS
+
+NODE = "node2"
+TIMER_GRAIN = 1.5
+BACK_SECONDS = 40.0
+
+
+def check(story: Story, transcript: Transcript) -> None:
+    """Down, look, up, look."""
+    lab = story.lab
+    block = next((b.cidr for b in look.blocks(lab) if b.node == NODE), "")
+    expect(block, f"etcd names no block of {NODE}")
+    others = [machine for machine in lab.nodes if machine.name != NODE]
+    lab.link(NODE, up=False)
+    begun = time.monotonic()
+    transcript.note(f"router$ ip link set {lab.host(NODE).port} down")
+    try:
+        withdrawn(story, block)
+        took = time.monotonic() - begun
+        transcript.note(f"{block} is withdrawn everywhere {took:.1f} s after the link went down")
+        transcript.show(others[0], ["ip", "route", "show", block])
+        alone = pods.ping(lab, story.pod("web-2"), story.pod("db-2").address)
+        transcript.note(f"on {NODE} itself web-2 -> db-2: ping {'ok' if alone else 'LOST'}")
+    finally:
+        lab.link(NODE, up=True)
+        transcript.note(f"router$ ip link set {lab.host(NODE).port} up")
+    expect(alone, f"pods of {NODE} cannot reach each other while its link is down")
+    back(story, transcript, block)
+
+
+def withdrawn(story: Story, block: str) -> None:
+    """The route is gone at the router and in every other node's kernel, in time."""
+    lab = story.lab
+    limit = HOLD_SECONDS + TIMER_GRAIN
+    left = time.monotonic() + limit
+
+    def remaining() -> float:
+        return max(0.1, left - time.monotonic())
+
+    story.wait(
+        lambda: block not in look.learned(lab),
+        f"router: {block} withdrawn within the hold time of {HOLD_SECONDS} s",
+        timeout=remaining(),
+    )
+    for machine in lab.nodes:
+        if machine.name != NODE:
+            story.wait(
+                lambda m=machine: look.route_to(m, block) is None,  # type: ignore[misc]
+                f"{machine.name}: route to {block} gone within {HOLD_SECONDS} s",
+                timeout=remaining(),
+            )
+
+
+def back(story: Story, transcript: Transcript, block: str) -> None:
+    """Sessions, routes and packets are back."""
+    lab = story.lab
+    begun = time.monotonic()
+    story.wait(lambda: block in look.learned(lab), f"router: {block} is back", timeout=BACK_SECONDS)
+    for machine in lab.nodes:
+        if machine.name != NODE:
+            story.wait(
+                lambda m=machine: look.route_to(m, block) is not None,  # type: ignore[misc]
+                f"{machine.name}: route to {block} is back",
+                timeout=BACK_SECONDS,
+            )
+    story.wait(
+        lambda: all(
+            pods.ping(lab, story.pod("web-2"), story.pod(name).address)
+            for name in ("web-1", "web-3")
+        ),
+        f"pods of {NODE} reach the others",
+    )
+    story.wait(
+        lambda: routing.established(story) and routing.exact(story) is None,
+        "router: sessions Established, table exact",
+        timeout=BACK_SECONDS,
+    )
+    transcript.note(f"back without help {time.monotonic() - begun:.1f} s after the link came up")
+    transcript.show(lab.router, ["birdc", "show", "protocols"])

@@ -1,0 +1,79 @@
+"""Traffic that runs while something is done to a node: pings at 100/s and a TCP stream."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lab.cluster import Lab
+from lab.demo.transcript import CheckFailed
+from lab.machine import FAST_PYTHON, PROBE
+from lab.pods import Pod
+
+_SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
+
+
+@dataclass
+class Traffic:
+    """What was sent and what came through; filled when the traffic has ended."""
+
+    lines: list[str] = field(default_factory=list)
+    lost: int = 0
+    sent: int = 0
+    stream_error: str = ""
+
+
+@contextlib.contextmanager
+def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
+    """Ping both ways every 10 ms and hold a TCP stream of numbered lines while the body runs."""
+    result = Traffic()
+    pings = [ping(lab, one, other), ping(lab, other, one)]
+    stream = lab.machine(one.node).start(
+        [*FAST_PYTHON, str(PROBE), "stream", other.address, str(port)], netns=one.netns
+    )
+    try:
+        yield result
+    finally:
+        for running in pings:
+            running.send_signal(signal.SIGINT)
+        stream.send_signal(signal.SIGTERM)
+        outputs = [finish(running) for running in [*pings, stream]]
+    for (source, target), text in zip(((one, other), (other, one)), outputs, strict=False):
+        count(result, source, target, text)
+    report = json.loads(outputs[2].strip().splitlines()[-1] if outputs[2].strip() else "{}")
+    result.lines.append(f"TCP stream {one.name} -> {other.name}: {json.dumps(report)}")
+    result.stream_error = report.get("error", "the stream reported nothing")
+    if report.get("sent", 0) - report.get("echoed", 0) > 1:
+        result.stream_error = result.stream_error or "lines are missing"
+
+
+def ping(lab: Lab, source: Pod, target: Pod) -> subprocess.Popen[bytes]:
+    """100 a second until SIGINT."""
+    command = ["ping", "-n", "-q", "-i", "0.01", target.address]
+    return lab.machine(source.node).start(command, netns=source.netns)
+
+
+def finish(running: subprocess.Popen[bytes]) -> str:
+    """All output of a program that was asked to end."""
+    try:
+        output, _ = running.communicate(timeout=15)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        output, _ = running.communicate()
+    return output.decode(errors="replace")
+
+
+def count(result: Traffic, source: Pod, target: Pod, text: str) -> None:
+    """Add one ping's summary."""
+    found = _SUMMARY.search(text)
+    if not found:
+        raise CheckFailed(f"ping {source.name} -> {target.name} printed no summary: {text}")
+    sent, received = int(found.group(1)), int(found.group(2))
+    result.sent += sent
+    result.lost += sent - received
+    result.lines.append(f"ping {source.name} -> {target.name}: {found.group(0)}")
