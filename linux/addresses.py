@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from socket import AF_INET, AF_UNSPEC
 
-from linux.netlink import message as m
+from linux.netlink import wire as m
 from linux.netlink.socket import Socket
 from linux.rtnl import (
     RTM_DELADDR,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 
-from linux.netlink import message as m
+from linux.netlink import wire as m
 from linux.netlink.socket import Result, Socket
 from linux.rtnl import (
     RTM_DELLINK,
@@ -254,6 +254,11 @@ def set_down(which: Which) -> bytes:
 def set_mac(which: Which, mac: str) -> bytes:
     """Changes the hardware address."""
     return _change(which, m.attribute(_ADDRESS, mac_bytes(mac)))
+
+
+def set_alias(which: Which, alias: str) -> bytes:
+    """Changes the free text that a link carries (at most 255 bytes)."""
+    return _change(which, m.attribute(_IFALIAS, alias.encode()))
 
 
 def set_mtu(which: Which, mtu: int) -> bytes:

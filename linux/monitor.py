@@ -13,12 +13,16 @@ Tested in tests/linux/test_monitor.py.
 from __future__ import annotations
 
 import asyncio
+import errno
+import sys
 from collections.abc import AsyncIterator, Hashable, Iterable
 from dataclasses import dataclass
+from socket import AF_UNSPEC
 from types import TracebackType
 
 from linux import addresses, links, neighbours, routes, rtnl
-from linux.netlink.socket import Socket
+from linux.netlink import wire as m
+from linux.netlink.socket import Socket, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,9 @@ ADDRESSES = (rtnl.GROUP_IPV4_ADDRESS, rtnl.GROUP_IPV6_ADDRESS)
 ROUTES = (rtnl.GROUP_IPV4_ROUTE, rtnl.GROUP_IPV6_ROUTE)
 NEIGHBOURS = (rtnl.GROUP_NEIGH,)
 SETTINGS = (rtnl.GROUP_IPV4_NETCONF, rtnl.GROUP_IPV6_NETCONF)
+_NETCONF_INDEX = 1
+_DATAGRAMS_PER_TURN = 64
+
 EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
 
 
@@ -90,15 +97,68 @@ class Monitor:
     """
 
     def __init__(self, groups: Iterable[int] = EVERYTHING, *, limit: int = 65536) -> None:
-        raise NotImplementedError
+        self._limit = limit
+        self._pending: dict[Hashable, Event] = {}
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._socket = Socket(groups=tuple(groups))
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        # A few datagrams at a time: a storm of changes must not starve the rest of the loop.
+        for _ in range(_DATAGRAMS_PER_TURN):
+            try:
+                data = self._socket.receive()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    self.close()
+                    raise
+                self._overrun()
+                break
+            for kind, _, _, body in split(data):
+                self._take(kind, body)
+        if self._pending:
+            self._wake.set()
+
+    def _overrun(self) -> None:
+        self._pending = {Overrun: Overrun()}
+
+    def _take(self, kind: int, body: bytes) -> None:
+        if Overrun in self._pending:
+            return
+        found = decode(kind, body)
+        if found is None:
+            return
+        key, event = found
+        # An object that changes again moves to the end: batches keep the order of last changes.
+        self._pending.pop(key, None)
+        self._pending[key] = event
+        if len(self._pending) > self._limit:
+            self._overrun()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """What happened since the last batch, never empty; ends when the monitor is closed."""
-        raise NotImplementedError
-        yield []
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._pending:
+                batch = list(self._pending.values())
+                self._pending = {}
+                yield batch
+            if self._closed:
+                return
 
     def close(self) -> None:
         """Leaves the groups; `batches` ends."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._wake.set()
 
     def __enter__(self) -> Monitor:
         return self
@@ -107,3 +167,35 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         self.close()
+
+
+def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
+    """A multicast message as (key of the object, event); None if it is of no interest."""
+    if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
+        # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
+        if body[0] != AF_UNSPEC:
+            return None
+        link = links.decode(body)
+        return ("link", link.index), LinkChanged(link, kind == rtnl.RTM_DELLINK)
+    if kind in (rtnl.RTM_NEWROUTE, rtnl.RTM_DELROUTE):
+        route = routes.decode(body)
+        if route is None:
+            return None
+        return ("route", route.key), RouteChanged(route, kind == rtnl.RTM_DELROUTE)
+    if kind in (rtnl.RTM_NEWADDR, rtnl.RTM_DELADDR):
+        address = addresses.decode(body)
+        key = ("address", address.index, address.interface)
+        return key, AddressChanged(address, kind == rtnl.RTM_DELADDR)
+    if kind in (rtnl.RTM_NEWNEIGH, rtnl.RTM_DELNEIGH):
+        entry = neighbours.decode(body)
+        if entry is None:
+            return None
+        key = ("neighbour", entry.index, entry.address, entry.proxy)
+        return key, NeighbourChanged(entry, kind == rtnl.RTM_DELNEIGH)
+    if kind in (rtnl.RTM_NEWNETCONF, rtnl.RTM_DELNETCONF):
+        index = m.parse_attributes(body, 4).get(_NETCONF_INDEX)
+        if index is None:
+            return None
+        number = int.from_bytes(index, sys.byteorder, signed=True)
+        return ("setting", number, body[0]), SettingChanged(number, body[0])
+    return None

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from socket import AF_UNSPEC
 
-from linux.netlink import message as m
+from linux.netlink import wire as m
 from linux.netlink.socket import Socket
 from linux.rtnl import (
     RTM_DELNEIGH,

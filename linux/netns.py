@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import sys
 import threading
@@ -61,8 +62,6 @@ def open_path(path: str | Path) -> int:
 
 def is_netns(fd: int) -> bool:
     """Whether the descriptor refers to a network namespace."""
-    import fcntl
-
     try:
         return fcntl.ioctl(fd, _NS_GET_NSTYPE) == _CLONE_NEWNET
     except OSError:
@@ -75,11 +74,19 @@ def same(first: int, second: int) -> bool:
     return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 
 
+def enter(fd: int) -> None:
+    """Moves the calling thread for good: for processes that start inside, and for tests.
+
+    Everything else uses `run_in`. Raises `KernelError`.
+    """
+    _call("enter network namespace", "setns", fd, _CLONE_NEWNET)
+
+
 def run_in(fd: int, function: Callable[[], T]) -> T:
     """Calls `function` with the calling thread inside the namespace (NS-1, NS-2)."""
     home = current()
     try:
-        _call("enter network namespace", "setns", fd, _CLONE_NEWNET)
+        enter(fd)
         try:
             return function()
         finally:

@@ -16,12 +16,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from errno import EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, ESRCH
-from ipaddress import IPv4Network, IPv6Network
+from errno import EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, ENOENT
+from ipaddress import IPv4Network
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Literal
 
-from linux.netlink import message as m
+from linux.errors import KernelError
+from linux.netlink import wire as m
 from linux.netlink.socket import Socket
 from linux.rtnl import (
     RTM_DELROUTE,
@@ -65,7 +66,6 @@ _METRIC_MTU = 2
 _ONLINK = 0x4
 _F_CLONED, _F_LOOKUP_TABLE, _F_FIB_MATCH = 0x200, 0x1000, 0x2000
 _IPV6_METRIC = 1024
-_LOOPBACK = 1
 
 
 @dataclass(frozen=True, slots=True, order=False)
@@ -138,11 +138,7 @@ def decode(body: bytes) -> Route | None:
     family, prefix, _, _, table, protocol, scope, kind, flags = _MESSAGE.unpack_from(body)
     if family not in (AF_INET, AF_INET6) or flags & _F_CLONED:
         return None
-    return _decode(body, m.parse_attributes(body, _MESSAGE.size))
-
-
-def _decode(body: bytes, found: m.Attributes) -> Route:
-    family, prefix, _, _, table, protocol, scope, kind, flags = _MESSAGE.unpack_from(body)
+    found = m.parse_attributes(body, _MESSAGE.size)
     packed = found.get(_DST) or bytes(4 if family == AF_INET else 16)
     if _MULTIPATH in found:
         hops = tuple(_decode_hops(found[_MULTIPATH]))
@@ -198,9 +194,9 @@ def dump(
             body += m.u32(_TABLE, table)
         try:
             answers = sock.dump(m.message(RTM_GETROUTE, 0, body), "list routes")
-        except Exception as error:
+        except KernelError as error:
             # A table that holds no route yet does not exist to the kernel.
-            if table and getattr(error, "errno", 0) == 2:
+            if table and error.errno == ENOENT:
                 continue
             raise
         for _, answer in answers:
@@ -285,15 +281,26 @@ def delete(route: Route) -> bytes:
     return m.message(RTM_DELROUTE, 0, head + b"".join(parts))
 
 
-def lookup(
-    sock: Socket, address: IPAddress, *, oif: int = 0, mark: int = 0
-) -> Route | None:
+def lookup(sock: Socket, address: IPAddress, *, oif: int = 0, mark: int = 0) -> Route | None:
     """The route by which the host would reach an address, None if there is none.
 
     The route's own prefix and all its next hops are given, of the table that matched. A
     blackhole counts as no route. Raises `KernelError`.
     """
-    raise NotImplementedError
-
-
-_ = (IPv6Network, EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, ESRCH)
+    family = family_of(address)
+    # IPv6 always tells the table, and refuses the flag that asks IPv4 for it.
+    flags = _F_FIB_MATCH | (_F_LOOKUP_TABLE if family == AF_INET else 0)
+    body = _MESSAGE.pack(family, address.max_prefixlen, 0, 0, 0, 0, 0, 0, flags)
+    body += m.attribute(_DST, address.packed)
+    if oif:
+        body += m.u32(_OIF, oif)
+    if mark:
+        body += m.u32(_MARK, mark)
+    result = sock.transact([m.message(RTM_GETROUTE, 0, body)])[0]
+    if result.errno in (ENETUNREACH, EHOSTUNREACH, EACCES):
+        return None
+    if result.errno == EINVAL and not result.detail:  # how the kernel answers for a blackhole
+        return None
+    result.check(f"look up the route to {address}")
+    route = decode(result.answers[0][1])
+    return None if route is None or route.type in _HOPLESS else route

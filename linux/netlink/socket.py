@@ -24,7 +24,7 @@ from types import TracebackType
 
 from linux import netns
 from linux.errors import KernelError
-from linux.netlink import message as m
+from linux.netlink import wire as m
 
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 _SOL_NETLINK = 270

@@ -1,0 +1,113 @@
+"""Network namespaces for tests: unique, removed again, with programs or the test body inside.
+
+    with network_namespace("a") as a, a.entered():   # this thread, and what it starts, is inside
+        ...
+    a.run("ip", "link")                              # a program inside; its output
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from linux import netns
+
+T = TypeVar("T")
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Namespace:
+    """A network namespace of a test. `fd` stays open until the test is over."""
+
+    name: str
+    path: Path
+    fd: int = field(repr=False)
+
+    def command(self, *arguments: str) -> list[str]:
+        """The argument list that runs a program inside."""
+        return ["ip", "netns", "exec", self.name, *arguments]
+
+    def run(self, *arguments: str, check: bool = True, input: str | None = None) -> str:
+        """Runs a program inside and returns its standard output; a failure shows both outputs."""
+        done = subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, input=input, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"{' '.join(arguments)} in {self.name}: status {done.returncode}\n"
+                f"{done.stdout}{done.stderr}"
+            )
+        return done.stdout
+
+    def popen(self, *arguments: str, **options: object) -> subprocess.Popen[str]:
+        """Starts a program inside; the caller ends it."""
+        return subprocess.Popen(self.command(*arguments), text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Moves the calling thread inside for the duration, and what it starts with it.
+
+        For test bodies and event loops that run in this thread. Helper threads started inside
+        are inside too, but a pool made earlier is not.
+        """
+        home = netns.current()
+        try:
+            netns.enter(self.fd)
+            try:
+                yield
+            finally:
+                netns.enter(home)
+        finally:
+            os.close(home)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Runs a function in a thread of its own inside, and returns its result."""
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+
+        def body() -> None:
+            try:
+                with self.entered():
+                    outcome.append(function())
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+
+@contextmanager
+def network_namespace(label: str = "t", *, loopback: bool = True) -> Iterator[Namespace]:
+    """A fresh namespace with a unique name; killed with its processes afterwards."""
+    name = f"mt-{label}-{os.getpid()}-{next(_numbers)}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    path = netns.DIRECTORY / name
+    fd = netns.open_path(path)
+    try:
+        space = Namespace(name, path, fd)
+        if loopback:
+            space.run("ip", "link", "set", "lo", "up")
+        yield space
+    finally:
+        os.close(fd)
+        for pid in subprocess.run(
+            ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+        ).stdout.split():
+            try:
+                os.kill(int(pid), 9)
+            except ProcessLookupError:
+                pass
+        subprocess.run(["ip", "netns", "del", name], check=False)
