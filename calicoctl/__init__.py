@@ -1,1 +1,1 @@
-"""TODO"""
+"""The command line: reads and writes the datastore, and tells how this node is doing."""

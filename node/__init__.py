@@ -1,1 +1,1 @@
-"""TODO"""
+"""Node start-up and supervision: who this node is, and that its agents run."""

@@ -1,0 +1,225 @@
+"""Create, update, apply, delete: Calico's rules for writing one resource, over any datastore.
+
+The datastore only compares and swaps. What Calico's client library does around it stands
+here: which metadata of the input counts, which fields are filled in, which update is too
+old, what is read-only (data model 1.5, 1.13, 6.2).
+
+Invariants:
+  CTL-1  A resource is validated before any key is written.
+  CTL-2  An update is guarded by the revision that it was merged with.
+Tested in `tests/calicoctl/test_commands.py` on a real etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from libcalico.model.defaults import apply_defaults
+from libcalico.model.validate import validate
+from msgspec.structs import replace
+
+from calicoctl import aliases, effects
+from calicoctl.output import Result
+from libcalico import names
+from libcalico.datastore.interface import (
+    ABSENT,
+    CommitConflict,
+    Datastore,
+    Delete,
+    Entry,
+    Put,
+    Selection,
+)
+from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import KINDS, key_of
+from libcalico.model.meta import Metadata, stamp
+from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+
+UPDATE_TRIES = 5
+RETRY_SECONDS = 1.0
+
+
+def prepare(resource: Any, namespace: str, all_namespaces: bool = False) -> Any:
+    """The input with namespace, generated name and defaults filled in, validated (CTL-1).
+
+    `namespace` is `-n`, or empty. Raises `MuslinError`.
+    """
+    resource = _with_namespace(resource, namespace, all_namespaces)
+    if resource.kind == "WorkloadEndpoint":
+        resource = _with_endpoint_name(resource)
+    resource = apply_defaults(resource)
+    if not resource.metadata.name:
+        raise InvalidValue("metadata.name", "", "a name is required", resource.kind)
+    validate(resource)
+    return resource
+
+
+def _with_namespace(resource: Any, namespace: str, all_namespaces: bool) -> Any:
+    own = resource.metadata.namespace
+    if not KINDS[resource.kind].namespaced:
+        if own:
+            raise MuslinError(
+                "namespace should not be specified for a non-namespaced resource."
+                f" {resource.kind} is not a namespaced resource"
+            )
+        if namespace or all_namespaces:
+            raise MuslinError(f"{resource.kind} is not namespaced")
+        return resource
+    if own and namespace and own != namespace:
+        raise MuslinError(
+            f"resource namespace does not match client namespace. {own} != {namespace}"
+        )
+    return _with_metadata(resource, namespace=own or namespace or "default")
+
+
+def _with_endpoint_name(resource: Any) -> Any:
+    spec = resource.spec
+    workload = {"k8s": spec.pod, "cni": spec.containerID, "libnetwork": "libnetwork"}.get(
+        spec.orchestrator, spec.workload
+    )
+    composed = names.workload_endpoint_name(spec.node, spec.orchestrator, workload, spec.endpoint)
+    if resource.metadata.name not in ("", composed):
+        raise InvalidValue(
+            "metadata.name",
+            resource.metadata.name,
+            f"the name of a workload endpoint is made from its spec: {composed}",
+            "WorkloadEndpoint",
+        )
+    return _with_metadata(
+        resource,
+        name=composed,
+        labels=resource.metadata.labels
+        | {
+            "projectcalico.org/namespace": resource.metadata.namespace,
+            "projectcalico.org/orchestrator": spec.orchestrator,
+        },
+    )
+
+
+def _with_metadata(resource: Any, **fields: Any) -> Any:
+    return replace(resource, metadata=replace(resource.metadata, **fields))
+
+
+def _refuse_read_only(key: ResourceKey, operation: str) -> None:
+    built_in = key.kind == "Profile" and key.name == DEFAULT_ALLOW
+    if key.kind in aliases.READ_ONLY or built_in:
+        raise MuslinError(f"operation {operation} is not supported on {key}")
+
+
+class Client:
+    """Calico's resource operations over a datastore."""
+
+    def __init__(self, store: Datastore) -> None:
+        self.store = store
+
+    async def get(self, key: ResourceKey) -> Entry:
+        """One resource, defaults filled in; raises `NotFound`."""
+        if key.kind == "Profile" and key.name == DEFAULT_ALLOW:
+            return Entry(key, default_allow(), 0, b"")
+        entry = await self.store.get(key)
+        if entry is None:
+            raise NotFound(f"resource does not exist: {key}")
+        return _completed(entry)
+
+    async def list(self, kind: str, namespace: str = "") -> Result:
+        """All resources of a kind, by name; of all namespaces when none is given."""
+        listing = await self.store.list(Selection(kind, namespace=namespace))
+        entries = [_completed(entry) for entry in listing.entries]
+        if kind == "Profile":
+            key = ResourceKey(kind, DEFAULT_ALLOW)
+            entries.append(Entry(key, default_allow(), 0, b""))
+        if listing.broken:
+            told = "; ".join(f"{key}: {reason}" for key, reason in listing.broken)
+            raise MuslinError(f"the datastore holds values that cannot be read: {told}")
+        return Result(kind, entries, listing=True, revision=listing.revision)
+
+    async def create(self, resource: Any) -> None:
+        """Store a new resource; raises `AlreadyExists`."""
+        key = key_of(resource)
+        _refuse_read_only(key, "Create")
+        given = resource.metadata
+        fresh = stamp(
+            replace(
+                resource,
+                metadata=Metadata(
+                    name=given.name,
+                    namespace=key.namespace,
+                    labels=given.labels,
+                    annotations=given.annotations,
+                ),
+            )
+        )
+        if await self.store.get(key) is not None:
+            raise AlreadyExists(f"resource already exists: {key}")
+        await effects.before_create(self.store, fresh)
+        try:
+            await self.store.commit([Put(key, fresh, ABSENT)])
+        except CommitConflict:
+            raise AlreadyExists(f"resource already exists: {key}") from None
+
+    async def update(self, resource: Any) -> None:
+        """Replace a resource that exists; raises `NotFound`, or `MuslinError` when out of date.
+
+        With a `resourceVersion` in the input that version must be the stored one; without,
+        a conflict is merged and tried again, at most `UPDATE_TRIES` times.
+        """
+        key = key_of(resource)
+        _refuse_read_only(key, "Update")
+        asked = resource.metadata.resourceVersion
+        for attempt in range(UPDATE_TRIES):
+            if attempt:
+                await asyncio.sleep(RETRY_SECONDS)
+            current = await self.store.get(key)
+            if current is None:
+                raise NotFound(f"resource does not exist: {key}")
+            if asked and asked != str(current.revision):
+                break
+            merged = _merged(resource, current.value)
+            effects.before_update(current.value, merged)
+            try:
+                await self.store.commit([Put(key, merged, current.revision, current)])
+            except CommitConflict:
+                continue
+            return
+        raise MuslinError(
+            f"resource version '{asked}' is out of date (latest: {current.revision})."
+            " Update the resource YAML/JSON in order to make changes"
+            if asked
+            else f"update conflict: {key}: others changed it {UPDATE_TRIES} times meanwhile"
+        )
+
+    async def apply(self, resource: Any) -> None:
+        """Create, or update where it exists."""
+        try:
+            await self.create(resource)
+        except AlreadyExists:
+            await self.update(resource)
+
+    async def delete(self, key: ResourceKey, version: str = "") -> None:
+        """Delete with everything that hangs on it (data model 1.13); raises `NotFound`."""
+        _refuse_read_only(key, "Delete")
+        entry = await self.store.get(key)
+        if entry is None:
+            raise NotFound(f"resource does not exist: {key}")
+        if version and version != str(entry.revision):
+            raise MuslinError(
+                f"resource version '{version}' is out of date (latest: {entry.revision})."
+                " Update the resource YAML/JSON in order to make changes"
+            )
+        await effects.before_delete(self.store, entry)
+        await self.store.commit([Delete(key)])
+
+
+def _completed(entry: Entry) -> Entry:
+    return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
+
+
+def _merged(resource: Any, stored: Any) -> Any:
+    metadata = replace(
+        stored.metadata,
+        labels=resource.metadata.labels,
+        annotations=resource.metadata.annotations,
+    )
+    return replace(resource, metadata=metadata)

@@ -1,0 +1,222 @@
+"""Which columns `get` prints for which kind, and how a cell is made from a resource.
+
+Headings and cell texts are Calico's. A pointer that is not set prints `<nil>`. One table:
+a new kind is a new row here. Tested in `tests/calicoctl/test_kinds.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from libcalico.errors import MuslinError
+
+DEFAULT_AS_NUMBER = 64512
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a cell may need beside its resource: the cluster's AS number."""
+
+    global_as: str = str(DEFAULT_AS_NUMBER)
+
+
+Cell = Callable[[Any, Context], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The table of one kind: headings of `-o ps`, of `-o wide`, and every known cell."""
+
+    ps: tuple[str, ...]
+    wide: tuple[str, ...]
+    cells: dict[str, Cell]
+
+
+def go_text(value: object) -> str:
+    """A value as Go's templates print it: `true`, `<nil>`, floats with `%v`."""
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _go_float(value)
+    return str(value)
+
+
+def _go_float(value: float) -> str:
+    # Go's %v: the shortest digits, with an exponent below 1e-04 and from 1e+06 on.
+    sign, digits, _ = Decimal(repr(value)).normalize().as_tuple()
+    exponent = Decimal(repr(value)).adjusted() if value else 0
+    if -4 <= exponent < 6:
+        return repr(value).removesuffix(".0")
+    mantissa = str(digits[0]) + ("." + "".join(map(str, digits[1:])) if digits[1:] else "")
+    return f"{'-' if sign else ''}{mantissa}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+
+
+def _name(resource: Any, _: Context) -> str:
+    return str(resource.metadata.name)
+
+
+def _spec(attribute: str) -> Cell:
+    return lambda resource, _: go_text(getattr(resource.spec, attribute))
+
+
+def _or(attribute: str, missing: str) -> Cell:
+    def cell(resource: Any, _: Context) -> str:
+        value = getattr(resource.spec, attribute)
+        return missing if value is None or value == "" else go_text(value)
+
+    return cell
+
+
+def _joined(attribute: str) -> Cell:
+    return lambda resource, _: ",".join(str(item) for item in getattr(resource.spec, attribute))
+
+
+def _peer_node(resource: Any, _: Context) -> str:
+    return resource.spec.node or resource.spec.nodeSelector or "(global)"
+
+
+def _node_bgp(attribute: str) -> Cell:
+    def cell(resource: Any, _: Context) -> str:
+        bgp = resource.spec.bgp
+        return "" if bgp is None else str(getattr(bgp, attribute) or "")
+
+    return cell
+
+
+def _node_as(resource: Any, context: Context) -> str:
+    bgp = resource.spec.bgp
+    if bgp is None:
+        return ""
+    return f"({context.global_as})" if bgp.asNumber is None else str(bgp.asNumber)
+
+
+def _labels(resource: Any, _: Context) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(resource.spec.labelsToApply.items()))
+
+
+def _order(resource: Any, _: Context) -> str:
+    order = resource.spec.order
+    return go_text(None if order is None else float(order))
+
+
+def _nats(resource: Any, _: Context) -> str:
+    return ",".join(f"{{{nat.internalIP} {nat.externalIP}}}" for nat in resource.spec.ipNATs)
+
+
+def _workload(resource: Any, _: Context) -> str:
+    return resource.spec.workload or resource.spec.pod
+
+
+_NAME: dict[str, Cell] = {"NAME": _name}
+
+_BGP_CONFIGURATION = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
+_BGP_PEER = ("NAME", "PEERIP", "NODE", "ASN")
+_CLUSTER = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "CALICOVERSION", "DATASTOREREADY")
+
+TABLE: dict[str, Columns] = {
+    "BGPConfiguration": Columns(
+        _BGP_CONFIGURATION,
+        _BGP_CONFIGURATION,
+        _NAME
+        | {
+            "LOGSEVERITY": _spec("logSeverityScreen"),
+            "MESHENABLED": _or("nodeToNodeMeshEnabled", "-"),
+            "ASNUMBER": _or("asNumber", "-"),
+        },
+    ),
+    "BGPPeer": Columns(
+        _BGP_PEER,
+        _BGP_PEER,
+        _NAME | {"PEERIP": _spec("peerIP"), "NODE": _peer_node, "ASN": _or("asNumber", "0")},
+    ),
+    "ClusterInformation": Columns(
+        _CLUSTER,
+        _CLUSTER,
+        _NAME
+        | {
+            "CLUSTERGUID": _spec("clusterGUID"),
+            "CLUSTERTYPE": _spec("clusterType"),
+            "CALICOVERSION": _spec("calicoVersion"),
+            "DATASTOREREADY": _spec("datastoreReady"),
+        },
+    ),
+    "FelixConfiguration": Columns(("NAME",), ("NAME",), _NAME),
+    "IPAMConfiguration": Columns(
+        ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS"),
+        ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS", "MAXBLOCKSPERHOST"),
+        _NAME
+        | {
+            "STRICTAFFINITY": _spec("strictAffinity"),
+            "AUTOALLOCATEBLOCKS": _spec("autoAllocateBlocks"),
+            "MAXBLOCKSPERHOST": _spec("maxBlocksPerHost"),
+        },
+    ),
+    "IPPool": Columns(
+        ("NAME", "CIDR", "SELECTOR"),
+        (
+            "NAME",
+            "CIDR",
+            "NAT",
+            "IPIPMODE",
+            "VXLANMODE",
+            "DISABLED",
+            "DISABLEBGPEXPORT",
+            "SELECTOR",
+            "ASSIGNMENTMODE",
+        ),
+        _NAME
+        | {
+            "CIDR": _spec("cidr"),
+            "NAT": _spec("natOutgoing"),
+            "IPIPMODE": _or("ipipMode", "Never"),
+            "VXLANMODE": _or("vxlanMode", "Never"),
+            "DISABLED": _spec("disabled"),
+            "DISABLEBGPEXPORT": _spec("disableBGPExport"),
+            "SELECTOR": _spec("nodeSelector"),
+            "ASSIGNMENTMODE": _spec("assignmentMode"),
+        },
+    ),
+    "Node": Columns(
+        ("NAME",),
+        ("NAME", "ASN", "IPV4", "IPV6"),
+        _NAME
+        | {"ASN": _node_as, "IPV4": _node_bgp("ipv4Address"), "IPV6": _node_bgp("ipv6Address")},
+    ),
+    "Profile": Columns(("NAME",), ("NAME", "LABELS"), _NAME | {"LABELS": _labels}),
+    "Tier": Columns(("NAME", "ORDER"), ("NAME", "ORDER"), _NAME | {"ORDER": _order}),
+    "WorkloadEndpoint": Columns(
+        ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE"),
+        ("NAME", "WORKLOAD", "NODE", "NETWORKS", "INTERFACE", "PROFILES", "NATS"),
+        _NAME
+        | {
+            "NAMESPACE": lambda resource, _: str(resource.metadata.namespace),
+            "ORCHESTRATOR": _spec("orchestrator"),
+            "WORKLOAD": _workload,
+            "NODE": _spec("node"),
+            "NETWORKS": _joined("ipNetworks"),
+            "INTERFACE": _spec("interfaceName"),
+            "PROFILES": _joined("profiles"),
+            "NATS": _nats,
+        },
+    ),
+}
+
+
+def table(
+    kind: str,
+    resources: Sequence[Any],
+    headings: Sequence[str],
+    context: Context,
+) -> list[list[str]]:
+    """The rows of `resources` under `headings`; raises `MuslinError` for an unknown heading."""
+    cells = TABLE[kind].cells
+    for heading in headings:
+        if heading not in cells:
+            valid = ", ".join(sorted(cells))
+            raise MuslinError(f"unknown heading {heading}, valid values are: {valid}")
+    return [[cells[heading](resource, context) for heading in headings] for resource in resources]

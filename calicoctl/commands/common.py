@@ -1,0 +1,49 @@
+"""What the resource commands share: options to a session, arguments to keys and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from calicoctl import aliases
+from calicoctl.documents import InputDocument, load_files
+from calicoctl.session import Options
+from libcalico.errors import MuslinError
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import KINDS
+
+
+def options_of(config: str | None, allow_version_mismatch: bool) -> Options:
+    """The session options, a flag before the command counting like one after it."""
+    before = click.get_current_context().find_root().obj or {}
+    return Options(config, allow_version_mismatch or bool(before.get("allow_version_mismatch")))
+
+
+def documents_of(filename: str, recursive: bool, skip_empty: bool) -> list[InputDocument]:
+    """The documents of `-f`; raises `MuslinError` when there is none, unless `skip_empty`."""
+    try:
+        documents = load_files(filename, recursive)
+    except MuslinError as error:
+        raise MuslinError(f"failed to execute command: {error}") from error
+    if not documents and not skip_empty:
+        raise MuslinError(f"No resources specified in file {filename}")
+    return documents
+
+
+def keys_of(kind: str, names: Sequence[str], namespace: str) -> list[ResourceKey]:
+    """The keys of `KIND NAME...`; `kind` as in the model; raises `MuslinError`."""
+    if any(not name for name in names):
+        raise MuslinError("resource name may not be empty")
+    if KINDS[kind].namespaced:
+        return [ResourceKey(kind, name, namespace or "default") for name in names]
+    if namespace:
+        raise MuslinError(f"{kind} is not namespaced")
+    return [ResourceKey(kind, name) for name in names]
+
+
+def kind_argument(kind: str | None, filename: str | None) -> str | None:
+    """The kind of `KIND`, None when `-f` is given; raises `UsageError` for none or both."""
+    if (kind is None) == (filename is None):
+        raise click.UsageError("give either --filename or KIND [NAME]...")
+    return None if kind is None else aliases.kind_of(kind)

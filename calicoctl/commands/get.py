@@ -1,0 +1,107 @@
+"""`get`: show resources by kind, by name or by file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from calicoctl import columns, output
+from calicoctl.cli import datastore_options, file_options
+from calicoctl.client import Client
+from calicoctl.commands.common import documents_of, keys_of, kind_argument, options_of
+from calicoctl.output import Result
+from calicoctl.session import Options, datastore
+from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import KINDS, key_of
+
+
+@click.command("get")
+@click.argument("kind", required=False)
+@click.argument("names", nargs=-1)
+@file_options
+@click.option("-o", "--output", "style", default="ps", help="ps, wide, yaml, json, custom-columns=")
+@click.option("-A", "-a", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+@click.option("--export", is_flag=True, help="Leave out what belongs to this cluster only.")
+@datastore_options
+def get(
+    kind: str | None,
+    names: tuple[str, ...],
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    style: str,
+    all_namespaces: bool,
+    export: bool,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Show resources: KIND lists all of a kind, KIND NAMES or --filename shows those."""
+    output.check_style(style)
+    if namespace and all_namespaces:
+        raise MuslinError("cannot use both --namespace and --all-namespaces flags at the same time")
+    options = options_of(config, allow_version_mismatch)
+    known = kind_argument(kind, filename)
+    keys: list[ResourceKey] = []
+    if known is None:
+        for document in documents_of(str(filename), recursive, skip_empty):
+            key = key_of(document.resource)
+            keys += keys_of(key.kind, [key.name], key.namespace or namespace)
+    elif names:
+        keys = keys_of(known, names, namespace)
+    elif (namespace or all_namespaces) and not KINDS[known].namespaced:
+        raise MuslinError(f"{known} is not namespaced")
+    scope = "" if all_namespaces else namespace or "default"
+    results, errors, wanted = asyncio.run(_fetch(known, keys, scope, style, options))
+    if results:
+        _show(results, style, export and bool(names), wanted, bool(namespace or all_namespaces))
+    if errors:
+        raise MuslinError("\n".join(errors))
+
+
+async def _fetch(
+    kind: str | None,
+    keys: Sequence[ResourceKey],
+    scope: str,
+    style: str,
+    options: Options,
+) -> tuple[list[Result], list[str], columns.Context]:
+    results: list[Result] = []
+    errors: list[str] = []
+    async with datastore(options) as store:
+        client = Client(store)
+        if kind is not None and not keys:
+            namespace = scope if KINDS[kind].namespaced else ""
+            results.append(await client.list(kind, namespace))
+        for key in keys:
+            try:
+                results.append(Result(key.kind, [await client.get(key)]))
+            except DatastoreUnavailable:
+                raise
+            except MuslinError as error:
+                errors.append(str(error))
+        context = columns.Context()
+        if style not in ("yaml", "json", "ps") and any(found.kind == "Node" for found in results):
+            entry = await store.get(ResourceKey("BGPConfiguration", "default"))
+            if entry is not None and entry.value.spec.asNumber is not None:
+                context = columns.Context(str(entry.value.spec.asNumber))
+    return results, errors, context
+
+
+def _show(
+    results: Sequence[Result],
+    style: str,
+    export: bool,
+    context: columns.Context,
+    with_namespace: bool,
+) -> None:
+    if style == "json":
+        click.echo(output.as_json(results, export), nl=False)
+    elif style == "yaml":
+        click.echo(output.as_yaml(results, export), nl=False)
+    else:
+        click.echo(output.as_tables(results, style, context, with_namespace), nl=False)

@@ -1,0 +1,212 @@
+"""`create`, `apply`, `replace`, `delete`: change resources, all checked before the first write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from calicoctl.cli import datastore_options, file_options
+from calicoctl.client import Client, prepare
+from calicoctl.commands.common import documents_of, keys_of, kind_argument, options_of
+from calicoctl.documents import InputDocument
+from calicoctl.outcome import Outcome
+from calicoctl.session import Options, datastore
+from libcalico.clusterinfo import ensure_initialized
+from libcalico.errors import (
+    AlreadyExists,
+    DatastoreUnavailable,
+    InvalidValue,
+    MuslinError,
+    NotFound,
+)
+from libcalico.model.kinds import key_of
+
+
+@click.command("create")
+@file_options
+@click.option("--skip-exists", is_flag=True, help="A resource that exists is no error.")
+@datastore_options
+def create(
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    skip_exists: bool,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Create resources from a file or from standard input."""
+    options = options_of(config, allow_version_mismatch)
+    documents = _documents(filename, recursive, skip_empty)
+    _report(asyncio.run(_write("create", documents, namespace, options, skip_exists)))
+
+
+@click.command("apply")
+@file_options
+@datastore_options
+def apply(
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Create resources, or replace those that exist."""
+    options = options_of(config, allow_version_mismatch)
+    documents = _documents(filename, recursive, skip_empty)
+    _report(asyncio.run(_write("apply", documents, namespace, options)))
+
+
+@click.command("replace")
+@file_options
+@datastore_options
+def replace(
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Replace resources that exist."""
+    options = options_of(config, allow_version_mismatch)
+    documents = _documents(filename, recursive, skip_empty)
+    _report(asyncio.run(_write("replace", documents, namespace, options)))
+
+
+@click.command("delete")
+@click.argument("kind", required=False)
+@click.argument("names", nargs=-1)
+@file_options
+@click.option("-s", "--skip-not-exists", is_flag=True, help="A missing resource is no error.")
+@datastore_options
+def delete(
+    kind: str | None,
+    names: tuple[str, ...],
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    skip_not_exists: bool,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Delete resources by file, or by KIND and NAMES."""
+    options = options_of(config, allow_version_mismatch)
+    known = kind_argument(kind, filename)
+    if known is not None:
+        keys = [(key, "") for key in keys_of(known, names, namespace)]
+        if not keys:
+            raise MuslinError("resource name may not be empty")
+    else:
+        prepared = [
+            prepare(document.resource, namespace)
+            for document in documents_of(str(filename), recursive, skip_empty)
+        ]
+        keys = [(key_of(item), item.metadata.resourceVersion) for item in prepared]
+    _report(asyncio.run(_delete(keys, options, skip_not_exists)))
+
+
+def _documents(filename: str | None, recursive: bool, skip_empty: bool) -> list[InputDocument]:
+    if filename is None:
+        raise click.UsageError("--filename is required")
+    return documents_of(filename, recursive, skip_empty)
+
+
+async def _write(
+    verb: str,
+    documents: Sequence[InputDocument],
+    namespace: str,
+    options: Options,
+    skip_exists: bool = False,
+) -> Outcome:
+    kinds = [document.kind for document in documents]
+    prepared, errors = _prepared(documents, namespace)
+    if errors or not documents:
+        return Outcome(verb, kinds, 0, errors)
+    handled = 0
+    async with datastore(options) as store:
+        await _initialised(store)
+        client = Client(store)
+        act = {"create": client.create, "apply": client.apply, "replace": client.update}[verb]
+        for resource in prepared:
+            try:
+                await act(resource)
+                handled += 1
+            except AlreadyExists as error:
+                if skip_exists:
+                    handled += 1
+                else:
+                    errors.append(str(error))
+            except DatastoreUnavailable as error:
+                # Waiting out the deadline once is enough: what is left would fail alike.
+                errors.append(str(error))
+                break
+            except MuslinError as error:
+                errors.append(str(error))
+    return Outcome(verb, kinds, handled, errors)
+
+
+def _prepared(documents: Sequence[InputDocument], namespace: str) -> tuple[list[object], list[str]]:
+    prepared, errors = [], []
+    for document in documents:
+        try:
+            prepared.append(prepare(document.resource, namespace))
+        except InvalidValue as error:
+            subject = f"{document.kind}({document.name})"
+            errors.append(
+                str(
+                    InvalidValue(
+                        error.field, error.value, error.rule, f"{document.where}: {subject}"
+                    )
+                )
+            )
+        except MuslinError as error:
+            errors.append(f"{document.where}: {error}")
+    return prepared, errors
+
+
+async def _initialised(store: object) -> None:
+    # Who may write only some kinds must still be able to write those, as in Calico.
+    try:
+        await ensure_initialized(store, "")  # type: ignore[arg-type]
+    except DatastoreUnavailable:
+        raise
+    except MuslinError:
+        pass
+
+
+async def _delete(keys: Sequence[tuple], options: Options, skip_missing: bool) -> Outcome:  # type: ignore[type-arg]
+    handled, errors = 0, []
+    async with datastore(options) as store:
+        client = Client(store)
+        for key, version in keys:
+            try:
+                await client.delete(key, version)
+                handled += 1
+            except NotFound as error:
+                if skip_missing:
+                    handled += 1
+                else:
+                    errors.append(str(error))
+            except DatastoreUnavailable as error:
+                errors.append(str(error))
+                break
+            except MuslinError as error:
+                errors.append(str(error))
+    return Outcome("delete", [key.kind for key, _ in keys], handled, errors)
+
+
+def _report(outcome: Outcome) -> None:
+    said, error = outcome.sentences()
+    if said:
+        click.echo(said)
+    if error:
+        raise MuslinError(error)

@@ -1,0 +1,86 @@
+"""What a write of one resource asks of others: checks before, cleaning up before a deletion.
+
+Calico's client library does the same (data model 1.13, 2.3); any writer must, or pools
+overlap and addresses of removed nodes stay taken. Tested in
+`tests/calicoctl/test_effects.py` on a real etcd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from libcalico import pools
+from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Entry, Put, Selection
+from libcalico.errors import MuslinError
+from libcalico.model.keys import ResourceKey
+
+BUILT_IN_TIERS = frozenset({"default", "kube-admin", "kube-baseline"})
+
+
+async def before_create(store: Datastore, resource: Any) -> None:
+    """Raise `InvalidValue` when the resource does not go together with what is stored."""
+    if resource.kind == "IPPool":
+        others = (await store.list(Selection("IPPool"))).entries
+        blocks = (await store.list(Selection("Block"))).entries
+        pools.check_create(
+            resource, [entry.value for entry in others], [entry.key.cidr for entry in blocks]
+        )
+
+
+def before_update(old: Any, new: Any) -> None:
+    """Raise `InvalidValue` when a field changed that may not."""
+    if new.kind == "IPPool":
+        pools.check_update(old, new)
+
+
+async def before_delete(store: Datastore, entry: Entry) -> None:
+    """Clean up, or raise `MuslinError` when the resource may not go."""
+    act = _DELETIONS.get(entry.value.kind)
+    if act is not None:
+        await act(store, entry)
+
+
+async def _delete_pool(store: Datastore, entry: Entry) -> None:
+    from ipam.maintenance import release_pool_affinities
+
+    if not entry.value.spec.disabled:
+        # No node takes a new block from a disabled pool: the empty ones stay empty.
+        spec = replace(entry.value.spec, disabled=True)
+        try:
+            await store.commit(
+                [Put(entry.key, replace(entry.value, spec=spec), entry.revision, entry)]
+            )
+        except CommitConflict:
+            raise MuslinError(f"{entry.key} was changed meanwhile; try again") from None
+    await release_pool_affinities(store, entry.value.spec.network)
+
+
+async def _delete_node(store: Datastore, entry: Entry) -> None:
+    from ipam.maintenance import release_host
+
+    name = entry.value.metadata.name
+    await release_host(store, name)
+    endpoints = await store.list(Selection("WorkloadEndpoint"))
+    for endpoint in endpoints.entries:
+        if endpoint.value.spec.node == name:
+            await store.commit([Delete(endpoint.key)])
+    for peer in (await store.list(Selection("BGPPeer"))).entries:
+        if peer.value.spec.node == name:
+            await store.commit([Delete(peer.key)])
+    for kind in ("FelixConfiguration", "BGPConfiguration"):
+        await store.commit([Delete(ResourceKey(kind, f"node.{name}"))])
+
+
+async def _delete_tier(store: Datastore, entry: Entry) -> None:
+    if entry.value.metadata.name in BUILT_IN_TIERS:
+        raise MuslinError(f"operation Delete is not supported on {entry.key}: it is built in")
+
+
+_DELETIONS: dict[str, Callable[[Datastore, Entry], Awaitable[None]]] = {
+    "IPPool": _delete_pool,
+    "Node": _delete_node,
+    "Tier": _delete_tier,
+}

@@ -1,0 +1,124 @@
+"""Resources as text: the four shapes of `get -o`.
+
+`yaml` and `json` print one object bare, a listing as a List object, several results as an
+array; `ps`, `wide` and `custom-columns` print one table per result and an empty line.
+JSON keeps Go's field order and its escapes; YAML sorts its keys. Neither shows fields that
+the model does not know, since `apply` would refuse them on the way back.
+Tested in `tests/calicoctl/test_output.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calicoctl import columns, tabwriter, yamltext
+from libcalico.datastore.interface import Entry
+from libcalico.errors import MuslinError
+from libcalico.model.codec import encode_value
+from libcalico.model.meta import API_VERSION
+
+_METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion")
+_EXPORTED_AWAY = (
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_GO_ESCAPES = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one request found: entries of one kind; `listing` when a whole kind was asked for."""
+
+    kind: str
+    entries: Sequence[Entry]
+    listing: bool = False
+    revision: int = 0
+
+
+def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
+    """An entry as plain values in the order of Calico's JSON, `resourceVersion` filled in."""
+    plain: dict[str, Any] = json.loads(encode_value(entry.key, entry.value, None))
+    metadata = plain.get("metadata", {})
+    if entry.revision:
+        metadata["resourceVersion"] = str(entry.revision)
+    if export:
+        metadata = {key: value for key, value in metadata.items() if key not in _EXPORTED_AWAY}
+        if "creationTimestamp" in plain.get("metadata", {}):
+            metadata["creationTimestamp"] = None
+    first = {key: metadata[key] for key in _METADATA_ORDER if key in metadata}
+    plain["metadata"] = first | metadata
+    return plain
+
+
+def _plain(results: Sequence[Result], export: bool) -> Any:
+    shown: list[Any] = []
+    for result in results:
+        trees = [tree(entry, export and not result.listing) for entry in result.entries]
+        if result.listing:
+            trees = [
+                {
+                    "kind": f"{result.kind}List",
+                    "apiVersion": API_VERSION,
+                    "metadata": {"resourceVersion": str(result.revision)},
+                    "items": trees,
+                }
+            ]
+        shown += trees
+    return shown[0] if len(shown) == 1 else shown
+
+
+def as_json(results: Sequence[Result], export: bool = False) -> str:
+    """Two-space JSON, no newline at the end, as Go's `MarshalIndent`."""
+    text = json.dumps(_plain(results, export), indent=2, ensure_ascii=False)
+    return text.translate(_GO_ESCAPES)
+
+
+def as_yaml(results: Sequence[Result], export: bool = False) -> str:
+    """One YAML document."""
+    return yamltext.dump(_plain(results, export))
+
+
+def as_tables(
+    results: Sequence[Result],
+    style: str,
+    context: columns.Context,
+    with_namespace: bool,
+) -> str:
+    """`style` is `ps`, `wide` or `custom-columns=A,B`; raises `MuslinError` on unknown headings."""
+    text = ""
+    for result in results:
+        known = columns.TABLE[result.kind]
+        if style.startswith("custom-columns="):
+            wanted: tuple[str, ...] = tuple(style.partition("=")[2].upper().split(","))
+        else:
+            wanted = known.wide if style == "wide" else known.ps
+            if with_namespace and "NAMESPACE" in known.cells:
+                wanted = ("NAMESPACE", *wanted)
+        values = [entry.value for entry in result.entries]
+        rows = columns.table(result.kind, values, wanted, context)
+        text += tabwriter.render(wanted, rows) + "\n"
+    return text
+
+
+def check_style(style: str) -> None:
+    """Raise `MuslinError` when `-o STYLE` is none that we print."""
+    if style in ("ps", "wide", "yaml", "json"):
+        return
+    kind, equals, value = style.partition("=")
+    if kind == "custom-columns" and equals and value:
+        return
+    if kind in ("go-template", "go-template-file"):
+        raise MuslinError(f"--output {kind} is not served by this release; use yaml or json")
+    raise MuslinError(
+        f"unrecognized output format '{style}';"
+        " allowed: ps, wide, yaml, json, custom-columns=HEADING,..."
+    )

@@ -1,0 +1,72 @@
+"""From options to a datastore: configuration, connection, and the version gate.
+
+Tested in `tests/calicoctl/test_commands.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from calicoctl import versions
+from libcalico import apiconfig
+from libcalico.datastore import connect
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import DatastoreError, MuslinError
+from libcalico.model.keys import ResourceKey
+
+CLUSTER = ResourceKey("ClusterInformation", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every datastore command takes: `-c` and `--allow-version-mismatch`."""
+
+    config: str | None = None
+    allow_version_mismatch: bool = False
+
+
+@asynccontextmanager
+async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datastore]:
+    """The datastore of the operator's configuration, closed at the end.
+
+    With `gate`, a cluster of another version is refused (data model 6.2). Raises
+    `MuslinError` for a bad configuration and `DatastoreUnavailable` within the deadline.
+    """
+    store = await connect(apiconfig.load(options.config, os.environ))
+    try:
+        if gate and not options.allow_version_mismatch:
+            await _check_version(store)
+        yield store
+    finally:
+        await store.close()
+
+
+async def cluster(store: Datastore) -> tuple[str, str]:
+    """Version and type of the cluster; empty where the cluster does not say."""
+    entry = await store.get(CLUSTER)
+    if entry is None:
+        return "", ""
+    return str(entry.value.spec.calicoVersion), str(entry.value.spec.clusterType)
+
+
+async def _check_version(store: Datastore) -> None:
+    try:
+        version, _ = await cluster(store)
+    except DatastoreError:
+        raise
+    except MuslinError:
+        # An object that cannot be read says nothing about versions.
+        return
+    if version and comparable(version) != comparable(versions.CALICO):
+        raise MuslinError(
+            f"version mismatch.\nClient Version:   {versions.CALICO}\n"
+            f"Cluster Version:  {version}\nUse --allow-version-mismatch to override"
+        )
+
+
+def comparable(version: str) -> str:
+    """`v3.32.1-12-gabc` as `3.32.1`: what the version gate compares."""
+    return version.removeprefix("v").partition("-")[0]

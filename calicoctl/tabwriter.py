@@ -1,0 +1,26 @@
+"""Columns as Go's `text/tabwriter` aligns them: the layout that scripts around Calico parse.
+
+Every cell is followed by a tab there, so the last column is padded too. Minimum width 5,
+padding 3 spaces. Width counts characters, not bytes. Golden test:
+`tests/calicoctl/test_tables.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MIN_WIDTH = 5
+PADDING = 3
+
+
+def render(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The table as text, a newline after each line, headings first."""
+    lines = [list(headings), *[list(row) for row in rows]]
+    widths = [
+        max(MIN_WIDTH, max(len(line[column]) for line in lines) + PADDING)
+        for column in range(len(headings))
+    ]
+    return "".join(
+        "".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + "\n"
+        for line in lines
+    )

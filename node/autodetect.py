@@ -1,0 +1,180 @@
+"""Which of the node's addresses is the node's address: pure choices over a list of interfaces.
+
+Interfaces are examined in reverse kernel order, as Calico does, so that both implementations
+pick the same address on the same machine. Every choice says why.
+Source: data model 7.2. Tested in `tests/node/test_autodetect.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
+
+from libcalico.errors import InvalidValue, MuslinError
+from node.environment import AddressWish, IPInterface
+
+IPAddress = IPv4Address | IPv6Address
+
+EXCLUDED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        "^docker.*",
+        "^cbr.*",
+        "^dummy.*",
+        "^podman.*",
+        "^virbr.*",
+        "^lxcbr.*",
+        "^veth.*",
+        "^lo",
+        "^br-.*",
+        "^cali.*",
+        "^tunl.*",
+        "^flannel.*",
+        "^kube-ipvs.*",
+        "^cni.*",
+        r"^vxlan\.calico.*",
+        r"^vxlan-v6\.calico.*",
+        r"^wireguard\.cali.*",
+        r"^wg-v6\.cali.*",
+        "^nodelocaldns.*",
+    )
+)
+METHODS = (
+    "first-found, interface=REGEX,..., skip-interface=REGEX,..., can-reach=HOST, cidr=CIDR,..."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One interface and its addresses with their real prefix lengths, in kernel order."""
+
+    name: str
+    addresses: tuple[IPInterface, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An address with its mask, and the reason that the log shows."""
+
+    address: IPInterface
+    why: str
+
+
+def choose(
+    wish: AddressWish,
+    version: int,
+    interfaces: Sequence[Interface],
+    source_towards: Callable[[str, int], IPAddress | None],
+) -> Choice | None:
+    """The address that `wish` means on this node, None when no interface has one.
+
+    `source_towards(host, version)` is the source address that the kernel would use towards
+    a host. Raises `InvalidValue` for an unknown method.
+    """
+    if wish.mode == "explicit" and wish.address is not None:
+        return _explicit(wish.address, wish.has_mask, interfaces)
+    variable = "IP_AUTODETECTION_METHOD" if version == 4 else "IP6_AUTODETECTION_METHOD"
+    method, _, argument = wish.method.partition("=")
+    if method == "can-reach" and argument:
+        source = source_towards(argument, version)
+        if source is None:
+            return None
+        return Choice(with_local_mask(source, interfaces), f"the source address towards {argument}")
+    if method == "cidr" and argument:
+        networks = [_network(variable, part) for part in argument.split(",")]
+        wanted = [network for network in networks if network.version == version]
+        for interface, address in _candidates(version, interfaces):
+            if any(address.ip in network for network in wanted):
+                return Choice(address, f"the first address inside {argument}, on {interface.name}")
+        return None
+    if method == "interface" and argument:
+        patterns = _patterns(variable, argument)
+        chosen = [one for one in interfaces if _matches(one.name, patterns)]
+    elif method == "skip-interface" and argument:
+        skipped = (*EXCLUDED, *_patterns(variable, argument))
+        chosen = [one for one in interfaces if not _matches(one.name, skipped)]
+    elif wish.method == "first-found":
+        chosen = [one for one in interfaces if not _matches(one.name, EXCLUDED)]
+    else:
+        raise InvalidValue(variable, wish.method, f"allowed: {METHODS}")
+    for interface, address in _candidates(version, chosen):
+        return Choice(address, f"the first address found by {wish.method}, on {interface.name}")
+    return None
+
+
+def local(interfaces: Iterable[Interface], version: int) -> Iterator[IPInterface]:
+    """Every global address of the node."""
+    for _, address in _candidates(version, list(interfaces)):
+        yield address
+
+
+def with_local_mask(address: IPAddress, interfaces: Iterable[Interface]) -> IPInterface:
+    """The address with the mask of the interface that has it; alone (/32, /128) if none has."""
+    for interface in interfaces:
+        for candidate in interface.addresses:
+            if candidate.ip == address:
+                return candidate
+    return ip_interface(address)
+
+
+def shown(interfaces: Iterable[Interface]) -> list[Interface]:
+    """The interfaces that a Node resource lists: default excludes applied, sorted by name."""
+    kept = [one for one in interfaces if not _matches(one.name, EXCLUDED)]
+    return sorted(kept, key=lambda one: one.name)
+
+
+def is_global(address: IPAddress) -> bool:
+    """Whether an address can be reached from other hosts (Go's `IsGlobalUnicast`)."""
+    return not (
+        address.is_unspecified
+        or address.is_loopback
+        or address.is_multicast
+        or address.is_link_local
+        or (address.version == 4 and int(address) == 0xFFFFFFFF)
+    )
+
+
+def _explicit(address: IPInterface, has_mask: bool, interfaces: Sequence[Interface]) -> Choice:
+    if has_mask:
+        return Choice(address, "set by hand")
+    masked = with_local_mask(address.ip, interfaces)
+    return Choice(masked, "set by hand, with the mask of the interface that has it")
+
+
+def _candidates(
+    version: int, interfaces: Sequence[Interface]
+) -> Iterator[tuple[Interface, IPInterface]]:
+    for interface in reversed(interfaces):
+        for address in interface.addresses:
+            if address.version == version and is_global(address.ip):
+                yield interface, address
+
+
+def _matches(name: str, patterns: Iterable[re.Pattern[str]]) -> bool:
+    return any(pattern.search(name) for pattern in patterns)
+
+
+def _patterns(variable: str, text: str) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(part.strip()) for part in text.split(",") if part.strip()]
+    except re.error as error:
+        raise InvalidValue(variable, text, f"not a regular expression: {error}") from None
+
+
+def _network(variable: str, text: str):  # type: ignore[no-untyped-def]
+    try:
+        return ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise InvalidValue(variable, text, "not a CIDR such as 10.0.0.0/8") from None
+
+
+def require(choice: Choice | None, variable: str, method: str) -> Choice:
+    """The choice, or a `MuslinError` that says how to name one."""
+    if choice is None:
+        raise MuslinError(
+            f"no address was found for {variable} by {method}:"
+            f" set {variable} or {variable}_AUTODETECTION_METHOD (allowed: {METHODS})"
+        )
+    return choice

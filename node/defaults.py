@@ -1,0 +1,115 @@
+"""What a cluster gets when its first node starts: pools and settings objects. Pure.
+
+Nothing here overwrites what exists: a field is filled only where it is unset.
+Source: data model 7.3 (5 to 7) and 7.4. Tested in `tests/node/test_defaults.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from ipaddress import IPv6Network, ip_network
+
+from msgspec.structs import replace
+
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.bgp import BGPConfiguration
+from libcalico.model.cluster import FelixConfiguration
+from libcalico.model.ipam import IPAMConfiguration, IPAMConfigurationSpec
+from libcalico.model.keys import IPNetwork
+from libcalico.model.meta import Metadata
+from libcalico.model.pool import IPPool, IPPoolSpec
+from node.environment import IPInterface, PoolWish
+
+POOL_NAMES = {4: "default-ipv4-ippool", 6: "default-ipv6-ippool"}
+IPV4_POOL = ip_network("192.168.0.0/16")
+IPV4_FALLBACKS = tuple(ip_network(f"172.{second}.0.0/16") for second in range(16, 32))
+
+
+def default_pool(
+    version: int,
+    wish: PoolWish,
+    existing: Iterable[IPPool],
+    local: Iterable[IPInterface],
+    random_bytes: Callable[[int], bytes],
+) -> IPPool | None:
+    """The pool to create for a family, None when it has one already or none is wanted.
+
+    `local` are the node's own addresses: the default range gives way to them. Raises
+    `InvalidValue` for a CIDR that is wrong, `MuslinError` when every default is taken.
+    """
+    if wish.cidr.lower() == "none":
+        return None
+    if any(pool.spec.network.version == version for pool in existing):
+        return None
+    cidr = _wished(version, wish.cidr) if wish.cidr else _free(version, local, random_bytes)
+    return IPPool(
+        metadata=Metadata(name=POOL_NAMES[version]),
+        spec=IPPoolSpec(
+            cidr=str(cidr),
+            ipipMode=wish.ipip_mode,
+            vxlanMode=wish.vxlan_mode,
+            natOutgoing=wish.nat_outgoing,
+            blockSize=wish.block_size,
+            nodeSelector=wish.node_selector,
+            disableBGPExport=wish.disable_bgp_export,
+        ),
+    )
+
+
+def _wished(version: int, text: str) -> IPNetwork:
+    variable = f"CALICO_IPV{version}POOL_CIDR"
+    try:
+        cidr = ip_network(text)
+    except ValueError as error:
+        raise InvalidValue(variable, text, f"must be a CIDR without host bits: {error}") from None
+    if cidr.version != version:
+        raise InvalidValue(variable, text, f"must be an IPv{version} CIDR")
+    return cidr
+
+
+def _free(
+    version: int, local: Iterable[IPInterface], random_bytes: Callable[[int], bytes]
+) -> IPNetwork:
+    if version == 6:
+        # A unique local prefix (RFC 4193): fd, 40 random bits, a /48.
+        return IPv6Network((b"\xfd" + random_bytes(5) + bytes(10), 48))
+    taken = [address.network for address in local if address.version == 4]
+    for candidate in (IPV4_POOL, *IPV4_FALLBACKS):
+        if not any(candidate.overlaps(network) for network in taken):
+            return candidate
+    raise MuslinError(
+        "no default IPv4 pool is free of this node's networks: set CALICO_IPV4POOL_CIDR"
+    )
+
+
+def felix_default(stored: FelixConfiguration | None) -> FelixConfiguration:
+    """FelixConfiguration `default`, its two start-up values filled in where unset."""
+    return _filled(stored, "default", {"logSeverityScreen": "Info", "reportingInterval": "0s"})
+
+
+def felix_node(stored: FelixConfiguration | None, node: str) -> FelixConfiguration:
+    """FelixConfiguration `node.<node>`: traffic from pods to their node goes on to its rules."""
+    return _filled(stored, f"node.{node}", {"defaultEndpointToHostAction": "Return"})
+
+
+def _filled(
+    stored: FelixConfiguration | None, name: str, values: dict[str, str]
+) -> FelixConfiguration:
+    found = stored or FelixConfiguration(metadata=Metadata(name=name))
+    missing = {key: value for key, value in values.items() if not found.spec.get(key)}
+    return replace(found, spec=found.spec | missing) if missing else found
+
+
+def bgp_default() -> BGPConfiguration:
+    """BGPConfiguration `default`, empty."""
+    return BGPConfiguration(metadata=Metadata(name="default"))
+
+
+def ipam_default() -> IPAMConfiguration:
+    """The v3 IPAMConfiguration `default`; the allocator has settings of its own."""
+    return IPAMConfiguration(
+        metadata=Metadata(name="default"),
+        spec=IPAMConfigurationSpec(
+            strictAffinity=False, autoAllocateBlocks=True, kubeVirtVMAddressPersistence="Enabled"
+        ),
+    )

@@ -1,0 +1,210 @@
+"""The variables that configure a node: Calico's names, read once, refused by name when wrong.
+
+A value that we cannot honour is an error that says what is allowed; it is never ignored.
+Source: data model 7.1. Pure. Tested in `tests/node/test_environment.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from pathlib import Path
+
+from libcalico import paths
+from libcalico.errors import InvalidValue
+from libcalico.model.numorstring import as_number
+
+IPInterface = IPv4Interface | IPv6Interface
+
+AUTODETECT, NONE, UNSET = "autodetect", "none", ""
+BACKENDS = ("bird", "none")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_TRUE, _FALSE = frozenset({"true", "yes", "y", "1", "t"}), frozenset({"false", "no", "n", "0", "f"})
+_MODES = {
+    "": "Never",
+    "never": "Never",
+    "off": "Never",
+    "always": "Always",
+    "crosssubnet": "CrossSubnet",
+    "cross-subnet": "CrossSubnet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AddressWish:
+    """What `IP` or `IP6` asks: `mode` is autodetect, none, explicit, or empty when unset.
+
+    `address` is set for explicit; `has_mask` tells whether a prefix length was given.
+    """
+
+    mode: str
+    method: str = "first-found"
+    address: IPInterface | None = None
+    has_mask: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWish:
+    """The default pool of one family. `cidr` is empty for the default, `none` for no pool."""
+
+    cidr: str
+    block_size: int
+    ipip_mode: str
+    vxlan_mode: str
+    nat_outgoing: bool
+    node_selector: str
+    disable_bgp_export: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that the environment says, checked."""
+
+    ipv4: AddressWish
+    ipv6: AddressWish
+    backend: str
+    as_number: int | None
+    node_ref: str
+    cluster_type: str
+    check_duplicates: bool
+    default_pools: bool
+    pool4: PoolWish
+    pool6: PoolWish
+    nodename_file: Path = field(default=paths.NODENAME)
+    log_dir: Path | None = None
+
+
+def node_name(environ: Mapping[str, str], stored: str, host: str) -> str:
+    """The node's name: NODENAME, else the stored one, else HOSTNAME, else the host's name.
+
+    `stored` is the text of the nodename file or empty, `host` what the kernel calls itself.
+    Raises `InvalidValue` that names the source.
+    """
+    for source, text in (
+        ("NODENAME", environ.get("NODENAME", "").strip()),
+        ("the nodename file", stored.strip()),
+        ("HOSTNAME", environ.get("HOSTNAME", "").strip().lower()),
+        ("the host name", host.strip().lower()),
+    ):
+        if text:
+            if not _NAME.fullmatch(text) or len(text) > 253:
+                raise InvalidValue(
+                    source,
+                    text,
+                    "a node name is lower-case letters, digits, '-' and '.',"
+                    " beginning and ending with a letter or digit, at most 253 characters",
+                )
+            return text
+    raise InvalidValue("NODENAME", "", "the node has no name: set NODENAME or the host name")
+
+
+def settings(environ: Mapping[str, str]) -> Settings:
+    """The settings in `environ`; raises `InvalidValue` naming the variable."""
+    backend = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
+    if environ.get("CALICO_NETWORKING", "").strip().lower() == "false":
+        backend = "none"
+    if backend not in BACKENDS:
+        raise InvalidValue(
+            "CALICO_NETWORKING_BACKEND", backend, "allowed in this release: bird, none"
+        )
+    router_id = environ.get("CALICO_ROUTER_ID", "")
+    if router_id:
+        raise InvalidValue(
+            "CALICO_ROUTER_ID",
+            router_id,
+            "not served by this release: leave it unset, the router id is the node's IPv4 address",
+        )
+    no_pools = _flag(environ, "NO_DEFAULT_POOLS", False)
+    for name in ("CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"):
+        if no_pools and environ.get(name):
+            raise InvalidValue(name, environ[name], "must not be set with NO_DEFAULT_POOLS=true")
+    log_dir = environ.get("CALICO_LOG_DIR", "")
+    return Settings(
+        ipv4=_address(environ, "IP", 4),
+        ipv6=_address(environ, "IP6", 6),
+        backend=backend,
+        as_number=_as_number(environ),
+        node_ref=environ.get("CALICO_K8S_NODE_REF", ""),
+        cluster_type=environ.get("CLUSTER_TYPE", ""),
+        check_duplicates=not _flag(environ, "DISABLE_NODE_IP_CHECK", False),
+        default_pools=not no_pools,
+        pool4=_pool(environ, 4),
+        pool6=_pool(environ, 6),
+        nodename_file=Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME),
+        log_dir=Path(log_dir) if log_dir else None,
+    )
+
+
+def _flag(environ: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environ.get(name, "").strip().lower()
+    if not text:
+        return default
+    if text not in _TRUE | _FALSE:
+        raise InvalidValue(name, environ[name], "allowed: true, false")
+    return text in _TRUE
+
+
+def _as_number(environ: Mapping[str, str]) -> int | None:
+    text = environ.get("AS", "").strip()
+    if not text:
+        return None
+    try:
+        return as_number(text)
+    except ValueError as error:
+        raise InvalidValue("AS", text, str(error)) from None
+
+
+def _address(environ: Mapping[str, str], name: str, version: int) -> AddressWish:
+    method = environ.get(f"{name}_AUTODETECTION_METHOD", "").strip() or "first-found"
+    text = environ.get(name, "").strip()
+    if text in (AUTODETECT, NONE):
+        return AddressWish(text, method)
+    if not text:
+        return AddressWish(UNSET if version == 4 else NONE, method)
+    try:
+        address = ip_interface(text)
+    except ValueError:
+        address = None
+    if address is None or address.version != version:
+        raise InvalidValue(
+            name, text, f"allowed: autodetect, none, an IPv{version} address, or one with a mask"
+        )
+    return AddressWish("explicit", method, address, "/" in text)
+
+
+def _pool(environ: Mapping[str, str], version: int) -> PoolWish:
+    prefix = f"CALICO_IPV{version}POOL_"
+
+    def get(name: str) -> str:
+        return environ.get(prefix + name, "").strip()
+
+    if version == 6 and get("IPIP") and _mode(prefix + "IPIP", get("IPIP")) != "Never":
+        raise InvalidValue(prefix + "IPIP", get("IPIP"), "IP-in-IP exists for IPv4 only")
+    size = get("BLOCK_SIZE") or ("26" if version == 4 else "122")
+    low, high = (20, 32) if version == 4 else (116, 128)
+    if not size.isdigit() or not low <= int(size) <= high:
+        raise InvalidValue(prefix + "BLOCK_SIZE", size, f"a number from {low} to {high}")
+    ipip = _mode(prefix + "IPIP", get("IPIP"))
+    vxlan = _mode(prefix + "VXLAN", get("VXLAN"))
+    if ipip != "Never" and vxlan != "Never":
+        raise InvalidValue(prefix + "VXLAN", get("VXLAN"), "a pool has IPIP or VXLAN, not both")
+    # Calico reads anything but these as true.
+    nat = get("NAT_OUTGOING").lower() or ("true" if version == 4 else "false")
+    return PoolWish(
+        cidr=get("CIDR"),
+        block_size=int(size),
+        ipip_mode=ipip,
+        vxlan_mode=vxlan,
+        nat_outgoing=nat not in _FALSE,
+        node_selector=get("NODE_SELECTOR") or "all()",
+        disable_bgp_export=_flag(environ, prefix + "DISABLE_BGP_EXPORT", False),
+    )
+
+
+def _mode(name: str, text: str) -> str:
+    mode = _MODES.get(text.lower())
+    if mode is None:
+        raise InvalidValue(name, text, "allowed: Never, Always, CrossSubnet")
+    return mode

@@ -1,0 +1,68 @@
+"""Entry of `calico-node`: start the node up, then keep its agents running.
+
+`calico-node run` does both; `calico-node startup` registers the node and ends, for
+init containers and tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from libcalico import logs
+from libcalico.errors import MuslinError
+from libcalico.process import run_until_signal, set_name
+from node.startup import start_up
+from node.supervisor import Supervisor, agents
+
+
+def main() -> None:
+    """Run the command line of this process; never returns."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code: 0, or 1 with one sentence on stderr."""
+    chosen = _parser().parse_args(arguments)
+    set_name("calico-node")
+    logs.configure(
+        "calico-node",
+        os.environ.get("CALICO_LOG_LEVEL") or os.environ.get("CALICO_STARTUP_LOGLEVEL") or "INFO",
+        "json" if os.environ.get("CALICO_LOG_FORMAT") == "json" else "text",
+    )
+    main_part = _run(chosen.only) if chosen.command == "run" else _startup()
+    try:
+        return run_until_signal(main_part)
+    except MuslinError as error:
+        print(f"calico-node: {error}", file=sys.stderr)
+        return 1
+
+
+async def _startup() -> None:
+    await start_up(os.environ)
+
+
+async def _run(only: str) -> None:
+    name, chosen = await start_up(os.environ)
+    environ = dict(os.environ) | {"NODENAME": name}
+    programs = agents(chosen.backend, only)
+    await Supervisor(programs, environ, chosen.log_dir).run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="calico-node", description="Registers this machine as a node and runs its agents."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="start up, then supervise the agents")
+    runs.add_argument(
+        "--only", choices=("felix",), default="", help="supervise this agent only (containers)"
+    )
+    commands.add_parser("startup", help="register the node, then end")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""When a program that died is started again: at once the first time, then with growing waits.
+
+A kill must cost nothing, a crash loop must not eat the machine. Pure. Tested in
+`tests/node/test_restart.py`.
+"""
+
+from __future__ import annotations
+
+STEADY_SECONDS = 10.0
+FIRST_DELAY = 0.25
+LONGEST_DELAY = 5.0
+
+
+class RestartPolicy:
+    """The delays of one program, from how long each of its lives was."""
+
+    def __init__(self) -> None:
+        self._short_lives = 0
+
+    def delay(self, lived: float) -> float:
+        """Seconds to wait before the next start, after a life of `lived` seconds.
+
+        A life of `STEADY_SECONDS` or more clears the record.
+        """
+        if lived >= STEADY_SECONDS:
+            self._short_lives = 0
+        count, self._short_lives = self._short_lives, self._short_lives + 1
+        return min(FIRST_DELAY * 2 ** (count - 1), LONGEST_DELAY) if count else 0.0

@@ -1,0 +1,220 @@
+"""Node start-up: from a machine to a Node of the cluster, in the order that Calico keeps.
+
+Name, datastore, addresses, Node resource, default pools, cluster objects, and the nodename
+file last: whoever waits for that file finds everything else done. Every write is guarded
+and repeated on conflict, so that many nodes may start at once. What exists is not written
+again. Source: data model 7.3. Tested in `tests/node/test_startup.py` with a real etcd in a
+real network namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from libcalico.model.defaults import apply_defaults
+from libcalico.model.validate import validate
+
+from libcalico import apiconfig, pools
+from libcalico.backoff import Backoff
+from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore import connect
+from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
+from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
+from libcalico.model.keys import ResourceKey
+from node import autodetect, defaults, interfaces, registration
+from node.environment import AddressWish, IPInterface, Settings, node_name, settings
+
+log = logging.getLogger(__name__)
+
+WRITE_TRIES = 20
+CLUSTER = ResourceKey("ClusterInformation", "default")
+
+
+async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
+    """Register this machine as a node; returns its name and settings.
+
+    Waits for the datastore as long as it takes, saying so. Raises `MuslinError` for what
+    waiting does not cure: wrong settings, no address, an address that another node has.
+    """
+    chosen = settings(environ)
+    name = node_name(environ, _text(chosen.nodename_file), socket.gethostname())
+    config = apiconfig.from_environment(environ)
+    store = await connected(config)
+    try:
+        await _register(store, name, chosen)
+        if chosen.default_pools:
+            await _default_pools(store, chosen)
+        await ensure_initialized(store, chosen.cluster_type)
+        await _cluster_objects(store, name)
+    finally:
+        await store.close()
+    write_nodename(chosen.nodename_file, name)
+    log.info("this node is registered", extra={"node": name})
+    return name, chosen
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+async def connected(config: apiconfig.DatastoreConfig) -> Datastore:
+    """A datastore that has answered once; waits with back-off and says why."""
+    backoff = Backoff(initial=0.5, maximum=5.0)
+    store: Datastore = await connect(config)
+    while True:
+        try:
+            await store.get(CLUSTER)
+            return store
+        except DatastoreUnavailable as error:
+            delay = backoff.next()
+            log.warning(
+                "waiting for the datastore: %s; trying again in %.1f s",
+                error,
+                delay,
+                extra={"endpoints": ",".join(config.endpoints)},
+            )
+            await asyncio.sleep(delay)
+        except BaseException:
+            await store.close()
+            raise
+
+
+async def _register(store: Datastore, name: str, chosen: Settings) -> None:
+    key = ResourceKey("Node", name)
+    found = await asyncio.to_thread(interfaces.read)
+    for _ in range(WRITE_TRIES):
+        entry = await store.get(key)
+        stored = entry.value if entry else None
+        ipv4 = await _address(chosen.ipv4, 4, stored, chosen.backend, found)
+        ipv6 = await _address(chosen.ipv6, 6, stored, chosen.backend, found)
+        node = registration.desired(stored, name, chosen, ipv4, ipv6, autodetect.shown(found))
+        if chosen.backend != "none" and not registration.has_address(node):
+            raise MuslinError(
+                f"Node({name}): no address: set IP or IP6 (allowed: autodetect, an address),"
+                " or CALICO_NETWORKING_BACKEND=none"
+            )
+        if stored is not None and node == stored:
+            return
+        if chosen.check_duplicates and _moved(stored, node):
+            listing = await store.list(Selection("Node"))
+            registration.refuse_duplicates(name, node, [one.value for one in listing.entries])
+        validate(node)
+        try:
+            await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
+            log.info("wrote the Node", extra={"node": name, "ipv4": ipv4, "ipv6": ipv6})
+            return
+        except CommitConflict:
+            continue
+    raise DatastoreError(f"{key}: others changed it {WRITE_TRIES} times meanwhile")
+
+
+def _moved(stored: Any, node: Any) -> bool:
+    return any(
+        registration.stored_address(stored, version) != registration.stored_address(node, version)
+        for version in (4, 6)
+    )
+
+
+async def _address(
+    wish: AddressWish,
+    version: int,
+    stored: Any,
+    backend: str,
+    found: list[autodetect.Interface],
+) -> IPInterface | None:
+    """The address to write for a family, None to keep what is stored."""
+    known = registration.stored_address(stored, version)
+    if backend == "none" or wish.mode == "none" or (not wish.mode and known is not None):
+        return None
+    variable = "IP" if version == 4 else "IP6"
+    # `can-reach` may ask DNS, which may take its time.
+    choice = await asyncio.to_thread(
+        autodetect.choose, wish, version, found, interfaces.source_towards
+    )
+    chosen = autodetect.require(choice, variable, wish.method)
+    log.info("chose this node's IPv%d address %s: %s", version, chosen.address, chosen.why)
+    if all(chosen.address.ip != address.ip for address in autodetect.local(found, version)):
+        log.warning("%s %s is on no interface of this node", variable, chosen.address.ip)
+    elif chosen.address.network.prefixlen == chosen.address.max_prefixlen:
+        log.warning(
+            "%s %s has no subnet: cross-subnet pools will encapsulate to every node",
+            variable,
+            chosen.address,
+        )
+    return chosen.address
+
+
+async def _default_pools(store: Datastore, chosen: Settings) -> None:
+    local = [
+        address for one in await asyncio.to_thread(interfaces.read) for address in one.addresses
+    ]
+    for version, wish in ((4, chosen.pool4), (6, chosen.pool6)):
+        if version == 6 and not Path("/proc/sys/net/ipv6").exists():
+            continue
+        existing = [entry.value for entry in (await store.list(Selection("IPPool"))).entries]
+        pool = defaults.default_pool(version, wish, existing, local, os.urandom)
+        if pool is None:
+            continue
+        pool = apply_defaults(pool)
+        validate(pool)
+        blocks = [entry.key.cidr for entry in (await store.list(Selection("Block"))).entries]
+        pools.check_create(pool, existing, blocks)
+        try:
+            await store.commit([Put(ResourceKey("IPPool", pool.metadata.name), pool, ABSENT)])
+            log.info("made a default pool", extra={"cidr": pool.spec.cidr})
+        except CommitConflict:
+            continue
+
+
+async def _cluster_objects(store: Datastore, name: str) -> None:
+    await _ensure(store, ResourceKey("FelixConfiguration", "default"), defaults.felix_default)
+    await _ensure(
+        store,
+        ResourceKey("FelixConfiguration", f"node.{name}"),
+        lambda stored: defaults.felix_node(stored, name),
+    )
+    await _ensure(
+        store, ResourceKey("BGPConfiguration", "default"), lambda old: old or defaults.bgp_default()
+    )
+    await _ensure(
+        store,
+        ResourceKey("IPAMConfiguration", "default"),
+        lambda old: old or defaults.ipam_default(),
+    )
+
+
+async def _ensure(store: Datastore, key: ResourceKey, want: Callable[[Any], Any]) -> None:
+    """Store what `want` makes of the stored value, if that differs."""
+    for _ in range(WRITE_TRIES):
+        entry = await store.get(key)
+        stored = entry.value if entry else None
+        wanted = want(stored)
+        if stored is not None and wanted == stored:
+            return
+        try:
+            fresh = apply_defaults(wanted)
+            await store.commit([Put(key, fresh, entry.revision if entry else ABSENT, entry)])
+            return
+        except CommitConflict:
+            continue
+    raise DatastoreError(f"{key}: others changed it {WRITE_TRIES} times meanwhile")
+
+
+def write_nodename(file: Path, name: str) -> None:
+    """Write the nodename file, whole or not at all; untouched when it says so already."""
+    if _text(file).strip() == name:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.write_text(name)
+    fresh.chmod(0o644)
+    fresh.replace(file)
