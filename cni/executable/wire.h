@@ -1,0 +1,167 @@
+/* Frames of cni.sock: see cni/protocol.py for what they say. */
+#ifndef CALICO_WIRE_H
+#define CALICO_WIRE_H
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include "call.h"
+
+static int connect_daemon(const char **why)
+{
+    const char *path = *variable("CNI_CALICO_SOCKET") ? variable("CNI_CALICO_SOCKET") : SOCKET_PATH;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    int left = left_ms(call.deadline) + 1;
+    struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
+    if (strlen(path) >= sizeof address.sun_path) {
+        *why = "the path of its socket is too long";
+        return -1;
+    }
+    strcpy(address.sun_path, path);
+    int sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (sock >= 0 && setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 &&
+        connect(sock, (struct sockaddr *)&address, sizeof address) == 0 &&
+        getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
+        if (peer.uid == 0 || peer.uid == geteuid())
+            return sock;
+        errno = EPERM;
+    }
+    *why = errno == ENOENT         ? "its socket does not exist"
+           : errno == ECONNREFUSED ? "nobody listens on its socket"
+                                   : strerror(errno);
+    if (sock >= 0)
+        close(sock);
+    return -1;
+}
+
+/* Send all of `text`, `descriptor` (or -1) with its first byte; false when it cannot be. */
+static bool send_all(int sock, struct text text, int descriptor)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    while (text.length > 0) {
+        struct iovec part = {.iov_base = (char *)text.at, .iov_len = text.length};
+        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+        if (descriptor >= 0) {
+            message.msg_control = control.bytes;
+            message.msg_controllen = sizeof control.bytes;
+            struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+            header->cmsg_level = SOL_SOCKET;
+            header->cmsg_type = SCM_RIGHTS;
+            header->cmsg_len = CMSG_LEN(sizeof descriptor);
+            memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+        }
+        struct pollfd ready = {.fd = sock, .events = POLLOUT};
+        if (poll(&ready, 1, left_ms(call.deadline)) == 0)
+            return false;
+        ssize_t sent = sendmsg(sock, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EINTR && errno != EAGAIN)
+            return false;
+        if (sent > 0) {
+            text.at += sent;
+            text.length -= (size_t)sent;
+            descriptor = -1;
+        }
+    }
+    return true;
+}
+
+static bool receive_all(int sock, char *at, size_t length)
+{
+    while (length > 0) {
+        struct pollfd ready = {.fd = sock, .events = POLLIN};
+        if (poll(&ready, 1, left_ms(call.deadline)) == 0) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+        ssize_t got = recv(sock, at, length, MSG_DONTWAIT);
+        if (got == 0) {
+            errno = ECONNRESET;
+            return false;
+        }
+        if (got < 0 && errno != EINTR && errno != EAGAIN)
+            return false;
+        if (got > 0) {
+            at += got;
+            length -= (size_t)got;
+        }
+    }
+    return true;
+}
+
+static size_t frame_begin(struct buffer *out)
+{
+    buffer_add(out, "\0\0\0\0", 4);
+    return out->length;
+}
+
+static bool frame_end(struct buffer *out, size_t from)
+{
+    need_memory(out);
+    size_t length = out->length - from;
+    for (int i = 0; i < 4; i++)
+        out->at[from - 4 + (size_t)i] = (char)(length >> (24 - 8 * i));
+    return length <= FRAME_LIMIT;
+}
+
+/* Receive one message into `frame`; its text is `body`, a checked object. */
+static bool receive_frame(int sock, struct buffer *frame, struct text *body, const char **why)
+{
+    unsigned char header[4];
+    size_t offset;
+    frame->length = 0;
+    *why = "it closed the connection";
+    if (!receive_all(sock, (char *)header, sizeof header)) {
+        *why = errno == ETIMEDOUT ? "it gave no answer in time" : *why;
+        return false;
+    }
+    size_t length = (size_t)header[0] << 24 | (size_t)header[1] << 16 | (size_t)header[2] << 8 | header[3];
+    if (length > FRAME_LIMIT) {
+        *why = "it sent a frame that is too large";
+        return false;
+    }
+    if (!buffer_reserve(frame, length + 1))
+        need_memory(frame);
+    if (!receive_all(sock, frame->at, length)) {
+        *why = errno == ETIMEDOUT ? "it gave no answer in time" : *why;
+        return false;
+    }
+    const char *problem;
+    if (!json_check((struct text){frame->at, length}, body, &problem, &offset) || *body->at != '{') {
+        *why = "it sent a frame that is not a JSON object";
+        return false;
+    }
+    return true;
+}
+
+static bool frame_is(struct text body, const char *type)
+{
+    struct text value;
+    return json_get(body, "type", &value) && *value.at == '"' && json_says(value, type);
+}
+
+static struct text frame_text(struct text body, const char *key)
+{
+    struct text value;
+    return json_get(body, key, &value) && *value.at == '"' ? decoded(value) : (struct text){"", 0};
+}
+
+static long frame_number(struct text body, const char *key, long otherwise)
+{
+    struct text value;
+    char digits[32] = "";
+    if (!json_get(body, key, &value) || value.length >= sizeof digits)
+        return otherwise;
+    memcpy(digits, value.at, value.length);
+    char *end;
+    double number = strtod(digits, &end);
+    bool good = *end == '\0' && number >= -1e9 && number <= 1e9;
+    return good ? (long)number : otherwise;
+}
+
+#endif
