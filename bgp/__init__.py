@@ -1,1 +1,1 @@
-"""TODO"""
+"""The BGP agent of a node: which sessions, which routes out, which paths to felix."""

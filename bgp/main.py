@@ -1,0 +1,125 @@
+"""`calico-bgp`: the process. Environment in, agent wired up, run until a signal.
+
+NODENAME (else `/var/lib/calico/nodename`, waited for; else the host name), the datastore
+variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_ROUTER_ID, CALICO_LOG_LEVEL,
+CALICO_LOG_FORMAT, CALICO_BGP_HEALTH_PORT (9097). A stop sends no CEASE: peers keep our
+routes for the restart time, felix keeps the kernel's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bgp.agent import Agent, SpeakerBroken, selections
+from bgp.peering import Settings
+from bgp.publish import Publisher
+from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
+from bgp.speaker.interface import DEFAULT_HOLD_TIME
+from libcalico import apiconfig, health, logs, paths, process
+from libcalico.datastore import connect
+from libcalico.datastore.syncer import Syncer
+from libcalico.errors import InvalidValue, MuslinError
+
+log = logging.getLogger(__name__)
+
+RUN_DIR = paths.RUN / "bgp"
+_HEARTBEAT = 2.0
+
+
+def settings(environ: Mapping[str, str]) -> Settings:
+    """Settings of the environment. Raises `InvalidValue`.
+
+    A hold time below 3 is forbidden by RFC 4271 4.2, and 0 (no keepalives) would never
+    notice a dead peer.
+    """
+    text = environ.get("CALICO_BGP_HOLD_TIME", "") or str(DEFAULT_HOLD_TIME)
+    if not text.isdecimal() or not 3 <= int(text) <= 65535:
+        raise InvalidValue("CALICO_BGP_HOLD_TIME", text, "seconds, 3 to 65535")
+    return Settings(hold_time=int(text), router_id=environ.get("CALICO_ROUTER_ID", ""))
+
+
+async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> str:
+    """This node's name: NODENAME, or the file that node start-up writes (waited for)."""
+    if name := environ.get("NODENAME", "").strip():
+        return name
+    if not file.exists():
+        log.info("waiting for %s", file)
+    while not (file.exists() and (name := file.read_text().strip())):
+        await asyncio.sleep(0.5)
+    return name
+
+
+async def serve(environ: Mapping[str, str]) -> int:
+    """Run the agent; returns an exit status when something is beyond repair."""
+    config = apiconfig.load(None, environ)
+    chosen = settings(environ)
+    me = await node_name(environ)
+    store = await connect(config)
+    speaker = ExaBGPSpeaker(RUN_DIR)
+    publisher = Publisher(paths.NODE_SOCKET)
+    agent = Agent(me, speaker, publisher, chosen)
+    publisher.on_message = agent.on_felix
+    loop = health.Reporter("event-loop", timeout=30.0, ready=True)
+    sync = health.Reporter("datastore-snapshot")
+    start = health.Reporter("graceful-start")
+    port = int(environ.get("CALICO_BGP_HEALTH_PORT", "") or paths.BGP_PORT)
+    server = health.HealthServer("localhost", port, [loop, sync, start])
+    syncer = Syncer(store, selections())
+
+    async def report() -> None:
+        while True:
+            loop.alive()
+            sync.ready(agent.in_sync, syncer.error)
+            start.ready(agent.gate.passed, "waiting for End-of-RIB of the peers")
+            await asyncio.sleep(_HEARTBEAT if agent.gate.passed else 0.2)
+
+    try:
+        try:
+            await server.start()
+        except OSError as error:
+            log.error("no health server on port %d: %s", port, error)
+        async with asyncio.TaskGroup() as group:
+            for work in (
+                agent.follow_datastore(syncer),
+                agent.follow_speaker(),
+                agent.keep_time(),
+                agent.writer.run(),
+                publisher.run(),
+                report(),
+            ):
+                group.create_task(work)
+    except* SpeakerBroken as broken:
+        log.error("%s", broken.exceptions[0])
+        return 1
+    finally:
+        await speaker.close()
+        await server.stop()
+        await store.close()
+    return 0
+
+
+def main() -> int:
+    """Entry of `calico-bgp`; returns its exit status."""
+    process.set_name("calico-bgp")
+    environ = os.environ
+    logs.configure(
+        "bgp",
+        environ.get("CALICO_LOG_LEVEL", "INFO"),
+        "json" if environ.get("CALICO_LOG_FORMAT") == "json" else "text",
+    )
+    gc.freeze()
+    try:
+        return process.run_until_signal(serve(environ))
+    except MuslinError as error:
+        log.error("%s", error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

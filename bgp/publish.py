@@ -1,0 +1,120 @@
+"""Best paths -> felix, over `node.sock`: a snapshot, its end mark, then what changes.
+
+felix may not run yet, die and come back; so may we. Each connection starts with a snapshot
+of what is known. The end mark goes out only once the start gate has passed (all peers
+have sent End-of-RIB): until it, felix keeps what the kernel has.
+
+Changes wait in a table keyed by prefix: a burst of changes to one prefix costs one message,
+and a felix that does not read costs memory for each prefix once.
+
+  PUB-1  After `PathsEnd`, and whenever the queue is empty, felix holds exactly `current`.
+Tested in tests/bgp/test_publish.py against the real framing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+
+from bgp.speaker.interface import IPNetwork
+from libcalico.backoff import Backoff
+from libcalico.local import framing, node_api
+
+log = logging.getLogger(__name__)
+
+BATCH = 4000
+"""Paths in one frame: far below 2 MiB with eight next hops each."""
+
+
+class Publisher:
+    """Keeps felix told. `on_message` gets what felix says (`Fact`, `RefusedPath`)."""
+
+    def __init__(
+        self, socket_path: Path, on_message: Callable[[node_api.Message], None] | None = None
+    ) -> None:
+        self._path, self.on_message = socket_path, on_message
+        self.current: dict[IPNetwork, node_api.Path] = {}
+        self._pending: dict[IPNetwork, None] = {}
+        self._complete = False
+        self._told_complete = False
+        self._wake = asyncio.Event()
+        self.connected = False
+
+    def publish(self, changes: Iterable[tuple[IPNetwork, node_api.Path | None]]) -> None:
+        """New best paths; None: the prefix has none any more."""
+        for prefix, path in changes:
+            if path is None:
+                self.current.pop(prefix, None)
+            else:
+                self.current[prefix] = path
+            self._pending[prefix] = None
+        self._wake.set()
+
+    def complete(self) -> None:
+        """The start gate has passed: snapshots may be ended."""
+        self._complete = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Connect, tell, reconnect; until cancelled."""
+        backoff = Backoff(initial=0.05, maximum=1.0)
+        while True:
+            try:
+                connection = await framing.connect_unix(self._path, node_api.Hello(process="bgp"))
+            except (OSError, framing.ProtocolError) as error:
+                log.debug("felix is not there: %s", error)
+                await backoff.wait()
+                continue
+            backoff.reset()
+            self.connected = True
+            log.info("connected to felix")
+            try:
+                async with connection:
+                    await self._converse(connection)
+            except (OSError, framing.ProtocolError) as error:
+                log.warning("the connection to felix ended: %s", error)
+            finally:
+                self.connected = False
+            await backoff.wait()
+
+    async def _converse(self, connection: framing.Connection) -> None:
+        talker = asyncio.create_task(self._tell(connection))
+        listener = asyncio.create_task(self._listen(connection))
+        try:
+            done, _ = await asyncio.wait({talker, listener}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            talker.cancel()
+            listener.cancel()
+            await asyncio.gather(talker, listener, return_exceptions=True)
+
+    async def _listen(self, connection: framing.Connection) -> None:
+        async for message in connection:
+            if self.on_message is not None:
+                self.on_message(message)
+
+    async def _tell(self, connection: framing.Connection) -> None:
+        self._pending = dict.fromkeys(self.current)
+        self._told_complete = False
+        await connection.send(node_api.PathsBegin())
+        while True:
+            while self._pending:
+                await connection.send(self._batch())
+            if self._complete and not self._told_complete:
+                await connection.send(node_api.PathsEnd())
+                self._told_complete = True
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _batch(self) -> node_api.Paths:
+        prefixes = list(islice(self._pending, BATCH))
+        for prefix in prefixes:
+            del self._pending[prefix]
+        return node_api.Paths(
+            updated=[path for prefix in prefixes if (path := self.current.get(prefix))],
+            withdrawn=[str(prefix) for prefix in prefixes if prefix not in self.current],
+        )

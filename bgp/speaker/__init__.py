@@ -1,0 +1,1 @@
+"""BGP speakers behind one interface: two methods and an event stream."""

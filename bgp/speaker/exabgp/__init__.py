@@ -1,0 +1,1 @@
+"""The ExaBGP speaker: configuration, child process, line protocol."""

@@ -1,0 +1,97 @@
+"""Becomes ExaBGP: binds its life to the agent's, gives privileges away, runs it.
+
+Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `server` or `validate`.
+
+- SIGKILL from the kernel when the agent dies (PR_SET_PDEATHSIG). It is set after the uid
+  changes, because a change of credentials clears it.
+- Its own uid with only CAP_NET_BIND_SERVICE. UID 0 keeps the uid (where no other uid is
+  mapped, or ExaBGP's files cannot be read by others) and drops every other capability.
+- The pause before dialling again grows to 5 s at most, as BIRD does in Calico; ExaBGP's own
+  limit of 60 s would keep a peer that was away for minutes away for one minute more.
+
+Standard library and ExaBGP only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+import sys
+import time
+
+_PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_CAP_NET_BIND_SERVICE = 10
+_LAST_CAP = 63
+_CAPABILITY_VERSION_3 = 0x20080522
+REDIAL_SECONDS = 5
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def drop_privileges(uid: int) -> None:
+    """Become `uid` (0: stay) with CAP_NET_BIND_SERVICE as the only capability.
+
+    Raises `OSError` if the kernel refuses; the caller must not go on then.
+    """
+    if os.geteuid() != 0:
+        return
+    for capability in range(_LAST_CAP + 1):
+        if capability != _CAP_NET_BIND_SERVICE:
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # EINVAL above the last one
+    if uid:
+        _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    mask = 1 << _CAP_NET_BIND_SERVICE
+    header = struct.pack("II", _CAPABILITY_VERSION_3, 0)
+    data = struct.pack("IIIIII", mask, mask, 0, 0, 0, 0)
+    if _libc.capset(header, data) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"capset: {os.strerror(number)}")
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when `parent` dies; exit now if it already has."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _cap_redial_pause() -> None:
+    from exabgp.reactor.delay import Delay  # type: ignore[import-untyped]
+
+    def increase(self: Delay) -> None:
+        self._time = time.time() + self._next
+        self._next = min(int(1 + self._next * 1.2), REDIAL_SECONDS)
+
+    Delay.increase = increase
+
+
+def main() -> None:
+    """Give up what is not needed, then run ExaBGP in this very process."""
+    parent, uid, action, configuration = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5]
+    os.umask(0o077)
+    drop_privileges(uid)
+    die_with(parent)
+    try:
+        from setproctitle import setproctitle
+
+        setproctitle("exabgp")
+    except ImportError:
+        pass
+    if action == "server":
+        _cap_redial_pause()
+    sys.argv = ["exabgp", action, configuration]
+    from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]
+
+    sys.exit(exabgp())
+
+
+if __name__ == "__main__":
+    main()
