@@ -70,5 +70,5 @@ def sessions(show_protocols: str) -> dict[str, str]:
     for line in show_protocols.splitlines():
         words = line.split()
         if len(words) >= 4 and words[1] == "BGP":
-            found[words[0]] = words[6] if len(words) > 6 else words[-1]
+            found[words[0]] = words[5] if len(words) > 5 else words[3]
     return found

@@ -1,0 +1,1 @@
+"""Benchmarks: one file each, started by `./run bench NAME`."""

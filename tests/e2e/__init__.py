@@ -1,0 +1,1 @@
+"""The whole story with real packets, planted faults, bad input."""

@@ -1,0 +1,1 @@
+"""Tests of the lab: plumbing, runtime model, up and down."""

@@ -1,0 +1,70 @@
+"""A machine: its own /run, /etc, /var, /opt and hostname; the host's tree stays untouched."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import Lab
+from lab.errors import LabError
+from libcalico import paths
+
+
+def test_a_node_has_calicos_default_paths_and_they_are_its_own(bare: Lab) -> None:
+    one, two = bare.nodes[:2]
+    for directory in (
+        paths.RUN,
+        paths.LIB,
+        paths.CONFIG,
+        paths.CNI_BIN,
+        paths.CNI_NET,
+        paths.LOG,
+        Path("/var/lib/cni"),
+    ):
+        one.run(["touch", str(directory / "only-here")])
+        assert one.path(directory / "only-here").exists()
+        assert not two.path(directory / "only-here").exists()
+        assert not (directory / "only-here").exists()
+
+
+def test_a_node_starts_without_the_hosts_cni_configuration(bare: Lab) -> None:
+    assert bare.nodes[2].run(["ls", "/etc/cni/net.d"]).stdout.split() == ["10-reference.conflist"]
+    assert "passwd" in bare.nodes[2].run(["ls", "/etc"]).stdout
+
+
+def test_a_node_has_its_own_hostname(bare: Lab) -> None:
+    assert [node.run(["hostname"]).stdout.strip() for node in bare.nodes] == [
+        "node1",
+        "node2",
+        "node3",
+    ]
+
+
+def test_commands_in_a_machine_find_the_projects_programs(bare: Lab) -> None:
+    path = bare.nodes[0].run(["sh", "-c", "command -v calicoctl"], check=False).stdout.strip()
+    assert path.endswith("/bin/calicoctl")
+
+
+def test_a_failing_command_is_told_with_what_it_said(bare: Lab) -> None:
+    with pytest.raises(LabError, match=r"`nsenter .* ip link show nothing`.*does not exist"):
+        bare.nodes[0].run(["ip", "link", "show", "nothing"])
+
+
+def test_processes_are_found_by_machine(bare: Lab) -> None:
+    node = bare.nodes[0]
+    before = node.pids()
+    running = node.start(["sleep", "1000"])
+    try:
+        found = set(node.pids()) - set(before)
+        assert running.pid in found
+        assert running.pid not in bare.nodes[1].pids()
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_wait_http_says_what_came_instead(bare: Lab) -> None:
+    with pytest.raises(LabError, match=re.escape("/readiness on port 9")):
+        bare.nodes[0].wait_http(9, "/readiness", timeout=0.2)
