@@ -175,19 +175,17 @@ class Client:
             if current is None:
                 raise NotFound(f"resource does not exist: {key}")
             if asked and asked != str(current.revision):
-                break
+                raise _out_of_date(asked, current)
             merged = _merged(resource, current.value)
             effects.before_update(current.value, merged)
             try:
                 await self.store.commit([Put(key, merged, current.revision, current)])
             except CommitConflict:
+                # With a version given, the next turn finds that it is no longer the stored one.
                 continue
             return
         raise MuslinError(
-            f"resource version '{asked}' is out of date (latest: {current.revision})."
-            " Update the resource YAML/JSON in order to make changes"
-            if asked
-            else f"update conflict: {key}: others changed it {UPDATE_TRIES} times meanwhile"
+            f"update conflict: {key}: others changed it {UPDATE_TRIES} times meanwhile"
         )
 
     async def apply(self, resource: Any) -> None:
@@ -204,12 +202,16 @@ class Client:
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
         if version and version != str(entry.revision):
-            raise MuslinError(
-                f"resource version '{version}' is out of date (latest: {entry.revision})."
-                " Update the resource YAML/JSON in order to make changes"
-            )
+            raise _out_of_date(version, entry)
         await effects.before_delete(self.store, entry)
         await self.store.commit([Delete(key)])
+
+
+def _out_of_date(version: str, stored: Entry) -> MuslinError:
+    return MuslinError(
+        f"resource version '{version}' is out of date (latest: {stored.revision})."
+        " Update the resource YAML/JSON in order to make changes"
+    )
 
 
 def _completed(entry: Entry) -> Entry:

@@ -77,7 +77,7 @@ def _joined(attribute: str) -> Cell:
 
 
 def _peer_node(resource: Any, _: Context) -> str:
-    return resource.spec.node or resource.spec.nodeSelector or "(global)"
+    return str(resource.spec.node or resource.spec.nodeSelector or "(global)")
 
 
 def _node_bgp(attribute: str) -> Cell:
@@ -109,7 +109,7 @@ def _nats(resource: Any, _: Context) -> str:
 
 
 def _workload(resource: Any, _: Context) -> str:
-    return resource.spec.workload or resource.spec.pod
+    return str(resource.spec.workload or resource.spec.pod)
 
 
 _NAME: dict[str, Cell] = {"NAME": _name}

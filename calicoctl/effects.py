@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from libcalico import pools
 from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Entry, Put, Selection
 from libcalico.errors import MuslinError
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import BlockKey, ResourceKey
 
 BUILT_IN_TIERS = frozenset({"default", "kube-admin", "kube-baseline"})
 
@@ -26,7 +26,9 @@ async def before_create(store: Datastore, resource: Any) -> None:
         others = (await store.list(Selection("IPPool"))).entries
         blocks = (await store.list(Selection("Block"))).entries
         pools.check_create(
-            resource, [entry.value for entry in others], [entry.key.cidr for entry in blocks]
+            resource,
+            [entry.value for entry in others],
+            [entry.key.cidr for entry in blocks if isinstance(entry.key, BlockKey)],
         )
 
 

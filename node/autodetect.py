@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.keys import IPNetwork
 from node.environment import AddressWish, IPInterface
 
 IPAddress = IPv4Address | IPv6Address
@@ -163,7 +164,7 @@ def _patterns(variable: str, text: str) -> list[re.Pattern[str]]:
         raise InvalidValue(variable, text, f"not a regular expression: {error}") from None
 
 
-def _network(variable: str, text: str):  # type: ignore[no-untyped-def]
+def _network(variable: str, text: str) -> IPNetwork:
     try:
         return ip_network(text.strip(), strict=False)
     except ValueError:

@@ -78,7 +78,7 @@ def _free(
         if not any(candidate.overlaps(network) for network in taken):
             return candidate
     raise MuslinError(
-        "no default IPv4 pool is free of this node's networks: set CALICO_IPV4POOL_CIDR"
+        "every default IPv4 pool overlaps a network of this node: set CALICO_IPV4POOL_CIDR"
     )
 
 

@@ -26,7 +26,7 @@ from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import BlockKey, ResourceKey
 from node import autodetect, defaults, interfaces, registration
 from node.environment import AddressWish, IPInterface, Settings, node_name, settings
 
@@ -154,9 +154,8 @@ async def _address(
 
 
 async def _default_pools(store: Datastore, chosen: Settings) -> None:
-    local = [
-        address for one in await asyncio.to_thread(interfaces.read) for address in one.addresses
-    ]
+    found = await asyncio.to_thread(interfaces.read)
+    local = [address for one in found for address in one.addresses]
     for version, wish in ((4, chosen.pool4), (6, chosen.pool6)):
         if version == 6 and not Path("/proc/sys/net/ipv6").exists():
             continue
@@ -166,7 +165,8 @@ async def _default_pools(store: Datastore, chosen: Settings) -> None:
             continue
         pool = apply_defaults(pool)
         validate(pool)
-        blocks = [entry.key.cidr for entry in (await store.list(Selection("Block"))).entries]
+        listing = await store.list(Selection("Block"))
+        blocks = [entry.key.cidr for entry in listing.entries if isinstance(entry.key, BlockKey)]
         pools.check_create(pool, existing, blocks)
         try:
             await store.commit([Put(ResourceKey("IPPool", pool.metadata.name), pool, ABSENT)])

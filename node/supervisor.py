@@ -16,10 +16,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from node.restart import RestartPolicy
 
@@ -137,11 +137,16 @@ async def _ended(child: subprocess.Popen[bytes]) -> None:
     done: asyncio.Future[None] = loop.create_future()
     descriptor = os.pidfd_open(child.pid)
     try:
-        loop.add_reader(descriptor, lambda: done.done() or done.set_result(None))
+        loop.add_reader(descriptor, _settle, done)
         await done
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def _reap(child: subprocess.Popen[bytes]) -> int:
@@ -157,9 +162,9 @@ def _told(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}"
 
 
-async def _to_the_end(work: object) -> None:
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     """Finish `work` also when we are cancelled once more meanwhile (a second SIGTERM)."""
-    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    task = asyncio.create_task(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(task)

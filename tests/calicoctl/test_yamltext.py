@@ -1,0 +1,128 @@
+"""YAML read as operators mean it, and written so that Go reads it back."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calicoctl import yamltext
+from libcalico.errors import MuslinError
+
+
+def read(text: str) -> object:
+    (document,) = yamltext.load(text, "file")
+    return document.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("65000:12", "65000:12"),
+        ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8"),
+        ("no", "no"),
+        ("off", "off"),
+        ("0644", "0644"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        ("2020-01-01", "2020-01-01"),
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        ("1.2.3", "1.2.3"),
+        ('"12"', "12"),
+        ("'true'", "true"),
+        ("!!str 12", "12"),
+        ("=", "="),
+        ("<<", "<<"),
+        ("true", True),
+        ("False", False),
+        ("64512", 64512),
+        ("-3", -3),
+        ("0", 0),
+        ("10.5", 10.5),
+        ("1e3", 1000.0),
+        ("~", None),
+        ("", None),
+    ],
+)
+def test_plain_words_are_what_they_look_like(text: str, value: object) -> None:
+    assert read(f"key: {text}\n") == {"key": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a:\n  b: 1\n  b: 2\n", "file: line 3: a.b: this key stands here twice"),
+        ("a: [1\n", "file: line 2, column 1: not valid YAML or JSON"),
+        ("a: &x [*x]\n", "an alias that contains itself"),
+        ("? [1]\n: 2\n", "file: line 1: a key must be text"),
+        ("a: !!python/object:os.system x\n", "is not allowed"),
+        ("a: !!int zwei\n", "is not allowed"),
+        ('{"a": 1, "a": 2}', "file: line 1: a: this key stands here twice"),
+    ],
+)
+def test_errors_name_file_and_line(text: str, told: str) -> None:
+    with pytest.raises(MuslinError, match=r"^file: line") as error:
+        yamltext.load(text, "file")
+    assert told in str(error.value)
+
+
+def test_bytes_that_are_no_text_are_an_error() -> None:
+    with pytest.raises(MuslinError):
+        yamltext.load(b"key: \xff", "file")
+
+
+def test_several_documents_empty_ones_left_out_lines_kept() -> None:
+    first, second = yamltext.load("---\n---\na: 1\n---\nb:\n- c: 2\n", "file")
+    assert (first.value, second.value) == ({"a": 1}, {"b": [{"c": 2}]})
+    assert second.line_of("b[0].c") == 6
+    assert second.line_of("b[0].nothing.there") == 6
+    assert second.line_of("elsewhere") == 5
+
+
+def test_output_is_shaped_as_gos() -> None:
+    value = {
+        "kind": "X",
+        "list": [{"b": "65000:12", "a": "no"}],
+        "empty": {},
+        "none": [],
+        "time": "2026-01-01T00:00:00Z",
+        "version": "123",
+        "text": "two\nlines\n",
+        "selector": "all()",
+        "star": "*",
+        "blank": "",
+    }
+    assert yamltext.dump(value) == (
+        'blank: ""\n'
+        "empty: {}\n"
+        "kind: X\n"
+        "list:\n"
+        '- a: "no"\n'
+        '  b: "65000:12"\n'
+        "none: []\n"
+        "selector: all()\n"
+        "star: '*'\n"
+        "text: |\n"
+        "  two\n"
+        "  lines\n"
+        'time: "2026-01-01T00:00:00Z"\n'
+        'version: "123"\n'
+    )
+
+
+_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=12) | (
+    st.sampled_from(["no", "1:30", "0644", "~", "", "1e3", ".5", "0x1f", "=", "-", "2020-01-01"])
+)
+_PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(_TEXT, _PLAIN, max_size=3))
+def test_what_we_write_both_readers_read_back(value: dict[str, object]) -> None:
+    text = yamltext.dump(value)
+    assert yaml.safe_load(text) == value
+    assert [one.value for one in yamltext.load(text, "file")] == [value]

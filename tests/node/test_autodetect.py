@@ -1,0 +1,92 @@
+"""The choice of the node's address over tables of interfaces."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_interface
+
+import pytest
+
+from libcalico.errors import InvalidValue, MuslinError
+from node import autodetect
+from node.autodetect import Interface, IPAddress
+from node.environment import AddressWish
+
+
+def interface(name: str, *addresses: str) -> Interface:
+    return Interface(name, tuple(ip_interface(text) for text in addresses))
+
+
+HOST = [
+    interface("lo", "127.0.0.1/8", "::1/128"),
+    interface("eth0", "10.0.0.5/24", "fe80::1/64", "fd00::5/64"),
+    interface("eth1", "192.0.2.9/28"),
+    interface("docker0", "172.17.0.1/16"),
+    interface("cali0123456789a", "169.254.1.1/32"),
+    interface("tunl0", "10.65.0.1/32"),
+]
+
+
+def nowhere(host: str, version: int) -> IPAddress | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "address"),
+    [
+        ("first-found", 4, "192.0.2.9/28"),
+        ("first-found", 6, "fd00::5/64"),
+        ("interface=eth0", 4, "10.0.0.5/24"),
+        ("interface=docker.*,eth9", 4, "172.17.0.1/16"),
+        ("skip-interface=eth1", 4, "10.0.0.5/24"),
+        ("cidr=172.16.0.0/12", 4, "172.17.0.1/16"),
+        ("cidr=fd00::/8,10.0.0.0/24", 4, "10.0.0.5/24"),
+        ("interface=nothing", 4, None),
+        ("cidr=203.0.113.0/24", 4, None),
+        ("skip-interface=eth", 4, None),
+    ],
+)
+def test_methods(method: str, version: int, address: str | None) -> None:
+    choice = autodetect.choose(AddressWish("autodetect", method), version, HOST, nowhere)
+    assert (str(choice.address) if choice else None) == address
+
+
+def test_can_reach_takes_the_kernels_answer_and_the_local_mask() -> None:
+    choice = autodetect.choose(
+        AddressWish("autodetect", "can-reach=192.0.2.1"),
+        4,
+        HOST,
+        lambda host, version: ip_address("10.0.0.5") if host == "192.0.2.1" else None,
+    )
+    assert choice is not None
+    assert str(choice.address) == "10.0.0.5/24"
+    wish = AddressWish("autodetect", "can-reach=192.0.2.1")
+    assert autodetect.choose(wish, 4, HOST, nowhere) is None
+
+
+def test_an_explicit_address_gets_the_mask_of_its_interface() -> None:
+    bare = AddressWish("explicit", address=ip_interface("10.0.0.5"))
+    masked = AddressWish("explicit", address=ip_interface("10.0.0.5/16"), has_mask=True)
+    foreign = AddressWish("explicit", address=ip_interface("10.9.9.9"))
+    answers = [autodetect.choose(wish, 4, HOST, nowhere) for wish in (bare, masked, foreign)]
+    assert [str(one.address) for one in answers if one] == [
+        "10.0.0.5/24",
+        "10.0.0.5/16",
+        "10.9.9.9/32",
+    ]
+
+
+@pytest.mark.parametrize(
+    "method", ["", "last-found", "interface=", "can-reach", "kubernetes-internal-ip", "interface=["]
+)
+def test_unknown_methods_are_refused_by_name(method: str) -> None:
+    with pytest.raises(InvalidValue, match="IP_AUTODETECTION_METHOD"):
+        autodetect.choose(AddressWish("autodetect", method), 4, HOST, nowhere)
+
+
+def test_no_address_says_what_to_set() -> None:
+    with pytest.raises(MuslinError, match=r"no address was found for IP6 by first-found: set IP6"):
+        autodetect.require(None, "IP6", "first-found")
+
+
+def test_shown_interfaces_are_sorted_and_without_ours() -> None:
+    assert [one.name for one in autodetect.shown(HOST)] == ["eth0", "eth1"]

@@ -1,0 +1,78 @@
+"""Default pools and settings objects: made once, never over what exists."""
+
+from __future__ import annotations
+
+from ipaddress import ip_interface
+
+import pytest
+
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.cluster import FelixConfiguration
+from libcalico.model.meta import Metadata
+from libcalico.model.pool import IPPool, IPPoolSpec
+from node import defaults
+from node.environment import IPInterface, settings
+
+
+def ones(count: int) -> bytes:
+    return b"\x11" * count
+
+
+def pool(cidr: str) -> IPPool:
+    return IPPool(metadata=Metadata(name="p"), spec=IPPoolSpec(cidr=cidr))
+
+
+def cidr(
+    version: int,
+    environ: dict[str, str],
+    existing: list[IPPool] | None = None,
+    local: list[IPInterface] | None = None,
+) -> str | None:
+    found = settings(environ)
+    wish = found.pool4 if version == 4 else found.pool6
+    made = defaults.default_pool(version, wish, existing or [], local or [], ones)
+    return made.spec.cidr if made else None
+
+
+def test_ranges() -> None:
+    assert cidr(4, {}) == "192.168.0.0/16"
+    assert cidr(4, {}, local=[ip_interface("192.168.7.1/24")]) == "172.16.0.0/16"
+    taken = [ip_interface("192.168.7.1/24"), ip_interface("172.16.0.1/15")]
+    assert cidr(4, {}, local=taken) == "172.18.0.0/16"
+    assert cidr(4, {"CALICO_IPV4POOL_CIDR": "10.65.0.0/16"}) == "10.65.0.0/16"
+    assert cidr(6, {}) == "fd11:1111:1111::/48"
+
+
+def test_a_family_that_has_a_pool_gets_none() -> None:
+    assert cidr(4, {}, [pool("10.0.0.0/8")]) is None
+    assert cidr(6, {}, [pool("10.0.0.0/8")]) is not None
+    assert cidr(4, {"CALICO_IPV4POOL_CIDR": "none"}) is None
+
+
+def test_what_is_wrong_is_named() -> None:
+    for text in ("10.0.0.1/8", "fd00::/48", "banana"):
+        with pytest.raises(InvalidValue, match="CALICO_IPV4POOL_CIDR"):
+            cidr(4, {"CALICO_IPV4POOL_CIDR": text})
+    everything = [ip_interface("192.168.0.1/16"), ip_interface("172.16.0.1/12")]
+    with pytest.raises(MuslinError, match="CALICO_IPV4POOL_CIDR"):
+        cidr(4, {}, local=everything)
+
+
+def test_pool_fields_come_from_the_environment() -> None:
+    wish = settings({"CALICO_IPV4POOL_IPIP": "Always", "CALICO_IPV4POOL_BLOCK_SIZE": "24"}).pool4
+    made = defaults.default_pool(4, wish, [], [], ones)
+    assert made is not None
+    assert made.metadata.name == "default-ipv4-ippool"
+    assert (made.spec.ipipMode, made.spec.blockSize, made.spec.natOutgoing) == ("Always", 24, True)
+
+
+def test_felix_settings_are_filled_where_unset_only() -> None:
+    fresh = defaults.felix_default(None)
+    assert fresh.spec == {"logSeverityScreen": "Info", "reportingInterval": "0s"}
+    stored = FelixConfiguration(
+        metadata=Metadata(name="default"),
+        spec={"logSeverityScreen": "Debug", "reportingInterval": "30s"},
+    )
+    assert defaults.felix_default(stored) is stored
+    assert defaults.felix_node(None, "n1").spec == {"defaultEndpointToHostAction": "Return"}
+    assert defaults.felix_node(None, "n1").metadata.name == "node.n1"
