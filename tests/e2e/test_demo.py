@@ -1,0 +1,80 @@
+"""`./run demo` as a newcomer runs it, and the host afterwards.
+
+One run holds the promises of the main job: pods reach each other over routes that BGP carried, the
+wiring is the documents', agents may die under traffic, links may go, nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lab.demo.__main__ import CHECKS
+from tests.support.host import snapshot
+
+LIMIT_SECONDS = 90.0
+
+
+def relevant(line: str) -> bool:
+    """Lines that a demo could have changed; other test runs may share this host."""
+    return not line.startswith("/run/") or "calico" in line or "lab" in line or "demo" in line
+
+
+@pytest.mark.promise("M-2")
+@pytest.mark.promise("M-3")
+@pytest.mark.promise("M-10")
+@pytest.mark.promise("M-112")
+@pytest.mark.promise("M-113")
+@pytest.mark.promise("M-118")
+@pytest.mark.promise("M-134")
+@pytest.mark.promise("M-135")
+@pytest.mark.promise("M-136")
+@pytest.mark.promise("M-137")
+@pytest.mark.promise("M-138")
+@pytest.mark.promise("M-139")
+@pytest.mark.promise("M-211")
+@pytest.mark.promise("M-256")
+@pytest.mark.promise("M-259")
+@pytest.mark.promise("F-1")
+@pytest.mark.promise("F-37")
+@pytest.mark.promise("F-38")
+@pytest.mark.promise("F-43")
+def test_the_demo_holds_every_check_and_leaves_the_host_as_it_was() -> None:
+    before = snapshot(relevant)
+    name = f"demo{os.getpid()}"
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.demo", "--json", "--lab", name],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    report = json.loads(done.stdout)
+    failed = [check for check in report["checks"] if not check["ok"]]
+    assert not failed, "\n".join(f"{check['name']}:\n{check['detail']}" for check in failed)
+    assert done.returncode == 0
+    assert report["ok"] is True
+    assert list(report) == ["ok", "checks"]
+    assert [check["name"] for check in report["checks"]] == [name for name, _, _ in CHECKS]
+    assert all(list(check) == ["name", "ok", "detail", "seconds"] for check in report["checks"])
+    assert sum(check["seconds"] for check in report["checks"]) < LIMIT_SECONDS
+    transcript = "\n".join(check["detail"] for check in report["checks"])
+    for command in ("ip addr", "ip route", "ip neigh", "ip link", "route -n", "birdc", "etcdctl"):
+        assert f"$ {command}" in transcript
+    after = snapshot(relevant)
+    for table, lines in before.items():
+        gone = [line for line in lines if line not in after[table] and name in line]
+        new = [line for line in after[table] if line not in lines and ours(table, line, name)]
+        assert not gone, f"{table}: gone: {gone}"
+        assert not new, f"{table}: new: {new}"
+
+
+def ours(table: str, line: str, name: str) -> bool:
+    """Whether a new line of the host's tables would be the demo's doing."""
+    if table in ("ip netns", "mounts", "/run"):
+        return name in line or "calico" in line
+    return True

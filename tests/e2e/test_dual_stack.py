@@ -1,0 +1,67 @@
+"""A pod with an IPv4 and an IPv6 address on a real node: wiring, routes, packets, deletion."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from lab import pods, proc
+from lab.cluster import Lab
+from lab.demo import look
+from lab.demo.wiring import interface
+from libcalico import paths
+
+POOLS = """\
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: four}
+spec: {cidr: 10.65.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
+---
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: six}
+spec: {cidr: "fd65::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never}
+"""
+
+
+@pytest.fixture
+def dual(small: Lab) -> Iterator[Lab]:
+    """Both pools, and a conflist that asks for both families."""
+    node = small.nodes[0]
+    node.run(["calicoctl", "apply", "-f", "-"], stdin=POOLS.encode())
+    file = node.path(paths.CNI_NET / "10-calico.conflist")
+    text = file.read_text()
+    config = json.loads(text)
+    config["plugins"][0]["ipam"].update(assign_ipv4="true", assign_ipv6="true")
+    file.write_text(json.dumps(config))
+    yield small
+    file.write_text(text)
+
+
+def test_a_dual_stack_pod(dual: Lab) -> None:
+    node = dual.nodes[0]
+    one = pods.add(dual, "six-1", "node1", ports=["tcp:8080"])
+    two = pods.add(dual, "six-2", "node1")
+    four, six = one.addresses
+    assert four.startswith("10.65.")
+    assert six.startswith("fd65:")
+    text = node.run(["ip", "-6", "addr", "show", "eth0"], netns=one.netns).stdout
+    assert f"inet6 {six}/128 scope global" in text
+    routes = node.run(["ip", "-6", "route"], netns=one.netns).stdout
+    assert re.search(r"default via fe80::ecee:eeff:feee:eeee dev eth0", routes)
+    machine_routes = node.run(["ip", "-6", "route"]).stdout
+    assert re.search(rf"{re.escape(six)} dev {interface(one)} ", machine_routes)
+    for address in one.addresses:
+        assert pods.ping(dual, two, address)
+        assert node.run(["ping", "-c1", "-W1", address], check=False).returncode == 0
+    for address in two.addresses:
+        assert pods.ping(dual, one, address)
+    for pod in (one, two):
+        pods.remove(dual, pod)
+    proc.wait_until(
+        lambda: six not in node.run(["ip", "-6", "route"]).stdout, "the /128 is gone", timeout=5
+    )
+    assert not any(look.in_use(dual).values())
