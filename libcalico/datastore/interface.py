@@ -107,6 +107,17 @@ class Event:
     broken: str = ""
 
 
+class Batch(list[Event]):
+    """Events of a watch, and the `revision` up to which the watch has delivered everything.
+
+    An empty batch only reports progress: nothing happened up to its revision.
+    """
+
+    def __init__(self, events: Sequence[Event], revision: int) -> None:
+        super().__init__(events)
+        self.revision = revision
+
+
 class CommitConflict(DatastoreError):
     """A guard did not hold; nothing was written. `current` has the guarded objects as they are."""
 
@@ -135,7 +146,7 @@ class Datastore(Protocol):
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision. Raises `CommitConflict`."""
 
-    def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[list[Event]]:
+    def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`."""
 
     async def close(self) -> None:

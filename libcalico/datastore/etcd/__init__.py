@@ -1,1 +1,1 @@
-"""TODO"""
+"""The datastore on etcd v3, in Calico's key layout."""

@@ -1,0 +1,156 @@
+"""Where the datastore is and how to log in: the environment, or `calicoctl.cfg`.
+
+Names and precedence are Calico's (data model 6.1): a configuration file that is readable
+is the only source; the default file may be missing, a file named by hand may not.
+Secrets never appear in `repr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from libcalico import paths
+from libcalico.errors import InvalidValue, MuslinError
+
+ETCD, KUBERNETES = "etcdv3", "kubernetes"
+
+
+def _option(spec: str, env: str, *, secret: bool = False) -> Any:
+    return field(default="", repr=not secret, metadata={"spec": spec, "env": env})
+
+
+@dataclass(frozen=True, slots=True)
+class DatastoreConfig:
+    """How to reach the datastore. `endpoints` are URLs, tried in order."""
+
+    datastore_type: str = _option("datastoreType", "DATASTORE_TYPE")
+    etcd_endpoints: str = _option("etcdEndpoints", "ETCD_ENDPOINTS")
+    discovery_srv: str = _option("etcdDiscoverySrv", "ETCD_DISCOVERY_SRV")
+    username: str = _option("etcdUsername", "ETCD_USERNAME")
+    password: str = _option("etcdPassword", "ETCD_PASSWORD", secret=True)
+    key_file: str = _option("etcdKeyFile", "ETCD_KEY_FILE")
+    cert_file: str = _option("etcdCertFile", "ETCD_CERT_FILE")
+    ca_file: str = _option("etcdCACertFile", "ETCD_CA_CERT_FILE")
+    key: str = _option("etcdKey", "", secret=True)
+    cert: str = _option("etcdCert", "", secret=True)
+    ca: str = _option("etcdCACert", "", secret=True)
+    kubeconfig: str = _option("kubeconfig", "KUBECONFIG")
+    k8s_api_endpoint: str = _option("k8sAPIEndpoint", "K8S_API_ENDPOINT")
+    k8s_key_file: str = _option("k8sKeyFile", "K8S_KEY_FILE")
+    k8s_cert_file: str = _option("k8sCertFile", "K8S_CERT_FILE")
+    k8s_ca_file: str = _option("k8sCAFile", "K8S_CA_FILE")
+    k8s_token: str = _option("k8sAPIToken", "", secret=True)
+    k8s_insecure: str = _option("k8sInsecureSkipTLSVerify", "K8S_INSECURE_SKIP_TLS_VERIFY")
+    k8s_disable_node_poll: str = _option("k8sDisableNodePoll", "K8S_DISABLE_NODE_POLL")
+    use_pod_cidr: str = _option("usePodCIDR", "USE_POD_CIDR")
+    k8s_client_qps: str = _option("k8sClientQPS", "K8S_CLIENT_QPS")
+    k8s_client_burst: str = _option("k8sClientBurst", "K8S_CLIENT_BURST")
+    k8s_context: str = _option("k8sCurrentContext", "K8S_CURRENT_CONTEXT")
+    kubeconfig_inline: str = _option("kubeconfigInline", "", secret=True)
+    api_group: str = _option("calicoAPIGroup", "CALICO_API_GROUP")
+    timeout: float = 5.0
+    """The deadline of every call, in seconds."""
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The etcd endpoints, one URL each."""
+        return tuple(part.strip() for part in self.etcd_endpoints.split(",") if part.strip())
+
+    def check(self) -> None:
+        """Raise InvalidValue for settings that contradict each other (data model 1.1)."""
+        if self.datastore_type not in (ETCD, KUBERNETES):
+            raise InvalidValue(
+                "datastoreType", self.datastore_type, f"must be {ETCD} or {KUBERNETES}"
+            )
+        if self.datastore_type != ETCD:
+            return
+        if self.etcd_endpoints and self.discovery_srv:
+            raise InvalidValue(
+                "etcdDiscoverySrv", self.discovery_srv, "not together with etcdEndpoints"
+            )
+        if not self.endpoints and not self.discovery_srv:
+            raise InvalidValue(
+                "etcdEndpoints", self.etcd_endpoints, "must name at least one etcd endpoint"
+            )
+        for endpoint in self.endpoints:
+            scheme, _, rest = endpoint.partition("://")
+            if scheme not in ("http", "https") or not rest:
+                raise InvalidValue(
+                    "etcdEndpoints", endpoint, "each endpoint is http://host:port or https://..."
+                )
+        inline = any((self.key, self.cert, self.ca))
+        if inline and any((self.key_file, self.cert_file, self.ca_file)):
+            raise InvalidValue(
+                "etcdKeyFile", self.key_file, "files and inline PEM must not be mixed"
+            )
+        if bool(self.key_file) != bool(self.cert_file) or bool(self.key) != bool(self.cert):
+            raise InvalidValue("etcdKeyFile", self.key_file, "key and certificate go together")
+
+
+def _finish(values: dict[str, str]) -> DatastoreConfig:
+    if not values.get("datastore_type"):
+        values["datastore_type"] = ETCD if values.get("etcd_endpoints") else KUBERNETES
+    return DatastoreConfig(**values)  # type: ignore[arg-type]
+
+
+def from_environment(environ: Mapping[str, str]) -> DatastoreConfig:
+    """The configuration that the environment holds; `CALICO_`-prefixed names count as well."""
+    values: dict[str, str] = {}
+    for one in fields(DatastoreConfig):
+        name = one.metadata.get("env")
+        if name:
+            text = environ.get(f"CALICO_{name}") or environ.get(name)
+            if text:
+                values[one.name] = text
+    return _finish(values)
+
+
+def from_file(path: Path) -> DatastoreConfig:
+    """The configuration in a YAML or JSON file of kind CalicoAPIConfig.
+
+    Raises MuslinError when it cannot be read, InvalidValue for an unknown or wrong key.
+    """
+    import yaml
+
+    try:
+        tree = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as problem:
+        raise MuslinError(f"Error reading config file: {path}: {problem}") from problem
+    except yaml.YAMLError as problem:
+        raise MuslinError(f"{path} is not YAML: {problem}") from problem
+    subject = str(path)
+    if not isinstance(tree, dict):
+        raise InvalidValue("kind", None, "the file must hold a CalicoAPIConfig", subject)
+    for name, wanted in (("apiVersion", "projectcalico.org/v3"), ("kind", "CalicoAPIConfig")):
+        if tree.get(name) != wanted:
+            raise InvalidValue(name, tree.get(name), f"must be {wanted}", subject)
+    for name in tree:
+        if name not in ("apiVersion", "kind", "metadata", "spec"):
+            raise InvalidValue(str(name), tree[name], "unknown key", subject)
+    known = {one.metadata["spec"]: one.name for one in fields(DatastoreConfig) if one.metadata}
+    values: dict[str, str] = {}
+    for name, value in (tree.get("spec") or {}).items():
+        if name not in known:
+            raise InvalidValue(f"spec.{name}", "...", "unknown key", subject)
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        elif value is None:
+            continue
+        elif not isinstance(value, (str, int, float)):
+            raise InvalidValue(f"spec.{name}", "...", "must be text", subject)
+        values[known[name]] = str(value)
+    return _finish(values)
+
+
+def load(path: str | Path | None, environ: Mapping[str, str]) -> DatastoreConfig:
+    """The file if it is there, else the environment. `path` None means the default file.
+
+    A file named by hand must exist. Raises MuslinError or InvalidValue.
+    """
+    chosen = Path(path) if path is not None else paths.CALICOCTL_CONFIG
+    if chosen.exists() or chosen != paths.CALICOCTL_CONFIG:
+        return from_file(chosen)
+    return from_environment(environ)

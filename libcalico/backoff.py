@@ -1,0 +1,40 @@
+"""Capped, jittered exponential back-off: the waiting of every owner that retries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+
+class Backoff:
+    """Delays in seconds: `initial`, doubled each time up to `maximum`, each +-`jitter`.
+
+    `random_unit` gives numbers in [0, 1); tests pass their own.
+    """
+
+    def __init__(
+        self,
+        initial: float = 0.1,
+        maximum: float = 10.0,
+        factor: float = 2.0,
+        jitter: float = 0.2,
+        random_unit: Callable[[], float] = random.random,
+    ) -> None:
+        self.initial, self.maximum, self.factor, self.jitter = initial, maximum, factor, jitter
+        self._random = random_unit
+        self._next = initial
+
+    def next(self) -> float:
+        """The delay to wait now, in seconds; the following one is longer."""
+        delay = self._next
+        self._next = min(self.maximum, delay * self.factor)
+        return delay * (1 + self.jitter * (2 * self._random() - 1))
+
+    def reset(self) -> None:
+        """Begin anew: something worked."""
+        self._next = self.initial
+
+    async def wait(self) -> None:
+        """Sleep for `next()`."""
+        await asyncio.sleep(self.next())

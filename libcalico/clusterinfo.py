@@ -1,0 +1,99 @@
+"""Objects that must exist before anything else: cluster information and the three tiers.
+
+Data model 1.8. `ensure_initialized` is safe to run on many nodes at once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from importlib import metadata as distribution
+
+import msgspec
+
+from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put
+from libcalico.errors import DatastoreError
+from libcalico.model import (
+    ClusterInformation,
+    ClusterInformationSpec,
+    Metadata,
+    ResourceKey,
+    Tier,
+    TierSpec,
+)
+
+CALICO_VERSION = "v3.32.1"
+"""The release whose bytes we write; Calico's own calicoctl compares it with its own."""
+
+VERSION_ANNOTATION = "muslin/version"
+KEY = ResourceKey("ClusterInformation", "default")
+TIERS = (
+    ("default", 1_000_000, "Deny"),
+    ("kube-admin", 1_000, "Pass"),
+    ("kube-baseline", 10_000_000, "Pass"),
+)
+ATTEMPTS = 10
+
+
+def our_version() -> str:
+    """The version of this distribution."""
+    try:
+        return distribution.version("muslin")
+    except distribution.PackageNotFoundError:
+        return "unknown"
+
+
+def merge_cluster_type(existing: str, added: str) -> str:
+    """A comma list: what was there, then what is new."""
+    words = [word.strip() for word in f"{existing},{added}".split(",")]
+    return ",".join(dict.fromkeys(word for word in words if word))
+
+
+def merged(current: ClusterInformation | None, cluster_type: str) -> ClusterInformation:
+    """The cluster information as it should be, given what is stored. Pure but for a new GUID."""
+    if current is None:
+        current = ClusterInformation(metadata=Metadata(name="default"))
+    spec = current.spec
+    return msgspec.structs.replace(
+        current,
+        metadata=msgspec.structs.replace(
+            current.metadata,
+            annotations={**current.metadata.annotations, VERSION_ANNOTATION: our_version()},
+        ),
+        spec=ClusterInformationSpec(
+            clusterGUID=spec.clusterGUID or uuid.uuid4().hex,
+            clusterType=merge_cluster_type(spec.clusterType, cluster_type),
+            calicoVersion=CALICO_VERSION,
+            datastoreReady=True if spec.datastoreReady is None else spec.datastoreReady,
+            variant=spec.variant,
+        ),
+    )
+
+
+async def ensure_initialized(store: Datastore, cluster_type: str) -> None:
+    """Make sure that cluster information and tiers exist; merges `cluster_type` (`k8s,bgp`).
+
+    Raises DatastoreError.
+    """
+    for _ in range(ATTEMPTS):
+        entry = await store.get(KEY)
+        wanted = merged(entry.value if entry else None, cluster_type)
+        if entry is not None and entry.value == wanted:
+            break
+        guard = entry.revision if entry else ABSENT
+        try:
+            await store.commit([Put(KEY, wanted, guard, entry)])
+            break
+        except CommitConflict:
+            continue
+    else:
+        raise DatastoreError(f"{KEY} kept changing while it was initialised")
+    for name, order, action in TIERS:
+        key = ResourceKey("Tier", name)
+        if await store.get(key) is None:
+            tier = Tier(
+                metadata=Metadata(name=name), spec=TierSpec(order=order, defaultAction=action)
+            )
+            try:
+                await store.commit([Put(key, tier, ABSENT)])
+            except CommitConflict:
+                pass

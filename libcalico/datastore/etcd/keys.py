@@ -1,0 +1,147 @@
+"""How keys of the data model are spelled in etcd, in both directions: the only place.
+
+Layout: data model 1.4 (resources), 1.9 (IPAM), 1.10 (status). Names are written verbatim;
+when reading, `%2f` is `/` and `%25` is `%`. Tested with the keys of a real Calico in
+tests/libcalico/test_etcd_keys.py.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+from libcalico.datastore.interface import Selection
+from libcalico.errors import UnsupportedKind
+from libcalico.model.keys import (
+    AffinityKey,
+    BlockKey,
+    HandleKey,
+    IPAMConfigKey,
+    IPNetwork,
+    Key,
+    ResourceKey,
+)
+from libcalico.model.kinds import KINDS, kind_named, kind_of_plural
+
+ROOT = "/calico/"
+RESOURCES = "/calico/resources/v3/projectcalico.org/"
+BLOCKS = "/calico/ipam/v2/assignment/"
+HOSTS = "/calico/ipam/v2/host/"
+VIRTUAL = "/calico/ipam/v2/virtual/"
+HANDLES = "/calico/ipam/v2/handle/"
+IPAM_CONFIG = "/calico/ipam/v2/config"
+
+
+def path_of(key: Key) -> str:
+    """The etcd key of an object. Raises UnsupportedKind."""
+    match key:
+        case ResourceKey(kind, name, namespace):
+            row = KINDS.get(kind) or kind_named(kind)
+            middle = f"{namespace}/" if row.namespaced else ""
+            return f"{RESOURCES}{row.plural}/{middle}{name}"
+        case BlockKey(cidr):
+            return f"{BLOCKS}{_block(cidr)}"
+        case AffinityKey(host, cidr, kind):
+            return f"{VIRTUAL if kind == 'virtual' else HOSTS}{host}/{_block(cidr)}"
+        case HandleKey(handle_id):
+            return f"{HANDLES}{handle_id}"
+        case IPAMConfigKey():
+            return IPAM_CONFIG
+
+
+def key_of_path(path: str) -> Key | None:
+    """The object that an etcd key names; None for keys that name none of ours."""
+    if path.startswith(RESOURCES):
+        return _resource(path.removeprefix(RESOURCES))
+    if path.startswith(BLOCKS):
+        cidr = _cidr(path.removeprefix(BLOCKS).split("/"))
+        return BlockKey(cidr) if cidr else None
+    for root, kind in ((HOSTS, "host"), (VIRTUAL, "virtual")):
+        if path.startswith(root):
+            host, *rest = path.removeprefix(root).split("/")
+            cidr = _cidr(rest)
+            return AffinityKey(unescape(host), cidr, kind) if host and cidr else None
+    if path.startswith(HANDLES):
+        handle = path.removeprefix(HANDLES)
+        return HandleKey(handle) if handle else None
+    return IPAMConfigKey() if path == IPAM_CONFIG else None
+
+
+def range_of(selection: Selection) -> tuple[bytes, bytes]:
+    """First key and end of the range that holds a selection; `selects` may narrow it more.
+
+    Raises UnsupportedKind.
+    """
+    match selection.family:
+        case "Block":
+            return _prefix(BLOCKS)
+        case "BlockAffinity" if selection.host:
+            return _prefix(f"{HOSTS}{selection.host}/")
+        case "BlockAffinity":
+            # host/ and virtual/ in one range: nothing of Calico's layout sorts between.
+            return HOSTS.encode(), _prefix(VIRTUAL)[1]
+        case "Handle":
+            return _prefix(HANDLES)
+        case "IPAMConfig":
+            return IPAM_CONFIG.encode(), IPAM_CONFIG.encode() + b"\0"
+    kind = KINDS.get(selection.family)
+    if kind is None:
+        raise UnsupportedKind(f"{selection.family!r} names nothing that can be listed")
+    root = f"{RESOURCES}{kind.plural}/"
+    if kind.namespaced:
+        if not selection.namespace:
+            return _prefix(root)
+        root += f"{selection.namespace}/"
+    return _prefix(root + selection.name_prefix)
+
+
+def selects(selection: Selection, key: Key) -> bool:
+    """Whether a key inside the range of a selection belongs to it."""
+    return not isinstance(key, ResourceKey) or key.name.startswith(selection.name_prefix)
+
+
+def escape(part: str) -> str:
+    """A part of a v1-style status key: `%` and `/` escaped, in this order (data model 1.10)."""
+    return part.replace("%", "%25").replace("/", "%2f")
+
+
+def unescape(part: str) -> str:
+    """The reverse of `escape`."""
+    return part.replace("%2f", "/").replace("%2F", "/").replace("%25", "%")
+
+
+def workload_status_path(
+    host: str, orchestrator: str, workload: str, endpoint: str, region: str = "no-region"
+) -> str:
+    """The key of an endpoint's status; the host is not escaped (data model 1.10)."""
+    return (
+        f"/calico/felix/v2/{region}/host/{host}/workload/{escape(orchestrator)}"
+        f"/{escape(workload)}/endpoint/{escape(endpoint)}"
+    )
+
+
+def _resource(rest: str) -> ResourceKey | None:
+    plural, *names = rest.split("/")
+    kind = kind_of_plural(plural)
+    if kind is None or len(names) != (2 if kind.namespaced else 1) or not all(names):
+        return None
+    parts = [unescape(part) for part in names]
+    return ResourceKey(kind.name, parts[-1], parts[0] if kind.namespaced else "")
+
+
+def _block(cidr: IPNetwork) -> str:
+    return f"ipv{cidr.version}/block/{cidr.network_address}-{cidr.prefixlen}"
+
+
+def _cidr(parts: list[str]) -> IPNetwork | None:
+    if len(parts) != 3 or parts[0] not in ("ipv4", "ipv6") or parts[1] != "block":
+        return None
+    address, _, length = parts[2].rpartition("-")
+    try:
+        return ip_network(f"{address}/{length}", strict=False)
+    except ValueError:
+        return None
+
+
+def _prefix(text: str) -> tuple[bytes, bytes]:
+    raw = text.encode()
+    return raw, raw[:-1] + bytes([raw[-1] + 1])

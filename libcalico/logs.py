@@ -1,0 +1,93 @@
+"""Structured logging on the standard library: one line an event, to stderr.
+
+Fields go in `extra`: `log.info("peer is up", extra={"object": "BGPPeer(tor)"})`. In text
+they follow the message as `key=value`, in JSON they are members.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+_KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "PANIC": logging.CRITICAL,
+    "CRITICAL": logging.CRITICAL,
+    "NONE": logging.CRITICAL + 10,
+}
+
+
+def level_number(level: str) -> int:
+    """The level that Calico's or Python's name means, in any case; INFO for an unknown one."""
+    return _LEVELS.get(level.strip().upper(), logging.INFO)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _KNOWN}
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+class TextFormatter(logging.Formatter):
+    """`time level process logger: message key=value ...`."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback follows on lines of its own."""
+        fields = "".join(f" {key}={value!s}" for key, value in _fields(record).items())
+        line = (
+            f"{_time(record)} {record.levelname:<7} {self._process} {record.name}: "
+            f"{record.getMessage()}{fields}"
+        )
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line: time, level, process, logger, message, then the fields."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+        self._encoder = msgspec.json.Encoder(enc_hook=str)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, also with a traceback."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "process": self._process,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return self._encoder.encode(line).decode()
+
+
+def configure(process: str, level: str = "INFO", fmt: Literal["text", "json"] = "text") -> None:
+    """Send all logging of this process to stderr; replaces what was configured before."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONFormatter(process) if fmt == "json" else TextFormatter(process))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level_number(level))

@@ -1,0 +1,27 @@
+"""What all model structs share, and how Go's `omitempty` is expressed in them.
+
+A field with a plain default (`""`, `0`, `False`, `None`, an empty list or dict) is
+omitted when it holds that default: exactly Go's `omitempty`. A field that Go always
+writes is declared with `always(...)`. The order of the fields is the order of the bytes.
+
+Structs are frozen and, holding no reference cycles, are not tracked by the cyclic
+collector, which otherwise costs more than the parser.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The base of every stored object and of its parts."""
+
+
+def always(default: Any) -> Any:
+    """A field with a default that is written even when it holds that default."""
+    if isinstance(default, (list, dict)):
+        # An empty container behind a lambda: a bare `list` factory counts as "a default".
+        return msgspec.field(default_factory=lambda: type(default)())
+    return msgspec.field(default_factory=lambda: default)

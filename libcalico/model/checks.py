@@ -1,0 +1,177 @@
+"""Checks of single fields, shared by the validators of all kinds.
+
+A check adds to a list of problems and goes on, so that a user sees all of them at once.
+The rules are Calico's (data model 2.0).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from libcalico import durations
+from libcalico.errors import InvalidValue
+from libcalico.model.meta import Metadata
+from libcalico.selectors import parse
+
+_L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+NAME = re.compile(rf"{_L}(\.{_L})*")
+SINGLE_LABEL = re.compile(_L)
+CONTAINER_ID = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
+INTERFACE = re.compile(r"[a-zA-Z0-9_.-]{1,15}")
+INTERFACE_PATTERN = re.compile(r"[a-zA-Z0-9_.*-]{1,15}")
+MAC = re.compile(
+    r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}|[0-9a-fA-F]{2}(-[0-9a-fA-F]{2}){5}"
+    r"|[0-9a-fA-F]{4}\.[0-9a-fA-F]{4}\.[0-9a-fA-F]{4}"
+)
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+MAX_NAME = 253
+MAX_SELECTOR = 1024
+MAX_ANNOTATIONS = 256 * 1024
+
+
+class Problems(list[InvalidValue]):
+    """What is wrong with one resource."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__()
+        self.subject = subject
+
+    def add(self, field: str, value: object, rule: str) -> None:
+        """One more problem."""
+        self.append(InvalidValue(field, value, rule, self.subject))
+
+    def pattern(self, field: str, value: str, pattern: re.Pattern[str], rule: str) -> None:
+        """The whole value must match; an empty value is left to others."""
+        if value and not pattern.fullmatch(value):
+            self.add(field, value, rule)
+
+    def name(self, field: str, value: str) -> None:
+        """A DNS subdomain; empty is allowed."""
+        if value and (len(value) > MAX_NAME or not NAME.fullmatch(value)):
+            self.add(
+                field,
+                value,
+                "must be lower-case letters, digits, '-' and '.', each part beginning and "
+                f"ending with a letter or digit, at most {MAX_NAME} characters",
+            )
+
+    def one_of(self, field: str, value: str | None, allowed: Collection[str]) -> None:
+        """One of a few words; empty and None are allowed."""
+        if value and value not in allowed:
+            self.add(field, value, "must be one of " + ", ".join(allowed))
+
+    def selector(self, field: str, value: str) -> None:
+        """A selector; empty is allowed."""
+        if len(value) > MAX_SELECTOR:
+            self.add(field, value[:40] + "...", f"must be at most {MAX_SELECTOR} characters")
+        elif "global(" in value.replace(" ", ""):
+            self.add(field, value, "global() is not allowed here")
+        else:
+            try:
+                parse(value)
+            except InvalidValue as problem:
+                self.add(field, value, f"must be a selector: {problem.rule}")
+
+    def address(self, field: str, value: str, version: int = 0) -> None:
+        """A bare IP address (of a family); empty is allowed."""
+        if not value:
+            return
+        try:
+            found = ip_address(value)
+        except ValueError:
+            found = None
+        if found is None or "%" in value or (version and found.version != version):
+            self.add(field, value, f"must be an IP{f'v{version}' if version else ''} address")
+
+    def network(self, field: str, value: str, version: int = 0, host_bits: bool = False) -> None:
+        """A CIDR or bare address; without `host_bits` the bits behind the mask must be 0."""
+        family = f"IPv{version} " if version else ""
+        try:
+            network = ip_network(value, strict=False)
+        except ValueError:
+            self.add(field, value, f"must be an {family}CIDR such as 10.0.0.0/16 or fd00::/64")
+            return
+        if "%" in value or ("/" in value and not value.rpartition("/")[2].isdigit()):
+            self.add(field, value, "must be a CIDR with a prefix length")
+        elif version and network.version != version:
+            self.add(field, value, f"must be an {family}CIDR")
+        elif not host_bits and ip_address(value.partition("/")[0]) != network.network_address:
+            self.add(field, value, f"the bits behind the mask must be 0, as in {network}")
+
+    def mac(self, field: str, value: str) -> None:
+        """A MAC address; empty is allowed."""
+        self.pattern(field, value, MAC, "must be a MAC address such as 02:00:5e:10:00:01")
+
+    def duration(self, field: str, value: str | None) -> None:
+        """A Go duration; None is allowed."""
+        if value is not None:
+            try:
+                durations.parse(value)
+            except ValueError as problem:
+                self.add(field, value, str(problem))
+
+    def limits(self, field: str, value: int | None, low: int, high: int) -> None:
+        """An integer in a range; None is allowed."""
+        if value is not None and not low <= value <= high:
+            self.add(field, value, f"must be {low} to {high}")
+
+    def wireguard_key(self, field: str, value: str) -> None:
+        """Base64 of 32 bytes; empty is allowed."""
+        if not value:
+            return
+        try:
+            good = len(base64.b64decode(value, validate=True)) == 32
+        except binascii.Error:
+            good = False
+        if not good:
+            self.add(field, value, "must be a WireGuard key: 32 bytes in base64")
+
+    def metadata(self, metadata: Metadata, namespaced: bool) -> None:
+        """Name, namespace, labels and annotations."""
+        if not metadata.name:
+            self.add("metadata.name", metadata.name, "a name is required")
+        if metadata.generateName:
+            self.add("metadata.generateName", metadata.generateName, "is not supported")
+        self.name("metadata.name", metadata.name)
+        if namespaced and not metadata.namespace:
+            self.add("metadata.namespace", metadata.namespace, "a namespace is required")
+        self.name("metadata.namespace", metadata.namespace)
+        self.labels("metadata.labels", metadata.labels)
+        for key in metadata.annotations:
+            self.qualified(f"metadata.annotations[{key}]", key.lower())
+        size = sum(len(k.encode()) + len(v.encode()) for k, v in metadata.annotations.items())
+        if size > MAX_ANNOTATIONS:
+            self.add("metadata.annotations", f"{size} bytes", "at most 256 KiB altogether")
+
+    def labels(self, field: str, labels: Mapping[str, str]) -> None:
+        """Kubernetes' rules for label names and values."""
+        for key, value in labels.items():
+            self.qualified(f"{field}[{key}]", key)
+            if value and (len(value) > 63 or not _QUALIFIED.fullmatch(value)):
+                self.add(
+                    f"{field}[{key}]",
+                    value,
+                    "must be at most 63 letters, digits, '-', '_' and '.', beginning and "
+                    "ending with a letter or digit",
+                )
+
+    def qualified(self, field: str, key: str) -> None:
+        """`[dns.prefix/]name`."""
+        prefix, slash, name = key.rpartition("/")
+        good = len(name) <= 63 and _QUALIFIED.fullmatch(name) is not None
+        if slash:
+            good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
+        if not good:
+            self.add(field, key, "must be a name of at most 63 characters, or dns.prefix/name")
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """The address in `ip` or `ip/len`, or None."""
+    try:
+        return ip_address(text.partition("/")[0])
+    except ValueError:
+        return None

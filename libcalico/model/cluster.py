@@ -1,0 +1,70 @@
+"""ClusterInformation, Tier and FelixConfiguration (data model 2.15, 2.9, 2.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import force_setattr
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class ClusterInformationSpec(Struct, frozen=True):
+    """What is true of the whole cluster. `clusterType` is a comma list."""
+
+    clusterGUID: str = ""
+    clusterType: str = ""
+    calicoVersion: str = ""
+    datastoreReady: bool | None = None
+    variant: str = ""
+
+
+class ClusterInformation(Struct, frozen=True, kw_only=True):
+    """The one object named `default`."""
+
+    kind: str = always("ClusterInformation")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: ClusterInformationSpec = always(ClusterInformationSpec())
+
+
+class TierSpec(Struct, frozen=True):
+    """`order` None is last; `defaultAction` is Deny or Pass."""
+
+    order: int | float | None = None
+    defaultAction: str | None = None
+
+    def __post_init__(self) -> None:
+        # Go writes a whole float without a fraction.
+        if isinstance(self.order, float) and self.order.is_integer():
+            force_setattr(self, "order", int(self.order))
+
+
+class TierStatus(Struct, frozen=True):
+    """Conditions."""
+
+    conditions: list[dict[str, Any]] = []
+
+
+class Tier(Struct, frozen=True, kw_only=True):
+    """A tier of policies."""
+
+    kind: str = always("Tier")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: TierSpec = always(TierSpec())
+    status: TierStatus = always(TierStatus())
+
+
+class FelixConfiguration(Struct, frozen=True, kw_only=True):
+    """Felix's parameters: `default`, `node.<name>`, or any name with a `nodeSelector`.
+
+    The parameters are one table in `felix`, so the spec stays an open mapping here; its
+    order is the order of the bytes.
+    """
+
+    kind: str = always("FelixConfiguration")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: dict[str, Any] = always({})

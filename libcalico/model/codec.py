@@ -1,0 +1,195 @@
+"""Bytes to typed values and back, with the bytes that Calico v3.32 writes.
+
+Calico writes with Go's `encoding/json`: compact, struct order, map keys sorted, `<`, `>`,
+`&` and the two Unicode line separators escaped. The structs carry order and omission; this
+file does the rest.
+
+Invariants (tests/libcalico/test_codec.py):
+  CODEC-1  decode then encode gives back the bytes of a document that v3.32 wrote.
+  CODEC-2  Fields that we do not know survive a write over the document they were read from.
+  CODEC-3  A value of the wrong type is refused with its path; null reads as absent, as in Go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from libcalico.errors import InvalidValue
+from libcalico.model.cluster import FelixConfiguration
+from libcalico.model.ipam import Block, BlockAffinity, Handle, IPAMConfig
+from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey
+from libcalico.model.kinds import KINDS, Resource, kind_named
+from libcalico.model.overlay import overlay
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_PLAIN_TYPES: dict[type, Any] = {
+    BlockKey: Block,
+    AffinityKey: BlockAffinity,
+    HandleKey: Handle,
+    IPAMConfigKey: IPAMConfig,
+}
+_AT = re.compile(r"(?s)^(.*?) - at `(?:key in )?\$\.?(.*)`$")
+
+
+@cache
+def _decoder(type_: Any) -> Any:
+    return msgspec.json.Decoder(type_)
+
+
+def type_of(key: Key) -> Any:
+    """The struct type that a key's value has. Raises UnsupportedKind."""
+    if isinstance(key, ResourceKey):
+        return KINDS[key.kind].type if key.kind in KINDS else kind_named(key.kind).type
+    return _PLAIN_TYPES[type(key)]
+
+
+def decode_value(key: Key, raw: bytes) -> Any:
+    """The typed value of stored bytes. Raises InvalidValue naming the path."""
+    type_ = type_of(key)
+    try:
+        return _decoder(type_).decode(raw)
+    except msgspec.ValidationError:
+        return _decode_lenient(str(key), type_, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        if not raw.strip() and isinstance(key, AffinityKey):
+            return BlockAffinity(state="")
+        raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
+
+
+def encode_value(key: Key, value: Any, base: bytes | None = None) -> bytes:
+    """The bytes to store for `value`; `base` is what it was read from (CODEC-2)."""
+    fresh = _encode(value)
+    if base is not None:
+        fresh = overlay(type_of(key), fresh, base)
+    return _escape(fresh)
+
+
+def resource_from_tree(tree: Mapping[str, Any], *, strict: bool = False) -> Resource:
+    """A resource from parsed YAML or JSON; its kind decides the type.
+
+    With `strict`, fields that the type does not have are refused (`calicoctl`). Raises
+    InvalidValue or UnsupportedKind.
+    """
+    word = tree.get("kind")
+    if not isinstance(word, str) or not word:
+        raise InvalidValue("kind", word, "must name a resource kind")
+    kind = kind_named(word)
+    name = (tree.get("metadata") or {}).get("name", "") if isinstance(tree, Mapping) else ""
+    subject = f"{kind.name}({name})"
+    cleaned = _without_nulls(tree)
+    if strict:
+        unknown = unknown_fields(kind.type, cleaned)
+        if unknown:
+            raise InvalidValue(unknown[0], "...", f"{kind.name} has no such field", subject)
+    try:
+        value: Resource = msgspec.convert({**cleaned, "kind": kind.name}, kind.type)
+    except msgspec.ValidationError as problem:
+        raise _invalid(subject, problem, tree) from None
+    return value
+
+
+def unknown_fields(type_: Any, tree: Any, path: str = "") -> list[str]:
+    """Paths of the members of `tree` that the struct type has no field for."""
+    from libcalico.model.overlay import item_struct, struct_fields
+
+    found: list[str] = []
+    if not isinstance(tree, Mapping):
+        return found
+    known = struct_fields(type_)
+    for name, value in tree.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in known:
+            found.append(where)
+            continue
+        inner, many = item_struct(known[name])
+        if inner is None:
+            continue
+        if many and isinstance(value, list):
+            for index, item in enumerate(value):
+                found += unknown_fields(inner, item, f"{where}[{index}]")
+        elif not many:
+            found += unknown_fields(inner, value, where)
+    return found
+
+
+def _encode(value: Any) -> bytes:
+    metadata = getattr(value, "metadata", None)
+    if metadata is not None and (metadata.resourceVersion or metadata.selfLink):
+        blank = msgspec.structs.replace(metadata, resourceVersion="", selfLink="")
+        value = msgspec.structs.replace(value, metadata=blank)
+    if isinstance(value, FelixConfiguration):
+        return _encode_open(value)
+    return _ENCODER.encode(value)
+
+
+def _encode_open(value: FelixConfiguration) -> bytes:
+    # The order of an open spec is its own: only the metadata's maps are sorted.
+    return msgspec.json.encode(
+        {
+            "kind": value.kind,
+            "apiVersion": value.apiVersion,
+            "metadata": msgspec.Raw(_ENCODER.encode(value.metadata)),
+            "spec": value.spec,
+        }
+    )
+
+
+_ESCAPES = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+def _escape(raw: bytes) -> bytes:
+    # Inside JSON these characters occur in strings only, so a plain replacement is right.
+    for plain, escaped in _ESCAPES:
+        if plain in raw:
+            raw = raw.replace(plain, escaped)
+    return raw
+
+
+def _decode_lenient(subject: str, type_: Any, raw: bytes) -> Any:
+    tree = msgspec.json.decode(raw)
+    try:
+        return msgspec.convert(_without_nulls(tree), type_)
+    except msgspec.ValidationError as problem:
+        raise _invalid(subject, problem, tree) from None
+
+
+def _without_nulls(tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list):
+        return [_without_nulls(value) for value in tree]
+    return tree
+
+
+def _invalid(subject: str, problem: msgspec.ValidationError, tree: Any) -> InvalidValue:
+    text = str(problem)
+    match = _AT.match(text)
+    rule, path = (match[1], match[2]) if match else (text, "")
+    return InvalidValue(path or "$", _at(tree, path), rule[:1].lower() + rule[1:], subject)
+
+
+def _at(tree: Any, path: str) -> Any:
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(tree, Mapping):
+            tree = tree.get(step)
+        elif isinstance(tree, list) and step.isdigit() and int(step) < len(tree):
+            tree = tree[int(step)]
+        else:
+            return None
+    return tree if isinstance(tree, (str, int, float, bool, type(None))) else "..."
+
+
+def _short(raw: bytes) -> str:
+    text = raw[:60].decode(errors="replace")
+    return text + "..." if len(raw) > 60 else text

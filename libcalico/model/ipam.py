@@ -1,0 +1,93 @@
+"""Block IPAM: plain values with the JSON names Calico stores (data model 1.9, 2.17, 4.1)."""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+CONFIRMED, PENDING, PENDING_DELETION = "confirmed", "pending", "pendingDeletion"
+
+
+class Attribute(Struct, frozen=True):
+    """Who holds addresses of a block: a handle and its attributes."""
+
+    handle_id: str | None = None
+    secondary: dict[str, str] = {}
+    alternateOwnerAttrs: dict[str, str] = {}
+    releasedAt: str | None = None
+
+
+AllocationAttribute = Attribute
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """One block. `allocations[i]` is None (free) or an index into `attributes`.
+
+    Every ordinal is either allocated or exactly once in the queue `unallocated`.
+    `affinity` is `host:<node>`, `virtual:load-balancer` or None; very old data may carry
+    the node's name in `hostAffinity` instead.
+    """
+
+    cidr: str
+    affinity: str | None = always(None)
+    affinity_claim_time: str | None = None
+    allocations: list[int | None]
+    unallocated: list[int] = always([])
+    attributes: list[Attribute] = always([])
+    sequenceNumber: int = always(0)
+    sequenceNumberForAllocation: dict[str, int] = always({})
+    deleted: bool = always(False)
+    hostAffinity: str | None = None
+
+    @property
+    def owner(self) -> str | None:
+        """The affinity, whichever of the two spellings holds it."""
+        if self.affinity is None and self.hostAffinity:
+            return f"host:{self.hostAffinity}"
+        return self.affinity
+
+
+class BlockAffinity(Struct, frozen=True):
+    """A claim on a block; `state` is confirmed (also empty), pending or pendingDeletion."""
+
+    state: str = always(CONFIRMED)
+    deleted: bool = always(False)
+
+
+class Handle(Struct, frozen=True):
+    """What a handle holds: block CIDR -> number of addresses."""
+
+    block: dict[str, int] = always({})
+    deleted: bool = always(False)
+
+
+class IPAMConfig(Struct, frozen=True):
+    """The allocator's settings as stored; absent means `DEFAULT_IPAM_CONFIG`."""
+
+    strict_affinity: bool = False
+    auto_allocate_blocks: bool = False
+    maxBlocksPerHost: int = 0
+    kubeVirtVMAddressPersistence: str | None = None
+    ipCooldownSeconds: int = 0
+
+
+DEFAULT_IPAM_CONFIG = IPAMConfig(strict_affinity=False, auto_allocate_blocks=True)
+
+
+class IPAMConfigurationSpec(Struct, frozen=True):
+    """The v3 resource's settings, which the allocator does not read in etcd mode."""
+
+    strictAffinity: bool = always(False)
+    autoAllocateBlocks: bool = always(True)
+    maxBlocksPerHost: int = 0
+    kubeVirtVMAddressPersistence: str | None = None
+    ipCooldownSeconds: int = 0
+
+
+class IPAMConfiguration(Struct, frozen=True, kw_only=True):
+    """The v3 resource named `default`."""
+
+    kind: str = always("IPAMConfiguration")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: IPAMConfigurationSpec = always(IPAMConfigurationSpec())

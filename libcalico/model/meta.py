@@ -1,0 +1,72 @@
+"""Object metadata, as Kubernetes defines it and Calico stores it.
+
+Stored bytes never hold `resourceVersion` or `selfLink`: the codec blanks them, and who
+shows an object fills `resourceVersion` from `Entry.revision`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from libcalico.model.base import Struct
+
+API_VERSION = "projectcalico.org/v3"
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class OwnerReference(Struct, frozen=True):
+    """Who owns an object (metav1.OwnerReference)."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    blockOwnerDeletion: bool | None = None
+
+
+class Metadata(Struct, frozen=True):
+    """metav1.ObjectMeta. Times are RFC 3339 text, in UTC, to the second."""
+
+    name: str = ""
+    generateName: str = ""
+    namespace: str = ""
+    selfLink: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    generation: int = 0
+    creationTimestamp: str = ""
+    deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    ownerReferences: list[OwnerReference] = []
+    finalizers: list[str] = []
+    managedFields: list[dict[str, Any]] = []
+
+
+def now_text(now: datetime | None = None) -> str:
+    """A time as Calico writes it: `2026-08-22T10:11:12Z`; the current time by default."""
+    return (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamp(resource: R, now: datetime | None = None) -> R:
+    """The resource with `uid` and `creationTimestamp` set where they are missing.
+
+    A stored v3 object always has both (data model 1.5, Create). The datastore stamps what
+    it creates; stamp first where the exact bytes are needed before the write.
+    """
+    metadata: Metadata = resource.metadata  # type: ignore[attr-defined]
+    if metadata.uid and metadata.creationTimestamp:
+        return resource
+    fresh = msgspec.structs.replace(
+        metadata,
+        uid=metadata.uid or str(uuid.uuid4()),
+        creationTimestamp=metadata.creationTimestamp or now_text(now),
+    )
+    return msgspec.structs.replace(resource, metadata=fresh)

@@ -1,0 +1,47 @@
+"""The IPPool resource (data model 2.3). Rules over several pools: libcalico/pools.py."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+from libcalico.model.base import Struct, always
+from libcalico.model.keys import IPNetwork
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class IPPoolSpec(Struct, frozen=True, kw_only=True):
+    """A range of addresses and how it is used. Defaults: libcalico/model/defaults.py."""
+
+    cidr: str
+    vxlanMode: str = ""
+    ipipMode: str = ""
+    natOutgoing: bool = False
+    disabled: bool = False
+    disableBGPExport: bool = False
+    blockSize: int = 0
+    nodeSelector: str = ""
+    namespaceSelector: str = ""
+    allowedUses: list[str] = []
+    assignmentMode: str | None = None
+
+    @property
+    def network(self) -> IPNetwork:
+        """`cidr` as a network, host bits dropped. Raises ValueError when it is not one."""
+        return ip_network(self.cidr, strict=False)
+
+
+class IPPoolStatus(Struct, frozen=True):
+    """Conditions, written by Calico's pool controller only."""
+
+    conditions: list[dict[str, Any]] = []
+
+
+class IPPool(Struct, frozen=True, kw_only=True):
+    """A pool of addresses."""
+
+    kind: str = always("IPPool")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: IPPoolSpec
+    status: IPPoolStatus | None = None

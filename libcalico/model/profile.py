@@ -1,0 +1,34 @@
+"""The Profile resource (data model 2.14) and the one that always exists (1.2)."""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.rules import Rule
+
+DEFAULT_ALLOW = "projectcalico-default-allow"
+
+
+class ProfileSpec(Struct, frozen=True):
+    """Rules that apply after all tiers, and labels that endpoints inherit."""
+
+    ingress: list[Rule] = []
+    egress: list[Rule] = []
+    labelsToApply: dict[str, str] = {}
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """A profile of endpoints."""
+
+    kind: str = always("Profile")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: ProfileSpec = always(ProfileSpec())
+
+
+def default_allow() -> Profile:
+    """The built-in profile that lets everything pass; it is never stored."""
+    allow = [Rule(action="Allow")]
+    return Profile(
+        metadata=Metadata(name=DEFAULT_ALLOW), spec=ProfileSpec(ingress=allow, egress=allow)
+    )

@@ -1,0 +1,89 @@
+"""Policy rules as profiles and policies share them (data model 2.10).
+
+Since v3.32 an empty `source` or `destination` is not written; before, `{}` was. Both
+read as the same empty `EntityRule`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import force_setattr
+
+from libcalico.model import numorstring
+from libcalico.model.base import Struct
+
+
+class ServiceMatch(Struct, frozen=True):
+    """The endpoints of a Kubernetes Service."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class ServiceAccountMatch(Struct, frozen=True):
+    """Endpoints by their service account."""
+
+    names: list[str] = []
+    selector: str = ""
+
+
+class EntityRule(Struct, frozen=True):
+    """One side of a connection."""
+
+    nets: list[str] = []
+    selector: str = ""
+    namespaceSelector: str = ""
+    services: ServiceMatch | None = None
+    ports: list[int | str] = []
+    notNets: list[str] = []
+    notSelector: str = ""
+    notPorts: list[int | str] = []
+    serviceAccounts: ServiceAccountMatch | None = None
+
+    def __post_init__(self) -> None:
+        if self.ports:
+            force_setattr(self, "ports", [numorstring.port(p) for p in self.ports])
+        if self.notPorts:
+            force_setattr(self, "notPorts", [numorstring.port(p) for p in self.notPorts])
+
+
+ANY = EntityRule()
+
+
+class ICMPFields(Struct, frozen=True):
+    """ICMP type and code."""
+
+    type: int | None = None
+    code: int | None = None
+
+
+class HTTPMatch(Struct, frozen=True):
+    """Methods and paths of HTTP."""
+
+    methods: list[str] = []
+    paths: list[dict[str, str]] = []
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """Allow, Deny, Log or Pass what matches everything that is set."""
+
+    action: str
+    ipVersion: int | None = None
+    protocol: int | str | None = None
+    icmp: ICMPFields | None = None
+    notProtocol: int | str | None = None
+    notICMP: ICMPFields | None = None
+    source: EntityRule = ANY
+    destination: EntityRule = ANY
+    http: HTTPMatch | None = None
+    metadata: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for side in ("source", "destination"):
+            if getattr(self, side) == ANY:
+                force_setattr(self, side, ANY)
+        for name in ("protocol", "notProtocol"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                force_setattr(self, name, numorstring.protocol(value))

@@ -1,0 +1,170 @@
+"""Rules of BGPConfiguration and BGPPeer (data model 2.5, 2.6)."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+
+from libcalico.model.bgp import BGPConfiguration, BGPPassword, BGPPeer
+from libcalico.model.checks import INTERFACE_PATTERN, Problems
+from libcalico.model.numorstring import MAX_AS_NUMBER
+
+LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")
+MAX_PRIORITY = 2_147_483_646
+
+
+def as_number(found: Problems, field: str, value: int | None) -> None:
+    """An AS number, where set."""
+    found.limits(field, value, 0, MAX_AS_NUMBER)
+
+
+def check_configuration(config: BGPConfiguration, found: Problems) -> None:
+    """Everything that is wrong with BGP settings."""
+    spec = config.spec
+    if spec.logSeverityScreen and spec.logSeverityScreen.lower() not in LOG_LEVELS:
+        found.add("spec.logSeverityScreen", spec.logSeverityScreen, "must be a log level")
+    if config.metadata.name != "default":
+        for field in ("nodeToNodeMeshEnabled", "asNumber"):
+            if getattr(spec, field) is not None:
+                rule = "only the BGPConfiguration named default may set it"
+                found.add(f"spec.{field}", getattr(spec, field), rule)
+    as_number(found, "spec.asNumber", spec.asNumber)
+    if spec.listenPort:
+        found.limits("spec.listenPort", spec.listenPort, 1, 65535)
+    for field in ("serviceLoadBalancerIPs", "serviceExternalIPs", "serviceClusterIPs"):
+        for index, block in enumerate(getattr(spec, field)):
+            if block.cidr:
+                found.network(f"spec.{field}[{index}].cidr", block.cidr)
+    found.one_of(
+        "spec.serviceLoadBalancerAggregation",
+        spec.serviceLoadBalancerAggregation,
+        ("Enabled", "Disabled"),
+    )
+    _communities(config, found)
+    mesh_off = spec.nodeToNodeMeshEnabled is False
+    for field in ("nodeMeshPassword", "nodeMeshMaxRestartTime"):
+        if mesh_off and getattr(spec, field) is not None:
+            found.add(f"spec.{field}", "...", "only with nodeToNodeMeshEnabled")
+    _password(found, "spec.nodeMeshPassword", spec.nodeMeshPassword)
+    found.duration("spec.nodeMeshMaxRestartTime", spec.nodeMeshMaxRestartTime)
+    found.one_of("spec.bindMode", spec.bindMode, ("None", "NodeIP"))
+    for index, pattern in enumerate(spec.ignoredInterfaces):
+        if not INTERFACE_PATTERN.fullmatch(pattern):
+            found.add(f"spec.ignoredInterfaces[{index}]", pattern, "must be an interface pattern")
+    found.address("spec.localWorkloadPeeringIPV4", spec.localWorkloadPeeringIPV4, 4)
+    found.address("spec.localWorkloadPeeringIPV6", spec.localWorkloadPeeringIPV6, 6)
+    found.one_of(
+        "spec.programClusterRoutes",
+        spec.programClusterRoutes,
+        ("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly"),
+    )
+    for version in (4, 6):
+        field = f"ipv{version}NormalRoutePriority"
+        found.limits(f"spec.{field}", getattr(spec, field), 1, MAX_PRIORITY)
+
+
+def _communities(config: BGPConfiguration, found: Problems) -> None:
+    spec = config.spec
+    if len(spec.communities) > 500:
+        found.add("spec.communities", len(spec.communities), "at most 500")
+    if len(spec.prefixAdvertisements) > 500:
+        found.add("spec.prefixAdvertisements", len(spec.prefixAdvertisements), "at most 500")
+    names = set()
+    for index, community in enumerate(spec.communities):
+        where = f"spec.communities[{index}]"
+        if not community.name:
+            found.add(f"{where}.name", "", "a name is required")
+        found.name(f"{where}.name", community.name)
+        _community_value(found, f"{where}.value", community.value)
+        names.add(community.name)
+    used: set[str] = set()
+    for index, one in enumerate(spec.prefixAdvertisements):
+        where = f"spec.prefixAdvertisements[{index}]"
+        found.network(f"{where}.cidr", one.cidr)
+        if not 1 <= len(one.communities) <= 50:
+            found.add(f"{where}.communities", len(one.communities), "1 to 50 communities")
+        for number, text in enumerate(one.communities):
+            used.add(text)
+            if text not in names:
+                _community_value(
+                    found, f"{where}.communities[{number}]", text, " or a name of spec.communities"
+                )
+    for index, community in enumerate(spec.communities):
+        if community.name and community.name not in used:
+            rule = "is not used by any prefixAdvertisement"
+            found.add(f"spec.communities[{index}].name", community.name, rule)
+
+
+def _community_value(found: Problems, field: str, value: str, otherwise: str = "") -> None:
+    parts = [int(part) for part in value.split(":")] if COMMUNITY.fullmatch(value) else []
+    limit = 0xFFFF if len(parts) == 2 else 0xFFFFFFFF
+    if not parts or max(parts) > limit:
+        found.add(
+            field, value, f"must be aa:nn (16 bits each) or aa:nn:mm (32 bits each){otherwise}"
+        )
+
+
+def _password(found: Problems, field: str, password: BGPPassword | None) -> None:
+    if password is not None and password.secretKeyRef is not None and not password.secretKeyRef.key:
+        found.add(f"{field}.secretKeyRef.key", "", "must name a key of the secret")
+
+
+def check_peer(peer: BGPPeer, found: Problems) -> None:
+    """Everything that is wrong with a peering."""
+    spec = peer.spec
+    found.name("spec.node", spec.node)
+    if spec.node and spec.nodeSelector:
+        found.add("spec.nodeSelector", spec.nodeSelector, "not together with spec.node")
+    found.selector("spec.nodeSelector", spec.nodeSelector)
+    found.selector("spec.peerSelector", spec.peerSelector)
+    found.selector("spec.localWorkloadSelector", spec.localWorkloadSelector)
+    ways = [
+        name for name in ("peerIP", "peerSelector", "localWorkloadSelector") if getattr(spec, name)
+    ]
+    if len(ways) > 1:
+        found.add(f"spec.{ways[1]}", getattr(spec, ways[1]), f"not together with spec.{ways[0]}")
+    peer_ip = peer_address(spec.peerIP) if spec.peerIP else None
+    if spec.peerIP and peer_ip is None:
+        found.add("spec.peerIP", spec.peerIP, "must be <ip>, <ipv4>:<port> or [<ipv6>]:<port>")
+    as_number(found, "spec.asNumber", spec.asNumber)
+    as_number(found, "spec.localASNumber", spec.localASNumber)
+    if spec.peerSelector and spec.asNumber:
+        found.add("spec.asNumber", spec.asNumber, "must be empty with spec.peerSelector")
+    if spec.localWorkloadSelector and not spec.asNumber:
+        found.add("spec.asNumber", spec.asNumber, "is required with spec.localWorkloadSelector")
+    found.one_of("spec.nextHopMode", spec.nextHopMode, ("Auto", "Self", "Keep"))
+    if spec.keepOriginalNextHop and spec.nextHopMode:
+        found.add("spec.nextHopMode", spec.nextHopMode, "not together with keepOriginalNextHop")
+    found.one_of("spec.sourceAddress", spec.sourceAddress, ("UseNodeIP", "None"))
+    found.one_of("spec.reversePeering", spec.reversePeering, ("Auto", "Manual"))
+    _password(found, "spec.password", spec.password)
+    found.duration("spec.maxRestartTime", spec.maxRestartTime)
+    found.duration("spec.keepaliveTime", spec.keepaliveTime)
+    found.limits("spec.numAllowedLocalASNumbers", spec.numAllowedLocalASNumbers, 0, 2**31 - 1)
+    found.limits("spec.ttlSecurity", spec.ttlSecurity, 0, 255)
+    if spec.reachableBy:
+        found.address("spec.reachableBy", spec.reachableBy)
+        if not spec.peerIP:
+            found.add("spec.reachableBy", spec.reachableBy, "needs spec.peerIP")
+        elif peer_ip is not None and (":" in peer_ip[0]) != (":" in spec.reachableBy):
+            found.add("spec.reachableBy", spec.reachableBy, "must be of the family of spec.peerIP")
+
+
+def peer_address(text: str) -> tuple[str, int] | None:
+    """Address and port (0: none given) of a `peerIP`, or None when it is not one."""
+    address, port = text, ""
+    if text.startswith("["):
+        address, bracket, rest = text[1:].partition("]")
+        if not bracket or not rest.startswith(":"):
+            return None
+        port = rest[1:]
+    elif text.count(":") == 1:
+        address, _, port = text.partition(":")
+    try:
+        ip_address(address)
+    except ValueError:
+        return None
+    if text != address and not (port.isdigit() and 1 <= int(port) <= 65535):
+        return None
+    return address, int(port or 0)

@@ -1,0 +1,59 @@
+"""Rules that hold between IP pools, and between a pool and its blocks (data model 2.3).
+
+Pure functions for whoever writes pools: `calicoctl` and node start-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from libcalico.errors import InvalidValue
+from libcalico.model.keys import IPNetwork
+from libcalico.model.pool import IPPool
+from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
+
+
+def check_create(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[IPNetwork] = ()) -> None:
+    """Refuse a new pool that overlaps another, or whose existing blocks have another size.
+
+    `blocks` are the CIDRs of all IPAM blocks. Raises InvalidValue.
+    """
+    network = pool.spec.network
+    subject = f"IPPool({pool.metadata.name})"
+    for other in others:
+        if other.metadata.name == pool.metadata.name:
+            continue
+        theirs = other.spec.network
+        if theirs.version == network.version and theirs.overlaps(network):
+            raise InvalidValue(
+                "spec.cidr",
+                pool.spec.cidr,
+                f"overlaps IPPool({other.metadata.name}) of {other.spec.cidr}",
+                subject,
+            )
+    size = pool.spec.blockSize or DEFAULT_BLOCK_SIZE[network.version]
+    for block in blocks:
+        inside = block.version == network.version and block.overlaps(network)
+        if inside and block.prefixlen != size:
+            raise InvalidValue(
+                "spec.blockSize",
+                size,
+                f"an IPAM block {block} of another size exists inside {pool.spec.cidr}",
+                subject,
+            )
+
+
+def check_update(old: IPPool, new: IPPool) -> None:
+    """Refuse a change of what is fixed: CIDR, block size, LoadBalancer use. Raises InvalidValue."""
+    subject = f"IPPool({new.metadata.name})"
+    if old.spec.network != new.spec.network:
+        rule = f"is fixed at {old.spec.cidr}: create another pool"
+        raise InvalidValue("spec.cidr", new.spec.cidr, rule, subject)
+    default = DEFAULT_BLOCK_SIZE[old.spec.network.version]
+    if (old.spec.blockSize or default) != (new.spec.blockSize or default):
+        rule = f"is fixed at {old.spec.blockSize or default}: create another pool"
+        raise InvalidValue("spec.blockSize", new.spec.blockSize, rule, subject)
+    if "LoadBalancer" in old.spec.allowedUses and "LoadBalancer" not in new.spec.allowedUses:
+        raise InvalidValue(
+            "spec.allowedUses", new.spec.allowedUses, "a LoadBalancer pool stays one", subject
+        )

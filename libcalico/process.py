@@ -1,0 +1,67 @@
+"""What every long-running process of ours does at its beginning and at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+
+
+def set_name(name: str) -> None:
+    """The name that `ps` shows, such as `calico-felix`."""
+    import setproctitle
+
+    setproctitle.setproctitle(name)
+
+
+def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
+    """Ask the kernel to signal this process when its parent dies (prctl(2)).
+
+    The parent is the *thread* that started us; a parent that is gone already is noticed.
+    """
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal_number)
+
+
+def run_until_signal(main: Coroutine[Any, Any, int | None]) -> int:
+    """Run `main` in a fresh event loop until it returns or SIGTERM or SIGINT comes.
+
+    A signal cancels `main`, which cleans up in its `finally`; the result is then 0. Else
+    the result is what `main` returned (None is 0). Exceptions of `main` are raised.
+    """
+
+    async def supervise() -> int:
+        task = asyncio.ensure_future(main)
+        stopped = False
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        try:
+            return await task or 0
+        except asyncio.CancelledError:
+            if not stopped:
+                raise
+            return 0
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(RuntimeError):
+                    loop.remove_signal_handler(number)
+
+    return asyncio.run(supervise())

@@ -1,0 +1,39 @@
+"""What a process tells others on its node: one small JSON file, readable by everyone.
+
+`calicoctl node status` reads these without root. A reader sees the old file or the new
+one, never a half.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libcalico import paths
+from libcalico.model.meta import now_text
+
+
+def write(process: str, status: Mapping[str, Any], directory: Path | None = None) -> None:
+    """Write `<directory>/<process>.json` (0644) with `time` (UTC) and `pid` added.
+
+    The directory is `/var/run/calico/status` unless given. Raises OSError.
+    """
+    folder = directory or paths.STATUS
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f".{process}.{os.getpid()}.new"
+    fresh.write_bytes(msgspec.json.encode({"time": now_text(), "pid": os.getpid(), **status}))
+    fresh.chmod(0o644)
+    fresh.replace(folder / f"{process}.json")
+
+
+def read(process: str, directory: Path | None = None) -> dict[str, Any] | None:
+    """The status of a process, or None when it has written none (or no JSON)."""
+    try:
+        found = msgspec.json.decode(((directory or paths.STATUS) / f"{process}.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,52 @@
+"""Fixtures that all rooms share: real servers, started once, clean before every test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.support.etcd import Etcd
+
+settings.register_profile("fast", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile("full", max_examples=1000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture(scope="session")
+def _session_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    server = Etcd(tmp_path_factory.mktemp("etcd")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def etcd(_session_etcd: Etcd) -> Etcd:
+    """The session's etcd, empty. Do not stop it: take `private_etcd` for that."""
+    _session_etcd.delete("")
+    return _session_etcd
+
+
+@pytest.fixture
+def private_etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd of this test's own, to kill, pause, restart and compact."""
+    server = Etcd(tmp_path / "etcd").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def make_etcd(tmp_path: Path) -> Iterator[Callable[..., Etcd]]:
+    """Makes further servers, not started: `make_etcd("name", extra_flags)`."""
+    made: list[Etcd] = []
+
+    def make(name: str, extra: Sequence[str] = (), scheme: str = "http") -> Etcd:
+        made.append(Etcd(tmp_path / name, extra, scheme))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.stop()

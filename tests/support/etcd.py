@@ -1,0 +1,199 @@
+"""A real etcd of one member on free loopback ports, with its data in a folder of its own.
+
+The session's server is shared and its keys are wiped before every test; a private server
+can be killed, paused, restarted on its ports, or compacted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import connect
+from libcalico.datastore.interface import Datastore
+
+START_DEADLINE = 20.0
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of 127.0.0.1 that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Etcd:
+    """One server. `endpoint` stays the same over restarts."""
+
+    def __init__(self, folder: Path, extra: Sequence[str] = (), scheme: str = "http") -> None:
+        self.folder = folder
+        self._extra = list(extra)
+        self._client, self._peer = free_ports(2)
+        self.endpoint = f"{scheme}://127.0.0.1:{self._client}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ctl_flags: list[str] = []
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Etcd:
+        """Start, and wait until it answers."""
+        peer = f"http://127.0.0.1:{self._peer}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "etcd.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "etcd",
+                    "--name=test",
+                    f"--data-dir={self.folder / 'data'}",
+                    f"--listen-client-urls={self.endpoint}",
+                    f"--advertise-client-urls={self.endpoint}",
+                    f"--listen-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-cluster=test={peer}",
+                    "--unsafe-no-fsync=true",
+                    "--heartbeat-interval=50",
+                    "--election-timeout=500",
+                    *self._extra,
+                ],
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ["PATH"], "ETCD_UNSUPPORTED_ARCH": ""},
+            )
+        deadline = time.monotonic() + START_DEADLINE
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                break
+            if self._ask("endpoint", "health").returncode == 0:
+                return self
+            time.sleep(0.05)
+        raise RuntimeError("etcd did not start:\n" + (self.folder / "etcd.log").read_text()[-3000:])
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """End the process and wait for it; its data stays."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(signal_number)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.stop(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop and start on the same ports and data."""
+        self.stop()
+        self.start()
+
+    def wipe(self) -> None:
+        """Stop and lose all data, as a store that is set up anew."""
+        self.stop()
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 5
+        while not self._stopped() and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    def _stopped(self) -> bool:
+        assert self._process is not None
+        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def config(self, timeout: float = 5.0) -> DatastoreConfig:
+        """A configuration that reaches this server."""
+        return DatastoreConfig(
+            datastore_type="etcdv3", etcd_endpoints=self.endpoint, timeout=timeout
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which our programs find this server."""
+        return {"DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": self.endpoint}
+
+    @asynccontextmanager
+    async def connect(self, timeout: float = 5.0) -> AsyncIterator[Datastore]:
+        """A datastore on this server, closed in the end."""
+        store = await connect(self.config(timeout))
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def ctl(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+        """Run etcdctl; its standard output. Raises RuntimeError with what it said."""
+        done = self._ask(*arguments, stdin=stdin)
+        if done.returncode != 0:
+            raise RuntimeError(f"etcdctl {' '.join(arguments)}: {done.stderr.decode()}")
+        return done.stdout
+
+    def put(self, key: str, value: bytes | str) -> None:
+        """Write one key."""
+        raw = value if isinstance(value, bytes) else value.encode()
+        self.ctl("put", key, stdin=raw)
+
+    def get(self, key: str) -> bytes | None:
+        """The value of one key, or None."""
+        out = self.ctl("get", key, "--print-value-only")
+        return out.removesuffix(b"\n") if out else None
+
+    def delete(self, prefix: str) -> None:
+        """Delete all keys with a prefix."""
+        self.ctl("del", "--prefix", prefix)
+
+    def keys(self, prefix: str = "/calico/") -> list[str]:
+        """All keys with a prefix."""
+        out = self.ctl("get", "--prefix", "--keys-only", prefix).decode()
+        return [line for line in out.splitlines() if line]
+
+    def revision(self) -> int:
+        """The store's present revision."""
+        import msgspec
+
+        out = msgspec.json.decode(self.ctl("get", "/none", "--write-out=json"))
+        return int(out["header"]["revision"])
+
+    def compact(self) -> int:
+        """Forget all history before the present revision; returns it."""
+        revision = self.revision()
+        self.ctl("compact", str(revision))
+        return revision
+
+    def _ask(
+        self, *arguments: str, stdin: bytes | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["etcdctl", f"--endpoints={self.endpoint}", *self.ctl_flags, *arguments],
+            input=stdin if stdin is not None else b"",
+            capture_output=True,
+            env={"PATH": os.environ["PATH"], "ETCDCTL_API": "3"},
+            timeout=30,
+        )
