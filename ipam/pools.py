@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from ipam import selectors
 from ipam.errors import NoPool
+from libcalico import selectors
 from libcalico.model.keys import IPNetwork
 
 DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
@@ -106,7 +106,7 @@ def _refusal(pool: Pool, labels: Mapping[str, str], use: str, explicit: bool) ->
         return "is served on request only (assignmentMode Manual)"
     if pool.namespace_selector and pool.namespace_selector.strip() != "all()":
         return f"has the namespaceSelector {pool.namespace_selector!r}, not served in this release"
-    if not selectors.matches(pool.node_selector, labels, f"IPPool({pool.name})"):
+    if not selectors.parse(pool.node_selector).matches(labels):
         return f"does not select this node (nodeSelector {pool.node_selector})"
     return ""
 

@@ -21,9 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_network
 
 from ipam import affinities, blocks, claims, planner, pools
 from ipam.blocks import IPAddress
@@ -34,11 +33,13 @@ from ipam.pools import Pool
 from ipam.requests import Allocate, Answer, Granted, Refused, Request, Short
 from ipam.view import View
 from libcalico.datastore.interface import Datastore, Selection
+from libcalico.errors import DatastoreUnavailable
 from libcalico.model.keys import BlockKey, IPNetwork, ResourceKey
 
 log = logging.getLogger(__name__)
 
 BORROW_SECONDS = 30.0
+STOPPING = "the allocator is stopping, try again later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,6 @@ class Ticket:
         self.tentative: asyncio.Future[tuple[IPAddress, ...]] = loop.create_future()
         self.done: asyncio.Future[Granted] = loop.create_future()
         self.started = False
-        self.round_trips = 0
 
     def abandon(self) -> None:
         """Nobody waits any more: do not begin it. What has begun goes on."""
@@ -100,11 +100,9 @@ class NodeAllocator:
         host: str,
         facts: Callable[[], Facts | None] = lambda: None,
         clock: Callable[[], int] = time.time_ns,
-        gather: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store, self._host, self._clock = store, host, clock
         self._current_facts = facts
-        self._gather = gather
         self._view = View()
         self._affine: list[IPNetwork] | None = None
         self._borrowable: list[IPNetwork] = []
@@ -112,12 +110,16 @@ class NodeAllocator:
         self._strict = False
         self._queue: list[Ticket] = []
         self._wake = asyncio.Event()
+        self._stopped = False
         self.transactions = 0
         self.served = 0
 
     def submit(self, request: Request) -> Ticket:
-        """Queue a request; `run` must be running."""
+        """Queue a request for `run`; after its end every request fails."""
         ticket = Ticket(request)
+        if self._stopped:
+            ticket.fail(DatastoreUnavailable(STOPPING))
+            return ticket
         self._queue.append(ticket)
         self._wake.set()
         return ticket
@@ -133,24 +135,27 @@ class NodeAllocator:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        while True:
-            await self._wake.wait()
-            if self._gather:
-                await self._gather()
-            self._wake.clear()
-            group = [ticket for ticket in self._queue if not ticket.done.done()]
+        self._stopped = False
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue:
+                    group = self._queue[: planner.MAX_REQUESTS]
+                    del self._queue[: planner.MAX_REQUESTS]
+                    await self._serve_or_fail([t for t in group if not t.done.done()])
+        finally:
+            self._stopped = True
+            for ticket in self._queue:
+                ticket.fail(DatastoreUnavailable(STOPPING))
             self._queue.clear()
-            while group:
-                now, group = group[: planner.MAX_REQUESTS], group[planner.MAX_REQUESTS :]
-                now = [ticket for ticket in now if not ticket.done.done()]
-                await self._serve_or_fail(now)
 
     async def _serve_or_fail(self, group: list[Ticket]) -> None:
         try:
             await self._serve(group)
         except asyncio.CancelledError:
             for ticket in group:
-                ticket.abandon()
+                ticket.fail(DatastoreUnavailable(STOPPING))
             raise
         except Exception as error:
             # Whatever it is, it belongs to the callers; the worker lives on with a fresh view.
@@ -294,8 +299,3 @@ class NodeAllocator:
                 use=request.use,
             )
         return chosen
-
-
-def host_network(address: IPAddress) -> IPNetwork:
-    """The /32 or /128 of an address."""
-    return ip_network(address)

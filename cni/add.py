@@ -1,0 +1,355 @@
+"""ADD: connect one interface of one container.
+
+The order is measured (pod start takes a few milliseconds): names and MAC are chosen, the
+allocator plans an address and starts its one transaction, and while that travels the cable
+is made and felix hears of the endpoint. Only when the transaction is committed and felix has
+the endpoint in force is the runtime answered, so that a pod never sends a packet that no
+policy covers.
+
+Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
+  CNI-30  ADD returns success only for an address that the datastore has given to this handle,
+          and whose routes and rules felix has reported in force (unless told not to wait).
+  CNI-31  A failed or cancelled ADD leaves nothing: the cable is removed, the addresses and the
+          endpoint are released by one transaction or, if the datastore does not answer, by a
+          record in the journal. The first error is the one reported (ADD-05).
+  CNI-32  A repeated ADD of the same attachment keeps its addresses and its cable (ADD-04).
+
+Source: conformance section 10, data model 5.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from ipaddress import ip_interface, ip_network
+
+from cni import delete, wiring
+from cni.attachment import Attachment, attachment_of, check_names
+from cni.endpoint import EndpointWriter
+from cni.errors import CNIError, Code
+from cni.felix_client import Subject
+from cni.request import Request
+from cni.result import Interface, IPConfig, Result
+from cni.services import READY_SECONDS, Services, check_node_name, in_thread
+from cni.trace import Trace
+from ipam.blocks import IPAddress
+from ipam.errors import IPAMError, NoPool
+from ipam.naming import pod_attributes
+from ipam.requests import Allocate
+from ipam.service import Ticket
+from libcalico.errors import DatastoreError, InvalidValue, MuslinError
+from linux.errors import KernelError
+from linux.netlink import Socket
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What an ADD has done so far, for its undo."""
+
+    attachment: Attachment
+    ticket: Ticket | None = None
+    wired: bool = False
+    offered: bool = False
+
+
+async def add(
+    services: Services, request: Request, netns_fd: int, trace: Trace, seconds: float
+) -> Result:
+    """Serve one ADD within `seconds`; raises CNIError with everything undone (CNI-31)."""
+    progress = _Progress(attachment_of(request, services.node))
+    try:
+        try:
+            async with asyncio.timeout(seconds):
+                return await _add(services, request, netns_fd, trace, progress)
+        except BaseException:
+            # Shielded: the runtime may have gone away, the undo happens all the same.
+            await asyncio.shield(services.keep(_undo(services, request, progress)))
+            raise
+    except (MuslinError, KernelError, TimeoutError, OSError) as error:
+        raise as_cni_error(error) from error
+
+
+async def _add(
+    services: Services, request: Request, netns_fd: int, trace: Trace, progress: _Progress
+) -> Result:
+    attachment, settings = progress.attachment, services.settings
+    check_node_name(request.config.document, settings, services.node)
+    _check_names(attachment)
+    families = _families(request)
+    patience = asyncio.get_running_loop().time() + settings.datastore_seconds
+    await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    if services.journal.holds(request):
+        # An earlier attempt of this very attachment may still come to light: take it back first.
+        async with _datastore(patience):
+            await delete.release(services, attachment)
+    facts = await services.pod_source.facts(request)
+    with wiring.open_pod(netns_fd) as pod:
+        cable = _cable(services, request, attachment)
+        ends = wiring.existing(services.host, pod, cable)
+        writer = EndpointWriter(attachment, facts, ends.mac if ends else cable.mac)
+        trace.mark("names")
+        ticket = services.allocator.submit(_allocation(request, attachment, families, writer))
+        progress.ticket = ticket
+        async with _datastore(patience):
+            addresses = await asyncio.shield(ticket.tentative)
+        # Let the transaction really leave before the wiring holds the loop.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        trace.mark("plan")
+        wait = request.config.policy_setup_timeout
+        subject = delete.subject_of(attachment)
+        _offer(services, subject, writer, wait, progress)
+        trace.mark("offer")
+        if ends is None:
+            progress.wired = True
+            ends = await _make_cable(services, netns_fd, cable, attachment)
+        _configure(pod, netns_fd, cable, ends, addresses)
+        trace.mark("wire")
+        async with _datastore(patience):
+            granted = await asyncio.shield(ticket.done)
+        trace.mark("commit")
+        if granted.addresses != addresses:
+            log.info("a race was lost: wiring again", extra={"attachment": str(attachment)})
+            addresses = granted.addresses
+            _offer(services, subject, writer, wait, progress)
+            _configure(pod, netns_fd, cable, replace(ends, reused=True), addresses)
+            trace.mark("rewire")
+    if wait:
+        await _in_force(services, subject, attachment, wait)
+        trace.mark("in_force")
+    services.felix.forget(subject)
+    services.journal.drop(request)
+    log.info(
+        "attachment added",
+        extra={
+            "attachment": str(attachment),
+            "container": attachment.container_id,
+            "addresses": ",".join(map(str, addresses)),
+            "link": cable.host_interface,
+        },
+    )
+    return _result(request, cable, ends, addresses)
+
+
+def _check_names(attachment: Attachment) -> None:
+    try:
+        check_names(attachment)
+    except InvalidValue as error:
+        raise CNIError(Code.INVALID_ENVIRONMENT, str(error)) from error
+
+
+def _families(request: Request) -> tuple[int, ...]:
+    ipam = request.config.ipam
+    families = ((4, ipam.assign_ipv4), (6, ipam.assign_ipv6))
+    chosen = tuple(family for family, wanted in families if wanted)
+    if not chosen:
+        raise CNIError(
+            Code.INVALID_CONFIG,
+            "invalid network configuration: ipam.assign_ipv4 and ipam.assign_ipv6 are both false",
+        )
+    if ipam.type not in ("", "calico-ipam"):
+        raise CNIError(
+            Code.UNSUPPORTED_FIELD,
+            f"ipam.type {ipam.type!r} is not served by this release: use calico-ipam",
+        )
+    if request.requested_ips:
+        raise CNIError(
+            Code.UNSUPPORTED_FIELD,
+            f"requested addresses ({', '.join(request.requested_ips)}) are not served by this "
+            "release: let the pool choose",
+        )
+    return chosen
+
+
+def _cable(services: Services, request: Request, attachment: Attachment) -> wiring.Cable:
+    config = request.config
+    queues = config.document.get("num_queues")
+    return wiring.Cable(
+        host_interface=attachment.host_interface,
+        ifname=attachment.ifname,
+        mark=attachment.mark,
+        mac=config.mac or wiring.random_mac(),
+        mtu=config.mtu or _node_mtu(services, request),
+        queues=queues if isinstance(queues, int) and 0 < queues <= 64 else 1,
+        forwarding=config.allow_ip_forwarding,
+    )
+
+
+def _node_mtu(services: Services, request: Request) -> int:
+    """What felix found out, else what the default route's link has (data model 5.1, `mtu`)."""
+    file = services.settings.mtu_file
+    try:
+        mtu = int(file.read_text().strip())
+    except FileNotFoundError:
+        if request.config.document.get("require_mtu_file") is True:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER, f"{file} does not exist yet, and require_mtu_file is true"
+            ) from None
+        mtu = 0
+    except ValueError:
+        log.warning("%s holds no number, it is ignored", file)
+        mtu = 0
+    return mtu if 68 <= mtu <= 65535 else wiring.default_mtu(services.host)
+
+
+def _allocation(
+    request: Request, attachment: Attachment, families: tuple[int, ...], writer: EndpointWriter
+) -> Allocate:
+    ipam = request.config.ipam
+    return Allocate(
+        handle_id=attachment.handle_id,
+        attributes=pod_attributes(
+            attachment.node, attachment.namespace, attachment.pod, time.time_ns()
+        ),
+        families=families,
+        requested={4: ipam.ipv4_pools, 6: ipam.ipv6_pools},
+        companion=writer.companion(),
+    )
+
+
+def _offer(
+    services: Services,
+    subject: Subject,
+    writer: EndpointWriter,
+    wait: float,
+    progress: _Progress,
+) -> None:
+    progress.offered = True
+    services.felix.offer(subject, writer.stored_bytes())
+    if wait:
+        services.felix.expect(subject)
+
+
+async def _make_cable(
+    services: Services, netns_fd: int, cable: wiring.Cable, attachment: Attachment
+) -> wiring.Ends:
+    try:
+        return wiring.create(services.host, netns_fd, cable)
+    except KernelError as error:
+        if error.errno != errno.EEXIST:
+            raise
+    # The older sandbox of a pod has the same host interface; it is dead once a new one starts.
+    # Without a pod the name is made of the container's own id, so another's is a collision.
+    mark = None if attachment.pod else cable.mark
+    await in_thread(wiring.remove_stale, cable.host_interface, mark)
+    return wiring.create(services.host, netns_fd, cable)
+
+
+def _configure(
+    pod: Socket,
+    netns_fd: int,
+    cable: wiring.Cable,
+    ends: wiring.Ends,
+    addresses: Sequence[IPAddress],
+) -> None:
+    where = {"container": cable.mark, "link": cable.host_interface}
+    log.debug("veth created", extra=where)
+    log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
+    wiring.configure(pod, netns_fd, cable, ends, addresses)
+    log.debug("address configured", extra=where)
+
+
+async def _in_force(
+    services: Services, subject: Subject, attachment: Attachment, seconds: float
+) -> None:
+    try:
+        refusal = await services.felix.in_force(subject, seconds)
+    except TimeoutError:
+        state = "did not report it" if services.felix.connected else "cannot be reached"
+        raise CNIError(
+            Code.TRY_AGAIN_LATER,
+            f"routes and policy of {attachment} were not in force within {seconds:g} s",
+            f"calico-felix {state}; look at its log and http://localhost:9099/readiness",
+        ) from None
+    if refusal:
+        raise CNIError(Code.TRY_AGAIN_LATER, f"felix cannot put {attachment} in force: {refusal}")
+
+
+def _result(
+    request: Request, cable: wiring.Cable, ends: wiring.Ends, addresses: Sequence[IPAddress]
+) -> Result:
+    return Result(
+        interfaces=(
+            Interface(name=cable.host_interface),
+            Interface(name=cable.ifname, mac=ends.mac, mtu=ends.mtu, sandbox=request.netns),
+        ),
+        ips=tuple(
+            IPConfig(address=ip_interface(ip_network(address)), interface=1)
+            for address in addresses
+        ),
+    )
+
+
+@asynccontextmanager
+async def _datastore(until: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout_at(until):
+            yield
+    except TimeoutError:
+        raise CNIError(
+            Code.TRY_AGAIN_LATER, "the datastore did not answer in time, try again later"
+        ) from None
+
+
+async def _undo(services: Services, request: Request, progress: _Progress) -> None:
+    """Take back what this call did, and only that (ADD-07). Never raises."""
+    attachment = progress.attachment
+    if progress.wired:
+        try:
+            await in_thread(wiring.remove, attachment.host_interface, attachment.mark)
+        except KernelError as error:
+            log.error("an undo could not remove a host interface: %s", error)
+    ticket = progress.ticket
+    if ticket is not None:
+        await _undo_allocation(services, request, attachment, ticket)
+    if progress.offered:
+        services.felix.retract(delete.subject_of(attachment))
+
+
+async def _undo_allocation(
+    services: Services, request: Request, attachment: Attachment, ticket: Ticket
+) -> None:
+    if not ticket.started:
+        ticket.abandon()
+        return
+    try:
+        async with asyncio.timeout(services.settings.release_seconds):
+            granted = await asyncio.shield(ticket.done)
+        if granted.fresh:
+            await delete.release(services, attachment)
+    except IPAMError:
+        return  # refused: there is nothing to give back
+    except (MuslinError, TimeoutError) as error:
+        # Whether the datastore did it is unknown; the journal finds out when it is back.
+        log.warning("an undo goes to the journal: %s", str(error) or "timeout")
+        try:
+            await in_thread(services.journal.record, request)
+            services.journal.wake()
+        except OSError as failure:
+            log.error("an undo could not be written to the journal: %s", failure)
+
+
+def as_cni_error(error: BaseException) -> CNIError:
+    """The code and sentence for a runtime (conformance section 7)."""
+    match error:
+        case CNIError():
+            return error
+        case NoPool():
+            return CNIError(Code.CALICO, str(error))
+        case IPAMError():
+            return CNIError(Code.TRY_AGAIN_LATER, str(error))
+        case DatastoreError():
+            return CNIError(
+                Code.TRY_AGAIN_LATER, "the datastore is not available, try again later", str(error)
+            )
+        case TimeoutError():
+            return CNIError(Code.TRY_AGAIN_LATER, "the call did not end in time, try again later")
+        case _:
+            return CNIError(Code.INTERNAL, str(error) or type(error).__name__)

@@ -1,0 +1,98 @@
+"""What the daemon knows of the cluster without asking: pools, its node, the ready flag.
+
+A watch keeps three small things warm, so that an ADD asks the datastore nothing before its
+one transaction. While the datastore is away the last known state serves; the transaction
+itself then says that the datastore is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from cni.errors import CNIError, Code
+from ipam.pools import Pool, from_resource
+from ipam.service import Facts
+from libcalico.datastore.interface import Datastore, Entry, Selection
+from libcalico.datastore.syncer import Syncer
+from libcalico.model.keys import Key, ResourceKey
+
+log = logging.getLogger(__name__)
+
+READY_KEY = ResourceKey("ClusterInformation", "default")
+
+
+class Cluster:
+    """`run` keeps it current."""
+
+    def __init__(self, store: Datastore) -> None:
+        self._syncer = Syncer(
+            store, [Selection("IPPool"), Selection("Node"), Selection("ClusterInformation")]
+        )
+        self._pools: dict[Key, Pool] = {}
+        self._labels: dict[Key, dict[str, str]] = {}
+        self._ready: bool | None = None
+        self._in_sync = asyncio.Event()
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the first snapshot is complete."""
+        return self._in_sync.is_set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the watch stands."""
+        return self._syncer.connected
+
+    def facts(self, node: str) -> Facts | None:
+        """For the allocator; None before the first snapshot."""
+        if not self.in_sync:
+            return None
+        key = ResourceKey("Node", node)
+        return Facts(list(self._pools.values()), self._labels.get(key, {}))
+
+    async def require_ready(self, patience: float) -> None:
+        """Raise CNIError 11 unless the datastore was read and says that it is ready (CAL-26)."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._in_sync.wait()
+        except TimeoutError:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER, "the datastore has not answered yet, try again later"
+            ) from None
+        if self._ready is None:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER,
+                "error getting ClusterInformation: it does not exist; is calico-node running?",
+            )
+        if not self._ready:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER,
+                "Calico is currently not ready to process requests",
+                "ClusterInformation default says datastoreReady false (a migration, perhaps)",
+            )
+
+    async def run(self) -> None:
+        """Follow the datastore until cancelled."""
+        async for batch in self._syncer.batches():
+            for update in batch.updates:
+                self._take(update.key, update.entry)
+            if batch.in_sync:
+                self._in_sync.set()
+
+    def _take(self, key: Key, entry: Entry | None) -> None:
+        if not isinstance(key, ResourceKey):
+            return
+        if key.kind == "IPPool":
+            self._pools.pop(key, None)
+            if entry is not None:
+                try:
+                    self._pools[key] = from_resource(entry.value)
+                except ValueError as error:
+                    log.error("pool %s is not usable: %s", key.name, error)
+        elif key.kind == "Node":
+            self._labels.pop(key, None)
+            if entry is not None:
+                self._labels[key] = dict(entry.value.metadata.labels)
+        elif key == READY_KEY:
+            self._ready = bool(entry.value.spec.datastoreReady) if entry else None

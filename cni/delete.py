@@ -1,0 +1,174 @@
+"""DEL: take an attachment away, whatever is left of it.
+
+The cable goes first, so that its address cannot be given out while a route to the old pod
+stands; then flows of the address are forgotten; then one transaction takes address, handle
+and endpoint. A missing namespace, link, endpoint or address is no error. If the datastore is
+away the rest is written to the journal and the DEL succeeds.
+
+Invariants (tests/cni/test_daemon_delete.py):
+  CNI-20  Only what belongs to this container id and interface is removed.
+  CNI-21  A DEL succeeds only if everything is released, or the journal has it on disk.
+
+Source: conformance section 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from cni import wiring
+from cni.attachment import Attachment, attachment_of
+from cni.endpoint import is_of, recorded_addresses, remover
+from cni.errors import CNIError, Code
+from cni.felix_client import Subject
+from cni.request import Request
+from cni.services import Services, in_thread
+from cni.trace import Trace
+from ipam.blocks import IPAddress
+from ipam.errors import Contention
+from ipam.requests import Release
+from libcalico.datastore.interface import Entry, Selection
+from libcalico.errors import DatastoreUnavailable, InvalidValue
+from linux import conntrack
+from linux.errors import KernelError
+
+log = logging.getLogger(__name__)
+
+
+async def delete(services: Services, request: Request, trace: Trace) -> None:
+    """Serve one DEL. Raises CNIError only if something is neither removed nor remembered."""
+    attachment = attachment_of(request, services.node)
+    first_error: CNIError | None = None
+    try:
+        await _remove_cable(attachment)
+    except (KernelError, CNIError) as error:
+        first_error = _kernel_failure(error)
+    trace.mark("unwire")
+    try:
+        released = await release(services, attachment)
+    except (DatastoreUnavailable, Contention, TimeoutError) as error:
+        await _remember(services, request, error)
+        released = []
+    else:
+        services.journal.drop(request)
+    trace.mark("commit")
+    services.felix.retract(subject_of(attachment))
+    trace.mark("answer")
+    if first_error:
+        raise first_error
+    log.info(
+        "attachment removed",
+        extra={
+            "attachment": str(attachment),
+            "container": attachment.container_id,
+            "released": ",".join(map(str, released)),
+        },
+    )
+
+
+async def replay(services: Services, request: Request) -> None:
+    """A journalled DEL once more; raises while the datastore is away."""
+    attachment = attachment_of(request, services.node)
+    await _remove_cable(attachment)
+    released = await release(services, attachment)
+    services.felix.retract(subject_of(attachment))
+    log.info(
+        "a remembered DEL is done",
+        extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
+    )
+
+
+async def release(services: Services, attachment: Attachment) -> list[IPAddress]:
+    """Give back in the datastore what the attachment holds; returns the addresses.
+
+    Raises DatastoreUnavailable, TimeoutError or Contention: the outcome is unknown then.
+    """
+    try:
+        key = attachment.endpoint_key
+    except InvalidValue:
+        return []  # no endpoint can have such a name, so no ADD of it ever succeeded
+    async with asyncio.timeout(services.settings.release_seconds):
+        siblings = await _siblings(services, attachment)
+        own = next((entry for entry in siblings if entry.key == key), None)
+        spared = {
+            address
+            for entry in siblings
+            if entry.key != key
+            for address in recorded_addresses(entry, attachment)
+        }
+        await _remove_recorded_cable(attachment, own)
+        await _forget_flows(set(recorded_addresses(own, attachment)))
+        granted = await services.allocator.perform(
+            Release(attachment.handle_id, frozenset(spared), remover(attachment))
+        )
+    return list(granted.addresses)
+
+
+def subject_of(attachment: Attachment) -> Subject:
+    """What felix knows the attachment by."""
+    key = attachment.endpoint_key
+    return Subject(key.namespace, key.name, attachment.container_id)
+
+
+async def _siblings(services: Services, attachment: Attachment) -> list[Entry]:
+    """The endpoints of all interfaces of this pod or container."""
+    listing = await services.store.list(
+        Selection(
+            "WorkloadEndpoint",
+            namespace=attachment.namespace,
+            name_prefix=attachment.sibling_prefix,
+        )
+    )
+    return listing.entries
+
+
+async def _remove_cable(attachment: Attachment) -> None:
+    await in_thread(wiring.remove, attachment.host_interface, attachment.mark)
+
+
+async def _remove_recorded_cable(attachment: Attachment, own: Entry | None) -> None:
+    """A cable without our mark, made by another release: the datastore says that it is ours."""
+    if own is None or not is_of(own, attachment) or not own.value.spec.interfaceName:
+        return
+    name = own.value.spec.interfaceName
+    try:
+        await in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
+    except (KernelError, ValueError) as error:
+        log.warning("a recorded host interface stays: %s", error)
+
+
+async def _forget_flows(addresses: Iterable[IPAddress]) -> None:
+    gone = list(addresses)
+    if not gone:
+        return
+    try:
+        await conntrack.delete_by_address(gone)
+    except (KernelError, NotImplementedError, OSError) as error:
+        # Old flows time out by themselves; the address must not stay taken for them.
+        log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)
+
+
+async def _remember(services: Services, request: Request, error: BaseException) -> None:
+    try:
+        await in_thread(services.journal.record, request)
+        services.journal.wake()
+    except OSError as failure:
+        raise CNIError(
+            Code.TRY_AGAIN_LATER,
+            "the datastore is away and the DEL could not be written to the journal",
+            f"{error}; {failure.strerror}",
+        ) from failure
+    log.warning(
+        "the datastore is away: a DEL is remembered",
+        extra={"container": request.container_id, "reason": str(error) or "timeout"},
+    )
+
+
+def _kernel_failure(error: KernelError | CNIError) -> CNIError:
+    if isinstance(error, CNIError):
+        return error
+    # A runtime takes "not found" in a DEL's error for success (ERR-17).
+    text = str(error).replace("not found", "missing").replace("No such", "missing")
+    return CNIError(Code.INTERNAL, "the host interface could not be removed", text)

@@ -1,0 +1,137 @@
+"""The WorkloadEndpoint of an attachment: how it is written, kept and removed.
+
+Pure. The endpoint travels with the addresses in one transaction as the allocator's companion
+(`ipam.requests.Companion`), guarded by what was there before.
+
+Invariants (tests/cni/test_endpoint.py):
+  CNI-12  An endpoint of another container of the same pod is overwritten by ADD (a new
+          sandbox) and left alone by DEL (an old one): it belongs to the newest container.
+  CNI-13  An existing endpoint keeps its uid and creation time.
+
+Source: data model 3.3, 5.3, 5.4; conformance CAL-13, CAL-14, CAL-24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_network
+
+import msgspec
+
+from cni.attachment import Attachment
+from cni.pod_source import PodFacts
+from ipam.blocks import IPAddress, parse_address
+from ipam.requests import Companion
+from libcalico import names
+from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
+from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec, stamp
+from libcalico.model.codec import encode_value
+
+NAMESPACE_LABEL = "projectcalico.org/namespace"
+ORCHESTRATOR_LABEL = "projectcalico.org/orchestrator"
+SERVICE_ACCOUNT_LABEL = "projectcalico.org/serviceaccount"
+MAX_LABEL = 63
+
+
+class EndpointWriter:
+    """The endpoint that one ADD writes; `written` is its latest form."""
+
+    def __init__(self, attachment: Attachment, facts: PodFacts, mac: str) -> None:
+        self.attachment, self._facts, self._mac = attachment, facts, mac
+        self.key = attachment.endpoint_key
+        # One uid and time for all attempts, so that what felix was offered is what is stored.
+        self._fresh = stamp(WorkloadEndpoint(metadata=Metadata()))
+        self.written: Put | None = None
+
+    def companion(self) -> Companion:
+        """For the allocator."""
+        return Companion(self.key, self.change, self.held)
+
+    def held(self, current: Entry | None) -> Sequence[IPAddress]:
+        """The addresses that the stored endpoint records for this very container."""
+        return recorded_addresses(current, self.attachment)
+
+    def change(self, current: Entry | None, addresses: Sequence[IPAddress]) -> Change:
+        """Write the endpoint over what is there, or create it."""
+        before: WorkloadEndpoint = current.value if current else self._fresh
+        endpoint = build(self.attachment, self._facts, self._mac, addresses, before.metadata)
+        guard = current.revision if current else ABSENT
+        self.written = Put(self.key, endpoint, guard, current)
+        return self.written
+
+    def stored_bytes(self) -> bytes:
+        """The exact bytes that the last `change` stores."""
+        assert self.written is not None
+        base = self.written.base
+        return encode_value(self.key, self.written.value, base.raw if base else None)
+
+
+def build(
+    attachment: Attachment,
+    facts: PodFacts,
+    mac: str,
+    addresses: Sequence[IPAddress],
+    before: Metadata,
+) -> WorkloadEndpoint:
+    """The endpoint; `before` supplies uid, creation time and annotations of others."""
+    kubernetes = bool(attachment.pod)
+    labels = {
+        **facts.labels,
+        NAMESPACE_LABEL: attachment.namespace,
+        ORCHESTRATOR_LABEL: attachment.orchestrator,
+    }
+    profiles = [attachment.network]
+    account = ""
+    if kubernetes:
+        account = facts.service_account
+        if len(account) < MAX_LABEL:
+            labels[SERVICE_ACCOUNT_LABEL] = account
+        profiles = [
+            names.namespace_profile(attachment.namespace),
+            names.service_account_profile(attachment.namespace, account),
+        ]
+    key = attachment.endpoint_key
+    return WorkloadEndpoint(
+        metadata=msgspec.structs.replace(
+            before,
+            name=key.name,
+            namespace=key.namespace,
+            labels=dict(sorted(labels.items())),
+        ),
+        spec=WorkloadEndpointSpec(
+            orchestrator=attachment.orchestrator,
+            node=attachment.node,
+            containerID=attachment.container_id,
+            pod=attachment.pod,
+            endpoint=attachment.ifname,
+            serviceAccountName=account,
+            ipNetworks=[str(ip_network(address)) for address in addresses],
+            profiles=profiles,
+            interfaceName=attachment.host_interface,
+            mac=mac,
+            ports=list(facts.ports),
+        ),
+    )
+
+
+def remover(attachment: Attachment) -> Companion:
+    """The companion of a DEL: removes the endpoint if it is this container's (CNI-12)."""
+
+    def change(current: Entry | None, _addresses: Sequence[IPAddress]) -> Change | None:
+        if current is None or not is_of(current, attachment):
+            return None
+        return Delete(current.key, current.revision)
+
+    return Companion(attachment.endpoint_key, change)
+
+
+def is_of(entry: Entry, attachment: Attachment) -> bool:
+    """Whether a stored endpoint belongs to this container."""
+    return bool(entry.value.spec.containerID == attachment.container_id)
+
+
+def recorded_addresses(entry: Entry | None, attachment: Attachment) -> list[IPAddress]:
+    """The addresses of a stored endpoint, if it belongs to this container."""
+    if entry is None or not is_of(entry, attachment):
+        return []
+    return [parse_address(text) for text in entry.value.spec.ipNetworks]

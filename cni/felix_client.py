@@ -1,0 +1,136 @@
+"""The daemon's line to felix: offer an endpoint early, wait until it is in force.
+
+felix may be away or restart at any moment. Offers and waits that are open are told again to
+every new connection, so that a restart of felix in the middle of an ADD costs time, not the
+ADD. Nothing here blocks an ADD: messages queue, only `in_force` waits.
+
+Invariants (tests/cni/test_felix_client.py):
+  CNI-16  A wait ends by felix's word about this very container, by the caller's timeout, or
+          by `forget`; never by the loss of a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from libcalico.backoff import Backoff
+from libcalico.errors import MuslinError
+from libcalico.local.framing import Connection, connect_unix
+from libcalico.local.node_api import Await, Hello, InForce, Message, Offer, Retract
+
+log = logging.getLogger(__name__)
+
+
+class Subject(NamedTuple):
+    """One endpoint of one container."""
+
+    namespace: str
+    name: str
+    container_id: str
+
+
+class FelixClient:
+    """`run` keeps the connection; the other methods may be called at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offers: dict[Subject, Offer] = {}
+        self._waits: dict[Subject, asyncio.Future[str]] = {}
+        self._outgoing: asyncio.Queue[Message] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether felix listens."""
+        return self._outgoing is not None
+
+    def offer(self, subject: Subject, value: bytes) -> None:
+        """Hand over the exact bytes of an endpoint that is about to be stored."""
+        message = Offer(subject.namespace, subject.name, value.decode())
+        self._offers[subject] = message
+        self._send(message)
+
+    async def in_force(self, subject: Subject, timeout: float) -> str:
+        """Wait until routes and rules of the endpoint are in the kernel.
+
+        Returns an empty text, or felix's reason why it will not be. Raises TimeoutError.
+        """
+        future = self._waits.get(subject)
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
+            self._waits[subject] = future
+            self._send(Await(*subject))
+        async with asyncio.timeout(timeout):
+            return await asyncio.shield(future)
+
+    def expect(self, subject: Subject) -> None:
+        """Ask for the word on an endpoint now; `in_force` collects it later."""
+        if subject not in self._waits:
+            self._waits[subject] = asyncio.get_running_loop().create_future()
+            self._send(Await(*subject))
+
+    def retract(self, subject: Subject) -> None:
+        """The endpoint is gone, or never came to be."""
+        self.forget(subject)
+        self._send(Retract(*subject))
+
+    def forget(self, subject: Subject) -> None:
+        """Nobody is interested any more; what felix has stays."""
+        self._offers.pop(subject, None)
+        future = self._waits.pop(subject, None)
+        if future is not None:
+            future.cancel()
+
+    def _send(self, message: Message) -> None:
+        if self._outgoing is not None:
+            self._outgoing.put_nowait(message)
+
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled."""
+        backoff = Backoff(initial=0.05, maximum=2.0)
+        while True:
+            try:
+                connection = await connect_unix(self._path, Hello("cni"))
+            except (OSError, MuslinError) as error:
+                log.debug("felix cannot be reached: %s", error)
+                await backoff.wait()
+                continue
+            backoff.reset()
+            log.info("connected to felix")
+            try:
+                await self._converse(connection)
+            except (OSError, MuslinError) as error:
+                log.warning("the connection to felix broke: %s", error)
+            finally:
+                self._outgoing = None
+                await connection.close()
+            await backoff.wait()
+
+    async def _converse(self, connection: Connection) -> None:
+        outgoing: asyncio.Queue[Message] = asyncio.Queue()
+        for offer in self._offers.values():
+            outgoing.put_nowait(offer)
+        for subject in self._waits:
+            outgoing.put_nowait(Await(*subject))
+        self._outgoing = outgoing
+        sender = asyncio.create_task(_pump(connection, outgoing))
+        try:
+            async for message in connection:
+                if isinstance(message, InForce):
+                    self._heard(message)
+        finally:
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+
+    def _heard(self, message: InForce) -> None:
+        subject = Subject(message.namespace, message.name, message.container_id)
+        future = self._waits.get(subject)
+        if future is not None and not future.done():
+            future.set_result(message.error)
+
+
+async def _pump(connection: Connection, outgoing: asyncio.Queue[Message]) -> None:
+    while True:
+        await connection.send(await outgoing.get())

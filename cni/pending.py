@@ -1,0 +1,163 @@
+"""DELs that wait for the datastore: a small journal on disk.
+
+A DEL must succeed for the runtime even while the datastore is away, or the pod hangs in
+"terminating". What is local is removed at once; what has to be released in the datastore is
+remembered here and done later, also after a reboot. The executable writes the same files when
+the daemon itself is away (`cni.protocol`, "PendingDelete").
+
+Invariants (tests/cni/test_pending.py):
+  CNI-17  A record is on the disk (fsync of file and directory) before the DEL is answered.
+  CNI-18  A record goes only after its release is committed; replaying one twice is harmless.
+  CNI-19  The record of an ADD stays for `LATE_SECONDS` and is replayed again: a transaction
+          that a hanging datastore swallowed may still be applied when it wakes up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from cni import protocol
+from cni.errors import CNIError
+from cni.request import Request
+from cni.trace import PENDING
+from libcalico.backoff import Backoff
+from libcalico.errors import MuslinError
+
+log = logging.getLogger(__name__)
+
+RESCAN_SECONDS = 10.0
+LATE_SECONDS = 20.0
+UNFINISHED_SECONDS = 60.0
+Replay = Callable[[protocol.PendingDelete], Awaitable[None]]
+
+
+class Journal:
+    """The records below one directory."""
+
+    def __init__(self, directory: Path, replay: Replay) -> None:
+        self._directory, self._replay = directory, replay
+        self._wake = asyncio.Event()
+
+    def path_of(self, request: Request) -> Path:
+        """Where the record of a request's attachment is."""
+        return self._directory / protocol.pending_name(
+            request.plugin, request.config.name, request.container_id, request.ifname
+        )
+
+    def holds(self, request: Request) -> bool:
+        """Whether a release of this attachment is outstanding."""
+        return self.path_of(request).exists()
+
+    def record(self, request: Request) -> None:
+        """Remember that this attachment is to be released. Blocks for an fsync; raises OSError.
+
+        `request` is a DEL, or an ADD whose outcome is unknown (CNI-19).
+        """
+        env = dict(request.env)
+        content = protocol.PendingDelete(
+            protocol.VERSION, request.plugin, env, request.stdin, int(time.time())
+        )
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = self.path_of(request)
+        fresh = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns()}")
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(content))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.rename(target)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def wake(self) -> None:
+        """There is something to replay."""
+        self._wake.set()
+
+    def drop(self, request: Request) -> None:
+        """The attachment is released, or owned anew."""
+        self.path_of(request).unlink(missing_ok=True)
+
+    def count(self) -> int:
+        """How many records wait."""
+        return len(self._records())
+
+    def _records(self) -> list[Path]:
+        try:
+            found = sorted(self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+        return [path for path in found if path.suffix == ".json" and path.name[0] != "."]
+
+    def sweep(self) -> None:
+        """Remove unfinished files that nobody writes any more."""
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._directory.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    age = time.time() - path.lstat().st_mtime
+                    if path.name.startswith(".") and age > UNFINISHED_SECONDS:
+                        path.unlink()
+
+    async def replay_all(self) -> bool:
+        """Try every record once; False if one is left."""
+        complete = True
+        for path in self._records():
+            try:
+                done = await self._replay_one(path)
+            except (MuslinError, OSError, TimeoutError) as error:
+                log.info("a DEL still waits: %s", error, extra={"record": path.name})
+                done = False
+            complete = complete and done
+        PENDING.set(self.count())
+        return complete
+
+    async def _replay_one(self, path: Path) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(protocol.MAX_FRAME)
+        try:
+            record = protocol.decode_pending(data)
+            await self._replay(record)
+            if record.env.get("CNI_COMMAND") == "ADD" and time.time() - record.time < LATE_SECONDS:
+                return True
+        except (protocol.ProtocolError, CNIError) as error:
+            if isinstance(error, CNIError) and error.code == 11:
+                raise
+            log.error("a queued DEL is unusable, set aside: %s", error)
+            path.rename(path.with_suffix(".bad"))
+            return True
+        path.unlink(missing_ok=True)
+        return True
+
+    async def run(self) -> None:
+        """Replay with back-off until cancelled; looks for new files now and then."""
+        backoff = Backoff(initial=0.2, maximum=RESCAN_SECONDS)
+        while True:
+            self._wake.clear()
+            self.sweep()
+            if await self.replay_all():
+                backoff.reset()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RESCAN_SECONDS):
+                        await self._wake.wait()
+            else:
+                await backoff.wait()

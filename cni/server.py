@@ -1,0 +1,212 @@
+"""The socket's side of the daemon: one task a connection, one request a connection.
+
+A request is checked again (the executable may be of another release), waits for its turn,
+is served, and answered. Calls of one container are served one after another; at most
+`CONCURRENCY` calls run at a time. When the executable goes away before its answer, an ADD is
+cancelled and undone; when it says that it could not deliver the answer, an ADD is undone too.
+
+Invariants (tests/cni/test_daemon_server.py):
+  CNI-40  A descriptor that came with a request is closed, whatever happens.
+  CNI-41  Calls of one container never overlap; a stuck peer holds up nobody else.
+  CNI-42  Every failure becomes a CNI error object; none of them ends the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from cni import add, delete, protocol
+from cni.channel import Channel
+from cni.errors import CNIError, Code, error_object
+from cni.request import Command, Request, parse_request, request_version
+from cni.result import encode
+from cni.services import Services
+from cni.trace import IN_FLIGHT, Trace, Traces
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY = 64
+REQUEST_SECONDS = 10.0
+GOODBYE_SECONDS = 5.0
+MARGIN_SECONDS = 1.0
+
+
+class Server:
+    """Serves connections for one daemon."""
+
+    def __init__(self, services: Services, release: str, traces: Traces) -> None:
+        self._services, self._release, self._traces = services, release, traces
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def turn(self, container_id: str) -> AsyncIterator[None]:
+        """Wait until no other call of this container runs (CNI-41)."""
+        lock, users = self._locks.get(container_id, (asyncio.Lock(), 0))
+        self._locks[container_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[container_id]
+            if users == 1:
+                del self._locks[container_id]
+            else:
+                self._locks[container_id] = (lock, users - 1)
+
+    async def handle(self, channel: Channel) -> None:
+        """One connection, from hello to goodbye."""
+        descriptor: int | None = None
+        try:
+            await channel.send(protocol.Hello("daemon", release=self._release))
+            async with asyncio.timeout(REQUEST_SECONDS):
+                hello = await channel.receive()
+                if hello is None or not isinstance(hello[0], protocol.Hello):
+                    return
+                if hello[0].version != protocol.VERSION:
+                    log.warning("an executable speaks version %d", hello[0].version)
+                    return
+                received = await channel.receive()
+            if received is None:
+                return
+            message, descriptor = received
+            if not isinstance(message, protocol.Request):
+                return
+            await self._serve(channel, message, descriptor)
+        except (TimeoutError, OSError, protocol.ProtocolError) as error:
+            log.warning("a connection ended: %s", str(error) or "nothing came in time")
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    async def _serve(
+        self, channel: Channel, message: protocol.Request, descriptor: int | None
+    ) -> None:
+        work = asyncio.create_task(self._answer(message, descriptor))
+        goodbye = asyncio.create_task(channel.receive())
+        try:
+            await asyncio.wait({work, goodbye}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and message.env.get("CNI_COMMAND") == Command.ADD:
+                log.info("the executable is gone: its ADD is undone")
+                work.cancel()
+            try:
+                request, result = await work
+            except asyncio.CancelledError:
+                if not goodbye.done():
+                    raise
+                return
+            delivered = await self._deliver(channel, goodbye, result)
+            if request and request.command is Command.ADD and result.exit == 0 and not delivered:
+                await self._take_back(request)
+        finally:
+            for task in (work, goodbye):
+                task.cancel()
+            await asyncio.gather(work, goodbye, return_exceptions=True)
+
+    async def _deliver(
+        self,
+        channel: Channel,
+        goodbye: asyncio.Task[tuple[protocol.Message, int | None] | None],
+        result: protocol.Result,
+    ) -> bool:
+        """Send the result and hear whether it reached the runtime."""
+        try:
+            await channel.send(result)
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                last = await asyncio.shield(goodbye)
+        except TimeoutError:
+            return True
+        except (OSError, protocol.ProtocolError):
+            return False
+        return last is None or not isinstance(last[0], protocol.Undelivered)
+
+    async def _take_back(self, request: Request) -> None:
+        log.warning("a result was not delivered: the ADD is undone")
+        async with self.turn(request.container_id):
+            with suppress(CNIError):
+                await delete.delete(self._services, request, Trace("UNDO"))
+
+    async def _answer(
+        self, message: protocol.Request, descriptor: int | None
+    ) -> tuple[Request | None, protocol.Result]:
+        command = message.env.get("CNI_COMMAND", "")
+        trace = Trace(command if command in Command.__members__ else "other")
+        request: Request | None = None
+        code = 0
+        try:
+            request = parse_request(message.argv0, message.env, message.stdin)
+            trace.subject = request.container_id
+            async with self._slots, self.turn(request.container_id):
+                IN_FLIGHT.inc()
+                trace.mark("request")
+                try:
+                    stdout = await self._dispatch(request, descriptor, trace, message.deadline)
+                finally:
+                    IN_FLIGHT.dec()
+            result = protocol.Result(0, stdout)
+        except CNIError as error:
+            code = error.code
+            result = protocol.Result(1, _failure(error, message))
+            log.warning("%s failed: %s", trace.command, error, extra={"container": trace.subject})
+        except Exception as error:
+            code = Code.INTERNAL
+            log.exception("%s failed unexpectedly", trace.command)
+            internal = CNIError(Code.INTERNAL, f"internal error: {type(error).__name__}")
+            result = protocol.Result(1, _failure(internal, message))
+        trace.mark("answer")
+        self._traces.record(trace, code)
+        return request, result
+
+    async def _dispatch(
+        self, request: Request, descriptor: int | None, trace: Trace, deadline: float
+    ) -> str:
+        if request.plugin != "calico" and request.command is not Command.STATUS:
+            raise CNIError(
+                Code.CALICO,
+                f"{request.plugin} under another main plugin is not served by this release",
+            )
+        match request.command:
+            case Command.ADD:
+                if descriptor is None:
+                    raise CNIError(
+                        Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
+                    )
+                seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
+                result = await add.add(self._services, request, descriptor, trace, seconds)
+                return encode(result, request.config.result_version).decode()
+            case Command.DEL:
+                # Shielded: a DEL goes on when the executable goes away.
+                work = self._services.keep(delete.delete(self._services, request, trace))
+                await asyncio.shield(work)
+                return ""
+            case Command.STATUS:
+                await self._status()
+                return ""
+            case _:
+                raise CNIError(
+                    Code.CALICO, f"{request.command} is not served by this release of calico"
+                )
+
+    async def _status(self) -> None:
+        """50 while an ADD could not be served (STA-02); no datastore call (STA-07)."""
+        try:
+            await self._services.cluster.require_ready(0.05)
+        except CNIError as error:
+            raise CNIError(Code.PLUGIN_NOT_AVAILABLE, error.msg, error.details) from error
+        facts = self._services.cluster.facts(self._services.node)
+        if facts is None or all(pool.disabled for pool in facts.pools):
+            raise CNIError(Code.PLUGIN_NOT_AVAILABLE, "there is no enabled IP pool")
+
+    async def replay(self, record: protocol.PendingDelete) -> None:
+        """One record of the journal; raises while it cannot be done."""
+        request = parse_request(record.argv0, {**record.env, "CNI_COMMAND": "DEL"}, record.stdin)
+        async with self._slots, self.turn(request.container_id):
+            await delete.replay(self._services, request)
+
+
+def _failure(error: CNIError, message: protocol.Request) -> str:
+    return error_object(error, request_version(message.stdin)).decode()

@@ -1,0 +1,105 @@
+"""What the verbs of the daemon work with, and the settings of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cni.cluster import Cluster
+from cni.errors import CNIError, Code
+from cni.felix_client import FelixClient
+from cni.pending import Journal
+from cni.pod_source import PodSource
+from ipam.service import NodeAllocator
+from libcalico import paths
+from libcalico.datastore.interface import Datastore
+from linux.netlink import Socket
+
+T = TypeVar("T")
+
+DATASTORE_SECONDS = 10.0
+"""How long an ADD waits for the datastore in all, unless the caller gives up earlier."""
+
+RELEASE_SECONDS = 5.0
+"""How long a DEL or an undo waits for the datastore before it goes to the journal."""
+
+READY_SECONDS = 3.0
+"""How long an ADD waits for the first snapshot after a start of the daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where things are; tests give other places."""
+
+    nodename_file: Path = paths.NODENAME
+    mtu_file: Path = paths.MTU
+    socket: Path = paths.CNI_SOCKET
+    felix_socket: Path = paths.NODE_SOCKET
+    pending: Path = paths.CNI_PENDING
+    status: Path = paths.STATUS
+    health_host: str = "localhost"
+    health_port: int = paths.CNI_PORT
+    datastore_seconds: float = DATASTORE_SECONDS
+    release_seconds: float = RELEASE_SECONDS
+
+
+@dataclass(slots=True)
+class Services:
+    """Shared by all calls of one daemon."""
+
+    settings: Settings
+    node: str
+    store: Datastore
+    allocator: NodeAllocator
+    cluster: Cluster
+    felix: FelixClient
+    pod_source: PodSource
+    journal: Journal
+    host: Socket
+    undoing: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something that must end even if its caller is cancelled (an undo)."""
+        task = asyncio.ensure_future(work)
+        self.undoing.add(task)
+        task.add_done_callback(self.undoing.discard)
+        return task
+
+
+def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) -> None:
+    """Raise CNIError when the configuration or the node cannot say what this node is called.
+
+    The file must exist unless `nodename_file_optional` is true (CAL-05), and a name that the
+    configuration gives must be the daemon's: it cannot serve two nodes.
+    """
+    given = document.get("nodename")
+    if isinstance(given, str) and given and given != node:
+        raise CNIError(
+            Code.INVALID_CONFIG,
+            f"nodename {given!r} is not the name of this node, {node!r}",
+        )
+    other = document.get("nodename_file")
+    file = Path(other) if isinstance(other, str) and other else settings.nodename_file
+    if document.get("nodename_file_optional") is True or file.exists():
+        return
+    raise CNIError(
+        Code.TRY_AGAIN_LATER,
+        f"{file}: no such file or directory: check that calico-node is running on this host",
+    )
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Run what blocks; a cancelled caller does not leave it half-watched."""
+    return await asyncio.shield(asyncio.to_thread(function, *arguments))
+
+
+async def quietly(work: Awaitable[Any]) -> BaseException | None:
+    """Await, and give an exception back as a value."""
+    try:
+        await work
+    except Exception as error:
+        return error
+    return None

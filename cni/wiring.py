@@ -1,0 +1,269 @@
+"""The cable between host and pod: a veth pair, addresses, two routes and one neighbour.
+
+The pod gets its address as /32 (/128), a link-scoped route to 169.254.1.1, a default route
+via it and a permanent neighbour for it with the host end's MAC; for IPv6 the gateway is the
+host end's link-local address. The host end gets that MAC and its settings before the pod's
+end is up, so the pod never sends into a half-made host. Host routes are felix's.
+
+Everything here blocks for well under a millisecond (removing a link: about 20 ms, so that
+runs in a thread) and never awaits, so a namespace that was entered is left again.
+
+Invariants (tests/cni/test_wiring.py):
+  CNI-14  A link that is not provably ours is neither removed nor changed (ADD-02, CNI-11).
+  CNI-15  `create` leaves nothing behind when it raises.
+
+Source: data model 5.6; conformance CAL-02 to CAL-04.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
+
+from cni.errors import CNIError, Code
+from ipam.blocks import IPAddress
+from linux import addresses as kernel_addresses
+from linux import links, neighbours, netns, routes, sysctl
+from linux.errors import KernelError
+from linux.netlink import Socket, open_in_netns
+
+log = logging.getLogger(__name__)
+
+HOST_MAC = "ee:ee:ee:ee:ee:ee"
+GATEWAYS: dict[int, IPAddress] = {
+    4: IPv4Address("169.254.1.1"),
+    6: IPv6Address("fe80::ecee:eeff:feee:eeee"),
+}
+HOST_INET = {"forwarding": 1, "proxy_arp": 1, "route_localnet": 1}
+HOST_INET6 = {
+    "disable_ipv6": 0,
+    "accept_dad": 0,
+    "addr_gen_mode": 0,
+    "accept_ra": 0,
+    "proxy_ndp": 1,
+    "forwarding": 1,
+}
+POD_INET6 = {"disable_ipv6": 0, "accept_dad": 0, "accept_ra": 0}
+DEFAULT_MTU = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """What is wanted. `mark` is the proof of ownership that the host end carries."""
+
+    host_interface: str
+    ifname: str
+    mark: str
+    mac: str
+    mtu: int
+    queues: int = 1
+    forwarding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The two ends by index, each in its own namespace; `reused` if they were there already."""
+
+    host: int
+    pod: int
+    mac: str
+    mtu: int
+    reused: bool = False
+
+
+def random_mac() -> str:
+    """A unicast, locally administered MAC."""
+    octets = bytearray(secrets.token_bytes(6))
+    octets[0] = (octets[0] & 0xFC) | 0x02
+    return octets.hex(":")
+
+
+def existing(host: Socket, pod: Socket, cable: Cable) -> Ends | None:
+    """The cable of an earlier ADD of this attachment, or None if the name is free.
+
+    Raises CNIError naming the interface when somebody else's link has the name (CNI-14).
+    """
+    inner = links.get(pod, cable.ifname)
+    if inner is None:
+        return None
+    outer = links.get(host, inner.peer_index) if inner.peer_index else None
+    if outer is None or outer.alias != cable.mark or outer.name != cable.host_interface:
+        raise CNIError(
+            Code.INTERNAL,
+            f"interface {cable.ifname} exists in the container already and is not ours",
+            "remove it, or choose another CNI_IFNAME; nothing was changed",
+        )
+    return Ends(outer.index, inner.index, inner.mac, inner.mtu, reused=True)
+
+
+def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
+    """Make the pair, the host end configured and up, the pod's end down.
+
+    Raises KernelError; EEXIST means that the host has a link of this name (CNI-15).
+    """
+    message = links.create_veth(
+        cable.host_interface,
+        mac=HOST_MAC,
+        mtu=cable.mtu,
+        peer_name=cable.ifname,
+        peer_mac=cable.mac,
+        peer_netns_fd=netns_fd,
+        queues=cable.queues,
+    )
+    made = links.created(host.transact([message])[0])
+    try:
+        settings = [
+            links.set_alias(made.index, cable.mark),
+            links.set_inet_conf(made.index, HOST_INET),
+            links.set_proxy_delay(made.index, 0),
+        ]
+        for result in host.transact(settings):
+            result.check(f"configure {cable.host_interface}")
+    except BaseException:
+        host.transact([links.delete(made.index)])
+        raise
+    return Ends(made.index, made.peer_index, cable.mac, cable.mtu)
+
+
+def configure(
+    pod: Socket, netns_fd: int, cable: Cable, ends: Ends, addresses: Sequence[IPAddress]
+) -> None:
+    """Host settings for IPv6, then the pod's end: up, addresses, routes, neighbours.
+
+    May be repeated on a reused cable. Raises KernelError or CNIError.
+    """
+    families = sorted({address.version for address in addresses})
+    _host_settings(cable.host_interface, 6 in families)
+    netns.run_in(netns_fd, lambda: _pod_settings(cable, families))
+    batch = [links.set_up(ends.pod)]
+    if ends.reused:
+        batch += _outdated(pod, ends.pod, addresses)
+    for address in addresses:
+        batch.append(
+            kernel_addresses.add(ends.pod, ip_interface(ip_network(address)), replace=True)
+        )
+    for family in families:
+        batch += _gateway(ends.pod, family)
+    for result in pod.transact(batch):
+        result.check(f"configure {cable.ifname} in the container")
+
+
+def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[bytes]:
+    return [
+        kernel_addresses.delete(index, found.interface)
+        for found in kernel_addresses.dump(pod, index)
+        if found.scope == kernel_addresses.SCOPE_UNIVERSE and found.interface.ip not in addresses
+    ]
+
+
+def _gateway(index: int, family: int) -> list[bytes]:
+    gateway = GATEWAYS[family]
+    everything = ip_network("0.0.0.0/0" if family == 4 else "::/0")
+    via = routes.NextHop(gateway, index)
+    batch = []
+    if family == 4:
+        direct = routes.Route(ip_network(gateway), (routes.NextHop(None, index),))
+        batch.append(routes.replace(direct))
+    batch.append(routes.replace(routes.Route(everything, (via,))))
+    batch.append(neighbours.replace(index, gateway, HOST_MAC))
+    return batch
+
+
+def _host_settings(name: str, ipv6: bool) -> None:
+    if not ipv6:
+        sysctl.try_set(f"net/ipv6/conf/{name}/accept_ra", 0)
+        return
+    for setting, value in HOST_INET6.items():
+        try:
+            sysctl.set(f"net/ipv6/conf/{name}/{setting}", value)
+        except KernelError as error:
+            if setting in ("disable_ipv6", "forwarding", "proxy_ndp"):
+                raise _no_ipv6(error) from error
+            log.debug("an IPv6 setting of %s stays: %s", name, error)
+
+
+def _pod_settings(cable: Cable, families: Sequence[int]) -> None:
+    wanted = int(cable.forwarding)
+    if 4 in families:
+        sysctl.ensure("net/ipv4/ip_forward", wanted)
+    if 6 not in families:
+        return
+    try:
+        for scope in ("all", "default", "lo"):
+            sysctl.ensure(f"net/ipv6/conf/{scope}/disable_ipv6", 0)
+        for setting, value in POD_INET6.items():
+            sysctl.ensure(f"net/ipv6/conf/{cable.ifname}/{setting}", value)
+        sysctl.ensure("net/ipv6/conf/all/forwarding", wanted)
+    except KernelError as error:
+        raise _no_ipv6(error) from error
+
+
+def _no_ipv6(error: KernelError) -> CNIError:
+    return CNIError(
+        Code.INTERNAL, "an IPv6 address is wanted, but IPv6 cannot be switched on", str(error)
+    )
+
+
+def remove(host_interface: str, mark: str, *, unmarked: bool = False) -> bool:
+    """Remove the host end (and with it the pod's); returns whether there was one of ours.
+
+    `unmarked`: a link without any mark counts as ours (the datastore recorded it for this
+    container). Blocks about 20 ms: call it in a thread. Raises KernelError.
+    """
+    with Socket() as host:
+        link = links.get(host, host_interface)
+        if link is None or not (link.alias == mark or (unmarked and not link.alias)):
+            return False
+        return _delete(host, link)
+
+
+def remove_stale(host_interface: str, mark: str | None) -> None:
+    """Remove what an older sandbox of the same pod left under this name (CAL-04).
+
+    With `mark` only a link that carries it. Blocks about 20 ms. Raises CNIError, KernelError.
+    """
+    with Socket() as host:
+        link = links.get(host, host_interface)
+        if link is None:
+            return
+        if link.kind != "veth" or (mark is not None and link.alias != mark):
+            raise CNIError(
+                Code.INTERNAL,
+                f"host interface {host_interface} exists already and is not this container's",
+                f"it is a {link.kind or 'link'} with the alias {link.alias!r}",
+            )
+        log.info("replacing a host interface", extra={"link": host_interface, "of": link.alias})
+        _delete(host, link)
+
+
+def _delete(host: Socket, link: links.Link) -> bool:
+    result = host.transact([links.delete(link.index)])[0]
+    if result.errno == errno.ENODEV:
+        return False
+    result.check(f"remove {link.name}")
+    return True
+
+
+def default_mtu(host: Socket) -> int:
+    """The MTU of the link that the default route uses, else 1500."""
+    for family in (4, 6):
+        probe = IPv4Address("192.0.2.1") if family == 4 else IPv6Address("2001:db8::1")
+        try:
+            route = routes.lookup(host, probe)
+        except KernelError:
+            continue
+        link = links.get(host, route.oif) if route and route.oif else None
+        if link is not None and link.mtu and not link.loopback:
+            return link.mtu
+    return DEFAULT_MTU
+
+
+def open_pod(netns_fd: int) -> Socket:
+    """A netlink socket inside the pod; raises CNIError if it is no network namespace."""
+    if not netns.is_netns(netns_fd):
+        raise CNIError(Code.INVALID_ENVIRONMENT, "CNI_NETNS is not a network namespace")
+    return open_in_netns(netns_fd)
