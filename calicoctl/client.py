@@ -5,8 +5,7 @@ here: which metadata of the input counts, which fields are filled in, which upda
 old, what is read-only (data model 1.5, 1.13, 6.2).
 
 Invariants:
-  CTL-1  A resource is validated before any key is written.
-  CTL-2  An update is guarded by the revision that it was merged with.
+  CTL-1  An update is guarded by the revision that it was merged with.
 Tested in `tests/calicoctl/test_commands.py` on a real etcd.
 """
 
@@ -15,13 +14,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from libcalico.model.defaults import apply_defaults
-from libcalico.model.validate import validate
 from msgspec.structs import replace
 
 from calicoctl import aliases, effects
 from calicoctl.output import Result
-from libcalico import names
 from libcalico.datastore.interface import (
     ABSENT,
     CommitConflict,
@@ -32,31 +28,29 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
+from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
 from libcalico.model.meta import Metadata, stamp
-from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model.pool import IPPool
+from libcalico.model.profile import DEFAULT_ALLOW
 
 UPDATE_TRIES = 5
 RETRY_SECONDS = 1.0
 
 
-def prepare(resource: Any, namespace: str, all_namespaces: bool = False) -> Any:
-    """The input with namespace, generated name and defaults filled in, validated (CTL-1).
+def prepare(resource: Any, namespace: str) -> Any:
+    """The input with namespace, generated name and defaults filled in.
 
-    `namespace` is `-n`, or empty. Raises `MuslinError`.
+    `namespace` is `-n`, or empty. Raises `MuslinError` when the two do not fit.
     """
-    resource = _with_namespace(resource, namespace, all_namespaces)
-    if resource.kind == "WorkloadEndpoint":
-        resource = _with_endpoint_name(resource)
-    resource = apply_defaults(resource)
+    resource = apply_defaults(_with_namespace(resource, namespace))
     if not resource.metadata.name:
         raise InvalidValue("metadata.name", "", "a name is required", resource.kind)
-    validate(resource)
     return resource
 
 
-def _with_namespace(resource: Any, namespace: str, all_namespaces: bool) -> Any:
+def _with_namespace(resource: Any, namespace: str) -> Any:
     own = resource.metadata.namespace
     if not KINDS[resource.kind].namespaced:
         if own:
@@ -64,42 +58,15 @@ def _with_namespace(resource: Any, namespace: str, all_namespaces: bool) -> Any:
                 "namespace should not be specified for a non-namespaced resource."
                 f" {resource.kind} is not a namespaced resource"
             )
-        if namespace or all_namespaces:
+        if namespace:
             raise MuslinError(f"{resource.kind} is not namespaced")
         return resource
     if own and namespace and own != namespace:
         raise MuslinError(
             f"resource namespace does not match client namespace. {own} != {namespace}"
         )
-    return _with_metadata(resource, namespace=own or namespace or "default")
-
-
-def _with_endpoint_name(resource: Any) -> Any:
-    spec = resource.spec
-    workload = {"k8s": spec.pod, "cni": spec.containerID, "libnetwork": "libnetwork"}.get(
-        spec.orchestrator, spec.workload
-    )
-    composed = names.workload_endpoint_name(spec.node, spec.orchestrator, workload, spec.endpoint)
-    if resource.metadata.name not in ("", composed):
-        raise InvalidValue(
-            "metadata.name",
-            resource.metadata.name,
-            f"the name of a workload endpoint is made from its spec: {composed}",
-            "WorkloadEndpoint",
-        )
-    return _with_metadata(
-        resource,
-        name=composed,
-        labels=resource.metadata.labels
-        | {
-            "projectcalico.org/namespace": resource.metadata.namespace,
-            "projectcalico.org/orchestrator": spec.orchestrator,
-        },
-    )
-
-
-def _with_metadata(resource: Any, **fields: Any) -> Any:
-    return replace(resource, metadata=replace(resource.metadata, **fields))
+    metadata = replace(resource.metadata, namespace=own or namespace or "default")
+    return replace(resource, metadata=metadata)
 
 
 def _refuse_read_only(key: ResourceKey, operation: str) -> None:
@@ -116,8 +83,6 @@ class Client:
 
     async def get(self, key: ResourceKey) -> Entry:
         """One resource, defaults filled in; raises `NotFound`."""
-        if key.kind == "Profile" and key.name == DEFAULT_ALLOW:
-            return Entry(key, default_allow(), 0, b"")
         entry = await self.store.get(key)
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
@@ -127,9 +92,6 @@ class Client:
         """All resources of a kind, by name; of all namespaces when none is given."""
         listing = await self.store.list(Selection(kind, namespace=namespace))
         entries = [_completed(entry) for entry in listing.entries]
-        if kind == "Profile":
-            key = ResourceKey(kind, DEFAULT_ALLOW)
-            entries.append(Entry(key, default_allow(), 0, b""))
         if listing.broken:
             told = "; ".join(f"{key}: {reason}" for key, reason in listing.broken)
             raise MuslinError(f"the datastore holds values that cannot be read: {told}")
@@ -215,6 +177,8 @@ def _out_of_date(version: str, stored: Entry) -> MuslinError:
 
 
 def _completed(entry: Entry) -> Entry:
+    if not isinstance(entry.value, IPPool):
+        return entry
     return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
 
 

@@ -25,16 +25,22 @@ SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 @dataclass(frozen=True, slots=True)
 class InputDocument:
-    """One resource as the operator wrote it: typed, with the place it came from."""
+    """One resource as the operator wrote it: typed, with the text it came from."""
 
     kind: str
     resource: Any
-    where: str
+    source: str
+    text: yamltext.Document
+    path: str = ""
 
     @property
     def name(self) -> str:
         """The resource's name."""
         return str(self.resource.metadata.name)
+
+    def place(self, field: str = "") -> str:
+        """File and line of a field such as `spec.cidr`, or of the whole resource."""
+        return f"{self.source}: line {self.text.line_of(_inside(self.path, field))}"
 
 
 def files_of(filename: str, recursive: bool) -> list[str]:
@@ -102,7 +108,7 @@ def _resource(value: Any, path: str, document: yamltext.Document, source: str) -
         below = _inside(path, error.field)
         where = f"{source}: line {document.line_of(below)}: {label}"
         raise InvalidValue(error.field, error.value, error.rule, where) from None
-    return InputDocument(kind, resource, f"{source}: line {document.line_of(path)}")
+    return InputDocument(kind, resource, source, document, path)
 
 
 def _kind(value: dict[str, Any], place: str) -> str:
@@ -145,4 +151,4 @@ def _refuse_unknown(
 
 def _inside(path: str, field: str) -> str:
     field = field.removeprefix("$.").removeprefix("$")
-    return f"{path}.{field}" if path else field
+    return f"{path}.{field}" if path and field else path or field

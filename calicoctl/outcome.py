@@ -30,7 +30,7 @@ class Outcome:
             return "No resources specified", ""
         if not self.errors:
             return f"Successfully {PAST[self.verb]} {self.handled} {named}resource(s)", ""
-        errors = "[" + " ".join(self.errors) + "]"
+        errors = "[" + "; ".join(self.errors) + "]"
         if not self.handled:
             if self.verb == "replace":
                 return "", "\n".join(self.errors)

@@ -1,9 +1,14 @@
-"""`create`, `apply`, `replace`, `delete`: change resources, all checked before the first write."""
+"""`create`, `apply`, `replace`, `delete`: change resources.
+
+Invariant CTL-2: every document of a command is checked before the first key is written.
+Tested in `tests/calicoctl/test_commands.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -14,14 +19,16 @@ from calicoctl.documents import InputDocument
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
 from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore.interface import Datastore
 from libcalico.errors import (
     AlreadyExists,
     DatastoreUnavailable,
-    InvalidValue,
     MuslinError,
     NotFound,
 )
+from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
+from libcalico.model.validate import problems
 
 
 @click.command("create")
@@ -154,36 +161,33 @@ async def _write(
     return Outcome(verb, kinds, handled, errors)
 
 
-def _prepared(documents: Sequence[InputDocument], namespace: str) -> tuple[list[object], list[str]]:
+def _prepared(documents: Sequence[InputDocument], namespace: str) -> tuple[list[Any], list[str]]:
+    """All resources ready to write, or all that is wrong with them (CTL-2)."""
     prepared, errors = [], []
     for document in documents:
         try:
-            prepared.append(prepare(document.resource, namespace))
-        except InvalidValue as error:
-            subject = f"{document.kind}({document.name})"
-            errors.append(
-                str(
-                    InvalidValue(
-                        error.field, error.value, error.rule, f"{document.where}: {subject}"
-                    )
-                )
-            )
+            resource = prepare(document.resource, namespace)
         except MuslinError as error:
-            errors.append(f"{document.where}: {error}")
+            errors.append(f"{document.place()}: {error}")
+            continue
+        prepared.append(resource)
+        errors += [f"{document.place(one.field)}: {one}" for one in problems(resource)]
     return prepared, errors
 
 
-async def _initialised(store: object) -> None:
+async def _initialised(store: Datastore) -> None:
     # Who may write only some kinds must still be able to write those, as in Calico.
     try:
-        await ensure_initialized(store, "")  # type: ignore[arg-type]
+        await ensure_initialized(store, "")
     except DatastoreUnavailable:
         raise
     except MuslinError:
         pass
 
 
-async def _delete(keys: Sequence[tuple], options: Options, skip_missing: bool) -> Outcome:  # type: ignore[type-arg]
+async def _delete(
+    keys: Sequence[tuple[ResourceKey, str]], options: Options, skip_missing: bool
+) -> Outcome:
     handled, errors = 0, []
     async with datastore(options) as store:
         client = Client(store)

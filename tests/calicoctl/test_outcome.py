@@ -25,12 +25,12 @@ from calicoctl.outcome import Outcome
         (
             Outcome("delete", ["Node", "Node"], 0, ["a", "b"]),
             "",
-            "failed to delete any 'Node' resources: [a b]",
+            "failed to delete any 'Node' resources: [a; b]",
         ),
         (
             Outcome("apply", ["Node", "IPPool"], 0, ["a", "b"]),
             "",
-            "failed to apply any resources: [a b]",
+            "failed to apply any resources: [a; b]",
         ),
         (Outcome("replace", ["Node"], 0, ["gone"]), "", "gone"),
         (
