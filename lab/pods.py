@@ -12,16 +12,17 @@ import json
 import os
 import secrets
 import signal
+import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lab import proc, state
 from lab.cluster import Lab
 from lab.errors import LabError
 from lab.machine import FAST_PYTHON, Machine
-from lab.runtime import LOOPBACK, PLUGIN_TIMEOUT, Answer, Json, Runtime, Sandbox
+from lab.runtime import LOOPBACK, PLUGIN_TIMEOUT, Json, Runtime, Sandbox
 
 RESPONDER = Path(__file__).with_name("responder.py")
 NETNS_DIRECTORY = "/var/run/netns"
@@ -29,7 +30,10 @@ NETNS_DIRECTORY = "/var/run/netns"
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that was added. `result` is what the last plugin answered; times in milliseconds."""
+    """A pod that was added. `result` is what the last plugin answered.
+
+    `steps` holds the milliseconds of each step of its start, in order.
+    """
 
     name: str
     namespace: str
@@ -43,6 +47,7 @@ class Pod:
     network: Json
     result: Json
     add_milliseconds: float
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def sandbox(self) -> Sandbox:
@@ -86,7 +91,10 @@ def add(
     ports: Sequence[str] = (),
     timeout: float = PLUGIN_TIMEOUT,
 ) -> Pod:
-    """Start a pod: namespace, loopback, network, responder. On failure nothing of it is left."""
+    """Start a pod: namespace, loopback, network, responder.
+
+    After a failure one DEL as containerd does, whose own failure hides nothing; then the error.
+    """
     if record_path(lab, namespace, name).exists():
         raise LabError(f"pod {namespace}/{name} exists already")
     lab.host(node)
@@ -95,8 +103,10 @@ def add(
     machine, runtime = lab.machine(node), Runtime(lab.machine(node))
     network = runtime.network()
     netns = f"cni-{uuid.uuid4()}"
+    clock = Clock()
     place = f"{NETNS_DIRECTORY}/{netns}"
     machine.run(["ip", "netns", "add", netns])
+    clock.step("network namespace")
     sandbox = Sandbox(
         secrets.token_hex(32),
         place,
@@ -108,8 +118,15 @@ def add(
     )
     try:
         runtime.add(LOOPBACK, sandbox, "lo")
-        answers = add_network(runtime, network, sandbox, timeout)
+        clock.step("CNI ADD loopback")
+        answers = runtime.add(network, sandbox, timeout=timeout)
+        clock.step(f"CNI ADD {', '.join(answer.plugin for answer in answers)}")
+        if ports:
+            respond(machine, f"{namespace}/{name}", place, ports)
+            clock.step("container in the pod")
     except BaseException:
+        with contextlib.suppress(LabError):
+            runtime.delete(network, sandbox, timeout=timeout)
         remove_netns(machine, place)
         raise
     pod = Pod(
@@ -125,30 +142,33 @@ def add(
         network=network,
         result=answers[-1].result or {},
         add_milliseconds=sum(answer.milliseconds for answer in answers),
+        steps=clock.steps,
     )
     write_record(lab, pod)
-    if ports:
-        respond(machine, pod)
     return pod
 
 
-def add_network(runtime: Runtime, network: Json, sandbox: Sandbox, timeout: float) -> list[Answer]:
-    """ADD; after a failure one DEL as containerd does, whose failure hides nothing."""
-    try:
-        return runtime.add(network, sandbox, timeout=timeout)
-    except LabError:
-        with contextlib.suppress(LabError):
-            runtime.delete(network, sandbox, timeout=timeout)
-        raise
+class Clock:
+    """Milliseconds of the steps of one pod's start."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def step(self, name: str) -> None:
+        """A step ends now."""
+        now = time.perf_counter()
+        self.steps[name] = round((now - self._last) * 1000, 1)
+        self._last = now
 
 
-def respond(machine: Machine, pod: Pod) -> None:
-    """Start the responder of a pod and wait until it listens."""
-    log = f"/var/log/pod-{pod.namespace}-{pod.name}.log"
-    program = [*FAST_PYTHON, str(RESPONDER), *pod.ports]
-    machine.start(program, netns=pod.netns, output=log)
+def respond(machine: Machine, title: str, netns: str, ports: Sequence[str]) -> None:
+    """Start a pod's responder and wait until it listens."""
+    log = f"/var/log/pod-{title.replace('/', '-')}.log"
+    machine.path(log).write_text("")
+    machine.start([*FAST_PYTHON, str(RESPONDER), *ports], netns=netns, output=log)
     path = machine.path(log)
-    what = f"pod {pod.title}: responder on {', '.join(pod.ports)}"
+    what = f"pod {title}: responder on {', '.join(ports)}"
     proc.wait_until(lambda: "listening" in path.read_text(), what, timeout=10, every=0.01)
 
 

@@ -52,6 +52,8 @@ def add(story: Story, transcript: Transcript, name: str, namespace: str, node: s
         f"pod {pod.title} on {node}: netns {pod.netns}, address {pod.address}, "
         f"CNI ADD {pod.add_milliseconds:.1f} ms"
     )
+    steps = ", ".join(f"{step} {ms} ms" for step, ms in pod.steps.items())
+    transcript.note(f"    steps: {steps}")
 
 
 def has_line(text: str, pattern: str, where: str) -> None:
