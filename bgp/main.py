@@ -50,9 +50,10 @@ async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> 
         return name
     if not file.exists():
         log.info("waiting for %s", file)
-    while not (file.exists() and (name := file.read_text().strip())):
+    while True:  # the file appears once, in one step, while the node starts
+        if file.exists() and (name := file.read_text().strip()):
+            return name
         await asyncio.sleep(0.5)
-    return name
 
 
 async def serve(environ: Mapping[str, str]) -> int:
@@ -71,6 +72,7 @@ async def serve(environ: Mapping[str, str]) -> int:
     port = int(environ.get("CALICO_BGP_HEALTH_PORT", "") or paths.BGP_PORT)
     server = health.HealthServer("localhost", port, [loop, sync, start])
     syncer = Syncer(store, selections())
+    result = 0
 
     async def report() -> None:
         while True:
@@ -96,12 +98,12 @@ async def serve(environ: Mapping[str, str]) -> int:
                 group.create_task(work)
     except* SpeakerBroken as broken:
         log.error("%s", broken.exceptions[0])
-        return 1
+        result = 1
     finally:
         await speaker.close()
         await server.stop()
         await store.close()
-    return 0
+    return result
 
 
 def main() -> int:

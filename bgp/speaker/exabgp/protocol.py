@@ -105,13 +105,20 @@ def _update(neighbor: dict[str, Any]) -> Line:
     if not update:
         return None
     raw = update.get("attribute") or {}
-    announced: list[Announced] = []
+    found: dict[tuple[IPNetwork, int], Announced] = {}
     for name, hops in (update.get("announce") or {}).items():
         if name not in _FAMILIES:
             continue
         for hop, paths in hops.items():
-            next_hop = _next_hop(hop)
-            announced += [Announced(_prefix(path), next_hop, _path_id(path)) for path in paths]
+            # IPv6 may carry a link-local next hop too (RFC 2545); ExaBGP then names every
+            # prefix twice. Without an interface the link-local one is of no use.
+            next_hop = ip_address(hop)
+            for path in paths:
+                each = Announced(_prefix(path), next_hop, _path_id(path))
+                key = (each.prefix, each.path_id)
+                if key not in found or found[key].next_hop.is_link_local:
+                    found[key] = each
+    announced = list(found.values())
     withdrawn = [
         Withdrawn(_prefix(path), _path_id(path))
         for name, paths in (update.get("withdraw") or {}).items()
@@ -133,11 +140,6 @@ def _prefix(path: Any) -> IPNetwork:
 def _path_id(path: Any) -> int:
     text = path.get("path-information") if isinstance(path, dict) else None
     return int(IPv4Address(text)) if text else 0
-
-
-def _next_hop(text: str) -> IPAddress:
-    # IPv6 may carry a link-local address after the global one
-    return ip_address(text.replace(",", " ").split()[0])
 
 
 def _attributes(raw: dict[str, Any]) -> Attributes:

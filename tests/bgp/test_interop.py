@@ -1,0 +1,234 @@
+"""`calico-bgp` with ExaBGP against BIRD 2 and its own kind, over real sessions.
+
+Topology: see `world.py`. What is expected is said in each test; what BIRD has is asked of
+BIRD and of the kernel it programs, never of our own process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from libcalico.model.ipam import BlockAffinity
+from libcalico.model.keys import AffinityKey, ResourceKey
+from tests.bgp.world import HOLD, ROUTER, ROUTER6, Node, World, cluster, eventually
+
+TOR = {"10.200.0.0/24": (ROUTER,)}
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[World, Node, Node]]:
+    """Two nodes in a mesh, and the router; one block each; all sessions up."""
+    with cluster(2) as world:
+        n1, n2 = world.nodes["n1"], world.nodes["n2"]
+        for node in (n1, n2):
+            world.register(node)
+        world.apply("IPPool", "pods", {"cidr": "10.65.0.0/16", "blockSize": 26})
+        world.peer_with_router()
+        world.block("n1", "10.65.1.0/26")
+        world.block("n2", "10.65.2.0/26")
+        world.start_bird()
+        for node in (n1, n2):
+            node.start()
+        settle(world, n1, n2)
+        yield world, n1, n2
+
+
+def settle(world: World, n1: Node, n2: Node) -> None:
+    """The state every test starts from and ends in."""
+    eventually("n1's sessions", lambda: n1.up(ROUTER, n2.address), 30)
+    eventually("n2's sessions", lambda: n2.up(ROUTER, n1.address), 30)
+    eventually("n1's table", lambda: n1.ear.table == {**TOR, "10.65.2.0/26": (n2.address,)})
+    eventually("n2's table", lambda: n2.ear.table == {**TOR, "10.65.1.0/26": (n1.address,)})
+    eventually(
+        "BIRD's kernel table", lambda: world.kernel_routes() == {"10.65.1.0/26", "10.65.2.0/26"}
+    )
+    eventually("snapshots complete", lambda: n1.ear.complete and n2.ear.complete)
+
+
+@pytest.mark.promise("F-38")
+@pytest.mark.promise("M-134")
+def test_mesh_and_router(pair: tuple[World, Node, Node]) -> None:
+    """Blocks travel through mesh and router; next hops are the nodes themselves."""
+    world, n1, n2 = pair
+    routes = world.bird_routes()
+    assert routes["10.65.1.0/26"] == {n1.address}
+    assert routes["10.65.2.0/26"] == {n2.address}
+    kinds = {address: peer["type"] for address, peer in n1.peers().items()}
+    assert kinds == {ROUTER: "global", n2.address: "node-to-node mesh"}
+    assert n1.ear.routes["10.65.2.0/26"].origin == "node"
+    assert n1.ear.routes["10.200.0.0/24"].origin == "external"
+    assert n1.status["start_complete"] is True
+
+
+def test_exabgp_has_one_capability_and_its_own_user(pair: tuple[World, Node, Node]) -> None:
+    """ExaBGP runs as its own uid with CAP_NET_BIND_SERVICE; nobody else reads its files."""
+    _, n1, _ = pair
+    pids = n1.exabgp()
+    assert len(pids) == 2
+    for pid in pids:
+        status = dict(
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if ":\t" in line
+        )
+        assert status["Uid"].split()[1] == "61179"
+        assert int(status["CapEff"], 16) in (0, 1 << 10)
+        assert status["NoNewPrivs"] == "1"
+    directory = n1.run / "calico" / "bgp"
+    assert directory.stat().st_mode & 0o007 == 0
+    configuration = directory / "exabgp.conf"
+    assert (configuration.stat().st_mode & 0o777, configuration.stat().st_uid) == (0o400, 61179)
+
+
+@pytest.mark.promise("M-131")
+def test_datastore_changes_reach_the_speaker(pair: tuple[World, Node, Node]) -> None:
+    """A block, a borrowed address, their end: announced and withdrawn without any restart."""
+    world, n1, n2 = pair
+    assert n1.process is not None
+    before = (n1.process.pid, sorted(n1.exabgp()), n1.peers()[ROUTER]["since"])
+    started = time.monotonic()
+    world.block("n1", "10.65.9.0/26")
+    eventually("the block in BIRD's kernel", lambda: "10.65.9.0/26" in world.kernel_routes())
+    assert time.monotonic() - started < 5
+    eventually("and at n2", lambda: "10.65.9.0/26" in n2.ear.table)
+    world.borrow("n2", "10.65.2.0/26", 7, "n1")
+    eventually("the borrowed /32", lambda: "10.65.2.7/32" in world.bird_routes())
+    world.put(AffinityKey("n1", ip_network("10.65.9.0/26")), BlockAffinity(state="pendingDeletion"))
+    eventually("an unconfirmed block goes", lambda: "10.65.9.0/26" not in world.kernel_routes())
+    world.unblock("n1", "10.65.9.0/26")
+    world.block("n2", "10.65.2.0/26")
+    settle(world, n1, n2)
+    assert (n1.process.pid, sorted(n1.exabgp()), n1.peers()[ROUTER]["since"]) == before
+
+
+@pytest.mark.promise("F-43")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_restart_loses_no_route(pair: tuple[World, Node, Node], number: int) -> None:
+    """n1's process dies, a block moves meanwhile: nobody drops a route that still holds."""
+    world, n1, n2 = pair
+    world.block("n1", "10.65.9.0/26")
+    eventually("the extra block", lambda: "10.65.9.0/26" in n2.ear.table)
+    eventually("the extra block", lambda: "10.65.9.0/26" in world.kernel_routes())
+    n1.ear.lost.clear()
+    n2.ear.lost.clear()
+    complete = n1.ear.complete
+    n1.kill(number)
+    eventually("exabgp died with it", lambda: not n1.exabgp(), 0.5)
+    eventually("BIRD noticed", lambda: "graceful restart active" in world.birdc(
+        "show", "protocols", "all", "n1"))
+    world.unblock("n1", "10.65.9.0/26")
+    kept = {"10.65.1.0/26", "10.65.2.0/26", "10.65.9.0/26"}
+    assert world.kernel_routes() == kept
+    assert "10.65.1.0/26" in n2.ear.table
+    n1.start()
+    while n1.ear.complete == complete:
+        assert {"10.65.1.0/26", "10.65.2.0/26"} <= world.kernel_routes()
+        assert time.sleep(0.05) is None
+    settle(world, n1, n2)
+    assert n1.ear.lost == []
+    assert n2.ear.lost == ["10.65.9.0/26"]
+
+
+@pytest.mark.promise("F-43")
+@pytest.mark.parametrize("victim", ["exabgp", "relay"])
+def test_the_child_dies_alone(pair: tuple[World, Node, Node], victim: str) -> None:
+    """A dead child comes back under the same agent; no half-alive pair, no route moves."""
+    world, n1, n2 = pair
+    assert n1.process is not None
+    n1.ear.lost.clear()
+    n2.ear.lost.clear()
+    old = n1.exabgp()
+    for pid in old:
+        if (b"relay.py" in Path(f"/proc/{pid}/cmdline").read_bytes()) == (victim == "relay"):
+            os.kill(pid, signal.SIGKILL)
+    eventually("both are gone", lambda: not set(old) & set(n1.exabgp()), 1.0)
+    eventually("a new pair", lambda: len(n1.exabgp()) == 2)
+    settle(world, n1, n2)
+    assert n1.process.poll() is None
+    assert (n1.ear.lost, n2.ear.lost) == ([], [])
+
+
+def test_a_frozen_child_is_killed_before_the_hold_time(pair: tuple[World, Node, Node]) -> None:
+    """SIGSTOP of ExaBGP: graceful restart does not cover a hang, the watchdog does."""
+    world, n1, n2 = pair
+    n2.ear.lost.clear()
+    frozen = next(
+        pid for pid in n1.exabgp() if b"relay.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(frozen, signal.SIGSTOP)
+    eventually("killed", lambda: frozen not in n1.exabgp(), HOLD - HOLD / 3)
+    settle(world, n1, n2)
+    assert n2.ear.lost == []
+    assert "Hold timer expired" not in world.birdc("show", "protocols", "all", "n1")
+
+
+@pytest.mark.promise("M-131")
+def test_peer_added_and_removed_at_run_time(pair: tuple[World, Node, Node]) -> None:
+    """A new node joins the mesh and leaves: the other sessions do not notice."""
+    world, n1, n2 = pair
+    since = n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]
+    n1.ear.lost.clear()
+    world.apply("Node", "n9", {"bgp": {"ipv4Address": "10.99.0.9/24"}})
+    eventually("n1 waits for n9", lambda: "10.99.0.9" in n1.peers())
+    assert n1.peers()["10.99.0.9"]["info"].startswith("Active")
+    world.delete(ResourceKey("Node", "n9"))
+    settle(world, n1, n2)
+    assert (n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]) == since
+    assert n1.ear.lost == []
+
+
+@pytest.mark.promise("F-43")
+def test_router_disabled_and_router_killed(pair: tuple[World, Node, Node]) -> None:
+    """A NOTIFICATION withdraws at once. SIGKILL keeps the paths, until End-of-RIB or F=0."""
+    world, n1, n2 = pair
+    world.birdc("disable", "n1")
+    eventually("withdrawn at once", lambda: "10.200.0.0/24" not in n1.ear.table, 3)
+    assert "10.65.2.0/26" in n1.ear.table  # by the mesh
+    world.birdc("enable", "n1")
+    settle(world, n1, n2)
+    n1.ear.lost.clear()
+    n2.ear.lost.clear()
+    assert world.bird is not None
+    world.bird.kill()
+    world.bird.wait()
+    eventually("n1 noticed", lambda: n1.peers()[ROUTER]["graceful_restart"] == "keeping routes")
+    assert n1.ear.table["10.200.0.0/24"] == (ROUTER,)
+    assert n1.peers()[ROUTER]["stale"] >= 1
+    world.start_bird(recover=True)
+    settle(world, n1, n2)
+    eventually("learned anew", lambda: n1.peers()[ROUTER]["stale"] == 0)
+    assert n1.ear.lost == n2.ear.lost == []
+
+
+@pytest.mark.promise("F-43")
+def test_dead_router_is_swept_after_its_restart_time() -> None:
+    """IPv6 beside IPv4; then the router dies for good: stale for 3 s, and gone."""
+    with cluster(1) as world:
+        n1 = world.nodes["n1"]
+        world.register(n1, ipv6=True)
+        world.apply("IPPool", "pods6", {"cidr": "fd65::/48", "blockSize": 122})
+        world.peer_with_router()
+        world.peer_with_router("tor6", peerIP=ROUTER6)
+        world.block("n1", "fd65::40/122")
+        world.start_bird()
+        conf = world.directory / "bird.conf"
+        conf.write_text(conf.read_text().replace("restart time 20", "restart time 3"))
+        world.birdc("configure")
+        n1.start()
+        eventually("both sessions", lambda: n1.up(ROUTER, ROUTER6), 30)
+        eventually("the IPv6 block", lambda: "fd65::40/122" in world.kernel_routes())
+        eventually("learned", lambda: {"10.200.0.0/24", "fd20::/64"} == set(n1.ear.table))
+        assert n1.ear.table["fd20::/64"] == (ROUTER6,)
+        assert world.bird is not None
+        world.bird.kill()
+        world.bird.wait()
+        died = time.monotonic()
+        eventually("swept", lambda: not n1.ear.table)
+        assert 2.5 < time.monotonic() - died < 6
