@@ -15,7 +15,9 @@ from lab.demo.transcript import CheckFailed
 from lab.machine import FAST_PYTHON, PROBE
 from lab.pods import Pod
 
-_SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received")
+_SUMMARY = re.compile(r"(\d+) packets transmitted, (\d+) received.*")
+_ANSWER = re.compile(r"icmp_seq=(\d+) ttl=")
+LOG = "/run/ping.log"
 
 
 @dataclass
@@ -42,10 +44,10 @@ def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
         for running in pings:
             running.send_signal(signal.SIGINT)
         stream.send_signal(signal.SIGTERM)
-        outputs = [finish(running) for running in [*pings, stream]]
-    for (source, target), text in zip(((one, other), (other, one)), outputs, strict=False):
-        count(result, source, target, text)
-    report = json.loads(outputs[2].strip().splitlines()[-1] if outputs[2].strip() else "{}")
+        *_, output = [finish(running) for running in [*pings, stream]]
+    for source, target in (one, other), (other, one):
+        count(result, source, target, lab.machine(source.node).path(LOG).read_text())
+    report = json.loads(output.strip().splitlines()[-1] if output.strip() else "{}")
     result.lines.append(f"TCP stream {one.name} -> {other.name}: {json.dumps(report)}")
     result.stream_error = report.get("error", "the stream reported nothing")
     if report.get("sent", 0) - report.get("echoed", 0) > 1:
@@ -53,9 +55,11 @@ def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
 
 
 def ping(lab: Lab, source: Pod, target: Pod) -> subprocess.Popen[bytes]:
-    """100 a second until SIGINT."""
-    command = ["ping", "-n", "-q", "-i", "0.01", target.address]
-    return lab.machine(source.node).start(command, netns=source.netns)
+    """100 a second until SIGINT, into a file (a pipe would fill and stop it)."""
+    machine = lab.machine(source.node)
+    machine.path(LOG).write_text("")
+    command = ["ping", "-n", "-i", "0.01", target.address]
+    return machine.start(command, netns=source.netns, output=LOG)
 
 
 def finish(running: subprocess.Popen[bytes]) -> str:
@@ -68,12 +72,20 @@ def finish(running: subprocess.Popen[bytes]) -> str:
     return output.decode(errors="replace")
 
 
-def count(result: Traffic, source: Pod, target: Pod, text: str) -> None:
-    """Add one ping's summary."""
+def lost(text: str) -> tuple[int, int]:
+    """(sent, lost) of ping's output. The one that was under way at SIGINT is not lost. Pure."""
     found = _SUMMARY.search(text)
     if not found:
-        raise CheckFailed(f"ping {source.name} -> {target.name} printed no summary: {text}")
-    sent, received = int(found.group(1)), int(found.group(2))
+        raise CheckFailed(f"ping printed no summary: {text[-400:]}")
+    sent = int(found.group(1))
+    answered = {int(number) for number in _ANSWER.findall(text)}
+    missing = set(range(1, sent + 1)) - answered
+    return sent, len(missing - {sent})
+
+
+def count(result: Traffic, source: Pod, target: Pod, text: str) -> None:
+    """Add one ping's figures."""
+    sent, missing = lost(text)
     result.sent += sent
-    result.lost += sent - received
-    result.lines.append(f"ping {source.name} -> {target.name}: {found.group(0)}")
+    result.lost += missing
+    result.lines.append(f"ping {source.name} -> {target.name}: {sent} sent, {missing} lost")

@@ -1,0 +1,77 @@
+"""The pure parts of the demo's checks: what they read out of commands' output."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.demo import look
+from lab.demo.__main__ import CHECKS, report
+from lab.demo.deletion import cells
+from lab.demo.story import Outcome, Story, end, perform
+from lab.demo.traffic import lost
+from lab.demo.transcript import CheckFailed, Transcript, expect
+from lab.demo.wiring import has_line
+
+PING = """PING 10.65.0.1 (10.65.0.1) 56(84) bytes of data.
+64 bytes from 10.65.0.1: icmp_seq=1 ttl=62 time=0.1 ms
+64 bytes from 10.65.0.1: icmp_seq={second} ttl=62 time=0.1 ms
+
+--- 10.65.0.1 ping statistics ---
+3 packets transmitted, 2 received, 33% packet loss, time 20ms
+"""
+
+
+@pytest.mark.parametrize(("second", "missing"), [(2, 0), (3, 1)])
+def test_a_ping_under_way_at_the_end_is_not_lost(second: int, missing: int) -> None:
+    assert lost(PING.format(second=second)) == (3, missing)
+
+
+def test_ping_without_a_summary_is_a_failure() -> None:
+    with pytest.raises(CheckFailed, match="no summary"):
+        lost("ping: connect: Network is unreachable")
+
+
+def test_dumps_are_compared_without_counters_and_comments() -> None:
+    old = {"iptables": look.normal(":INPUT ACCEPT [0:0]\n# at noon\n-A INPUT -j x\n")}
+    new = {"iptables": look.normal("-A INPUT -j y\n:INPUT ACCEPT [9:8]\n# at one\n")}
+    assert look.differences(old, new) == ["iptables: - -A INPUT -j x", "iptables: + -A INPUT -j y"]
+    assert look.differences(old, old) == []
+
+
+def test_a_line_must_match_as_a_whole() -> None:
+    has_line("  default via 169.254.1.1 dev eth0 \n", r"default via 169\.254\.1\.1 dev eth0", "x")
+    with pytest.raises(CheckFailed, match="x: no line matches"):
+        has_line("default via 169.254.1.10 dev eth0", r"default via 169\.254\.1\.1 dev eth0", "x")
+
+
+def test_cells_of_a_table() -> None:
+    text = "+--+\n| GROUPING | CIDR | TOTAL | IN USE | FREE |\n| IP Pool | c | 4 | 0 (0%) | 4 |"
+    assert cells(text)[1] == ["IP Pool", "c", "4", "0 (0%)", "4"]
+
+
+def test_a_failed_check_is_an_outcome_with_its_evidence() -> None:
+    def check(_: Story, transcript: Transcript) -> None:
+        transcript.note("seen")
+        expect(False, "it is not so")
+
+    story = Story("none", lambda _: None)
+    outcome = perform(story, "x", check)
+    assert not outcome.ok
+    assert outcome.detail == "seen\nFAILED: it is not so"
+    end(story)
+
+
+def test_checks_after_a_failed_start_fail_and_do_not_crash() -> None:
+    story = Story("none", lambda _: None)
+    for name, _, check in CHECKS[1:]:
+        outcome = perform(story, name, check)
+        assert not outcome.ok
+        assert "FAILED: " in outcome.detail
+
+
+def test_the_report_is_ok_only_when_every_check_ran_and_held() -> None:
+    good = [Outcome(name, True, "", 0.1) for name, _, _ in CHECKS]
+    assert report(good)["ok"] is True
+    assert report(good[:-1])["ok"] is False
+    assert report([*good[:-1], Outcome("x", False, "", 0.1)])["ok"] is False
+    assert list(report(good)) == ["ok", "checks"]
