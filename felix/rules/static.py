@@ -94,7 +94,8 @@ def _raw(settings: RuleSettings) -> TableModel:
         Rule(clear_bits(marks.all)),
         *(Rule(set_bits(workload), (InInterface(f"{p}+"),)) for p in settings.prefixes),
         Rule(Jump("cali-rpf-skip"), (is_set(workload),)),
-        Rule(settings.verdicts.deny, (is_set(workload), ReversePathFails())),
+        # Always DROP: the raw table knows no REJECT.
+        Rule(Drop(), (is_set(workload), ReversePathFails())),
         Rule(Jump("cali-from-host-endpoint"), (is_clear(workload),)),
         Rule(Accept(), (is_set(marks.accept),)),
     ]

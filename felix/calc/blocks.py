@@ -1,0 +1,71 @@
+"""This node's address blocks: what it owns, what it lent, what must not loop.
+
+A block is announced as a whole, so packets for its free addresses arrive here; without a
+route of their own they would follow the default route back and loop. Hence a blackhole for
+each own block (dataplane reference 10, item 6). A block of one address gets none: it would
+stand in the way of that address's own route.
+
+Invariants:
+  BLK-1  Every own block larger than one address has exactly one blackhole; nothing else has.
+  BLK-2  A block that another node owns is never blackholed, whatever a stale claim says.
+Tested in tests/felix/test_calc_blocks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+
+from libcalico.model.ipam import CONFIRMED, Block, BlockAffinity
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What felix keeps of a block: its owner and the addresses that other nodes use."""
+
+    owner: str
+    users: frozenset[tuple[IPAddress, str]]
+
+
+def facts_of(block: Block) -> BlockFacts:
+    """The facts of a stored block; `users` are (address, node) of allocations that name a node."""
+    owner = block.owner or ""
+    base = ip_network(block.cidr).network_address
+    users = set()
+    for ordinal, index in enumerate(block.allocations):
+        if index is None or not 0 <= index < len(block.attributes):
+            continue
+        node = block.attributes[index].secondary.get("node", "")
+        if node and f"host:{node}" != owner:
+            users.add((base + ordinal, node))
+    return BlockFacts("" if block.deleted else owner, frozenset(users))
+
+
+def own_blocks(
+    node: str, blocks: Mapping[IPNetwork, BlockFacts], claims: Mapping[IPNetwork, BlockAffinity]
+) -> frozenset[IPNetwork]:
+    """The blocks of a node: those that name it, and confirmed claims that no block contradicts."""
+    me = f"host:{node}"
+    owned = {cidr for cidr, facts in blocks.items() if facts.owner == me}
+    claimed = {
+        cidr
+        for cidr, claim in claims.items()
+        if claim.state in (CONFIRMED, "") and not claim.deleted and cidr not in blocks
+    }
+    return frozenset(owned | claimed)
+
+
+def lent_addresses(
+    own: frozenset[IPNetwork], blocks: Mapping[IPNetwork, BlockFacts]
+) -> frozenset[IPAddress]:
+    """Addresses of own blocks that another node uses: only these may be routed away."""
+    return frozenset(address for cidr in own if cidr in blocks for address, _ in blocks[cidr].users)
+
+
+def blackholes(own: frozenset[IPNetwork]) -> frozenset[IPNetwork]:
+    """The networks to blackhole (BLK-1)."""
+    return frozenset(block for block in own if block.prefixlen < block.max_prefixlen)

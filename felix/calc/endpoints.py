@@ -1,0 +1,148 @@
+"""The workload endpoints of this node: stored ones, offered ones, retracted ones.
+
+The problem: `cni` offers an endpoint in parallel with storing it, so that routes and rules
+are under way while the store still writes; and it retracts one that it deletes, possibly
+before the watch says so. The datastore stays the authority: an offer stands only until the
+watch names the same object, a retraction only until the watch agrees.
+
+Invariants:
+  EPT-1  The watch event of an endpoint that was offered with equal bytes changes nothing.
+  EPT-2  A retraction names a container and never hides the endpoint of another container.
+  EPT-3  An interface belongs to one endpoint; of several claimants the smallest name has it,
+         and the others are named, not served.
+Tested in tests/felix/test_calc_endpoints.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey, WorkloadEndpoint
+
+IPNetwork = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One interface of a local workload, as far as felix cares. `networks` are /32 and /128."""
+
+    key: ResourceKey
+    container_id: str
+    interface: str
+    networks: tuple[IPNetwork, ...]
+    mac: str
+    profiles: tuple[str, ...]
+    orchestrator: str
+    workload: str
+    endpoint: str
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What the reference orders claimants of one interface by."""
+        return (self.orchestrator, self.workload, self.endpoint)
+
+
+def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
+    """The endpoint of a stored resource. Raises `InvalidValue` for what cannot be routed."""
+    spec = value.spec
+    if not spec.interfaceName or len(spec.interfaceName.encode()) > 15:
+        raise InvalidValue(
+            "spec.interfaceName", spec.interfaceName, "must be 1 to 15 bytes", str(key)
+        )
+    workload = f"{key.namespace}/{spec.pod}" if spec.pod else spec.workload
+    return Endpoint(
+        key=key,
+        container_id=spec.containerID,
+        interface=spec.interfaceName,
+        networks=tuple(_host_network(text, key) for text in spec.ipNetworks),
+        mac=spec.mac,
+        profiles=tuple(spec.profiles),
+        orchestrator=spec.orchestrator,
+        workload=workload,
+        endpoint=spec.endpoint,
+    )
+
+
+def _host_network(text: str, key: ResourceKey) -> IPNetwork:
+    try:
+        network = ip_network(text)
+    except ValueError:
+        network = None
+    if network is None or network.prefixlen != network.max_prefixlen:
+        raise InvalidValue("spec.ipNetworks", text, "must be a /32 or /128", str(key))
+    return network
+
+
+class LocalEndpoints:
+    """Stored, offered and retracted endpoints of one node, merged."""
+
+    def __init__(self) -> None:
+        self._stored: dict[ResourceKey, Endpoint] = {}
+        self._offered: dict[ResourceKey, Endpoint] = {}
+        self._retracted: dict[ResourceKey, str] = {}
+
+    def store(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
+        """The datastore says so; None: it is gone. Returns whether the result changed."""
+        before = self.get(key)
+        self._offered.pop(key, None)
+        if endpoint is None:
+            self._stored.pop(key, None)
+            self._retracted.pop(key, None)
+        else:
+            self._stored[key] = endpoint
+            if self._retracted.get(key) != endpoint.container_id:
+                self._retracted.pop(key, None)
+        return self.get(key) != before
+
+    def offer(self, endpoint: Endpoint) -> bool:
+        """`cni` is about to store it. Returns whether the result changed."""
+        before = self.get(endpoint.key)
+        self._retracted.pop(endpoint.key, None)
+        if self._stored.get(endpoint.key) != endpoint:
+            self._offered[endpoint.key] = endpoint
+        return self.get(endpoint.key) != before
+
+    def retract(self, key: ResourceKey, container_id: str) -> bool:
+        """`cni` says that this container's endpoint is gone. Returns whether the result changed."""
+        before = self.get(key)
+        offered, stored = self._offered.get(key), self._stored.get(key)
+        if offered is not None and offered.container_id == container_id:
+            del self._offered[key]
+        if stored is not None and stored.container_id == container_id:
+            self._retracted[key] = container_id
+        return self.get(key) != before
+
+    def forget_offer(self, endpoint: Endpoint) -> bool:
+        """Whoever offered it is gone and it was never stored. Returns whether that changed it."""
+        if self._offered.get(endpoint.key) != endpoint:
+            return False
+        del self._offered[endpoint.key]
+        return True
+
+    def get(self, key: ResourceKey) -> Endpoint | None:
+        """The endpoint as it should be now."""
+        offered = self._offered.get(key)
+        if offered is not None:
+            return offered
+        stored = self._stored.get(key)
+        if stored is not None and self._retracted.get(key) == stored.container_id:
+            return None
+        return stored
+
+    def active(self) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
+        """Endpoints by interface, and why each of the others is not served (EPT-3)."""
+        claims: dict[str, list[Endpoint]] = {}
+        for key in self._stored.keys() | self._offered.keys():
+            endpoint = self.get(key)
+            if endpoint is not None:
+                claims.setdefault(endpoint.interface, []).append(endpoint)
+        winners: dict[str, Endpoint] = {}
+        shadowed: dict[ResourceKey, str] = {}
+        for interface, claimants in claims.items():
+            first, *others = sorted(claimants, key=lambda e: (e.identity, e.key))
+            winners[interface] = first
+            for other in others:
+                shadowed[other.key] = f"interface {interface} belongs to {first.key}"
+        return winners, shadowed

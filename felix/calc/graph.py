@@ -1,0 +1,176 @@
+"""The calculation: every stored object that felix watches, in; what the node should have, out.
+
+Pure: no clock, no socket. An object that cannot be understood counts as absent and is named
+in `broken`, so one bad object never stops the rest. Nothing here may be programmed before
+`ready`: the datastore has been read whole, and it says that it is initialised (reference 7.2).
+
+Invariants:
+  CLC-1  `ready` is false until the snapshot is complete and while the datastore's own ready
+         flag is unset: an empty or wiped datastore removes nothing from the kernel.
+  CLC-2  The result depends on the set of objects only, not on the order they arrived in.
+Tested in tests/felix/test_calc_graph.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Any
+
+from felix.calc.blocks import BlockFacts, blackholes, facts_of, lent_addresses, own_blocks
+from felix.calc.endpoints import LocalEndpoints, from_resource
+from felix.calc.paths import PathFacts
+from felix.calc.pools import Pool, members, node_addresses, pool_of
+from libcalico.datastore.interface import Selection
+from libcalico.errors import InvalidValue
+from libcalico.model import AffinityKey, BlockKey, IPPool, Key, Node, ResourceKey, WorkloadEndpoint
+from libcalico.model.ipam import Block, BlockAffinity
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+CLUSTER = ResourceKey("ClusterInformation", "default")
+
+
+def selections(node: str) -> list[Selection]:
+    """What felix watches on a node."""
+    return [
+        Selection("ClusterInformation"),
+        Selection("FelixConfiguration"),
+        Selection("IPPool"),
+        Selection("Node"),
+        Selection("BlockAffinity", host=node),
+        Selection("Block"),
+        Selection("WorkloadEndpoint"),
+    ]
+
+
+class Calculator:
+    """The state of the calculation for one node."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.in_sync = False
+        self.endpoints = LocalEndpoints()
+        self.pools: dict[str, Pool] = {}
+        self.nodes: dict[str, frozenset[IPAddress]] = {}
+        self.felix_configurations: dict[str, Mapping[str, Any]] = {}
+        self.broken: dict[Key, str] = {}
+        self._datastore_ready = False
+        self._claims: dict[IPNetwork, BlockAffinity] = {}
+        self._blocks: dict[IPNetwork, BlockFacts] = {}
+        self._own: frozenset[IPNetwork] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the result may be programmed (CLC-1)."""
+        return self.in_sync and self._datastore_ready
+
+    def update(self, key: Key, value: Any) -> bool:
+        """Take one object, None for a deletion; returns whether anything that matters changed."""
+        self.broken.pop(key, None)
+        try:
+            return self._update(key, value)
+        except InvalidValue as error:
+            self.broken[key] = str(error)
+            return self._update(key, None)
+
+    def _update(self, key: Key, value: Any) -> bool:
+        match key:
+            case BlockKey():
+                return self._block(key.cidr, value)
+            case AffinityKey():
+                if key.host != self.node or key.kind != "host":
+                    return False
+                self._own = None
+                return _put(self._claims, key.cidr, value)
+            case ResourceKey(kind="WorkloadEndpoint"):
+                return self._endpoint(key, value)
+            case ResourceKey(kind="IPPool"):
+                return _put(self.pools, key.name, value, lambda v: _pool(key, v))
+            case ResourceKey(kind="Node"):
+                return _put(self.nodes, key.name, value, _node)
+            case ResourceKey(kind="FelixConfiguration"):
+                return _put(self.felix_configurations, key.name, value, _spec)
+            case ResourceKey(kind="ClusterInformation"):
+                before = self._datastore_ready
+                self._datastore_ready = bool(value is not None and value.spec.datastoreReady)
+                return before != self._datastore_ready
+        return False
+
+    def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> bool:
+        if value is None or value.spec.node != self.node:
+            return self.endpoints.store(key, None)
+        return self.endpoints.store(key, from_resource(key, value))
+
+    def _block(self, cidr: IPNetwork, value: Block | None) -> bool:
+        facts = facts_of(value) if value is not None else None
+        before = self._blocks.get(cidr)
+        if facts == before:
+            return False
+        mine = f"host:{self.node}"
+        if facts is None:
+            del self._blocks[cidr]
+        else:
+            self._blocks[cidr] = facts
+        self._own = None
+        return any(f is not None and f.owner == mine for f in (before, facts)) or (
+            cidr in self._claims
+        )
+
+    @property
+    def own_blocks(self) -> frozenset[IPNetwork]:
+        """The blocks of this node."""
+        if self._own is None:
+            self._own = own_blocks(self.node, self._blocks, self._claims)
+        return self._own
+
+    @property
+    def blackholes(self) -> frozenset[IPNetwork]:
+        """What to blackhole."""
+        return blackholes(self.own_blocks)
+
+    def path_facts(self, own_addresses: frozenset[IPAddress]) -> PathFacts:
+        """What paths are checked against; own addresses are the kernel's word."""
+        return PathFacts(
+            pools=frozenset(p.network for p in self.pools.values() if p.enabled),
+            own_blocks=self.own_blocks,
+            lent=lent_addresses(self.own_blocks, self._blocks),
+            own_addresses=own_addresses,
+        )
+
+    def pool_members(self, version: int) -> frozenset[str]:
+        """Members of the set of all pools; disabled ones still hold pods."""
+        return members(version, (pool.network for pool in self.pools.values()))
+
+    def masqueraded_members(self, version: int) -> frozenset[str]:
+        """Members of the set of pools with `natOutgoing`."""
+        pools = self.pools.values()
+        return members(version, (pool.network for pool in pools if pool.nat_outgoing))
+
+    def host_members(self, version: int) -> frozenset[str]:
+        """Members of the set of all nodes' addresses."""
+        return members(version, (a for addresses in self.nodes.values() for a in addresses))
+
+
+def _put(
+    table: dict[Any, Any], key: Any, value: Any, convert: Callable[[Any], Any] = lambda v: v
+) -> bool:
+    before = table.get(key)
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = convert(value)
+    return bool(before != table.get(key))
+
+
+def _pool(key: ResourceKey, value: IPPool) -> Pool:
+    return pool_of(key.name, value)
+
+
+def _node(value: Node) -> frozenset[IPAddress]:
+    return node_addresses(value)
+
+
+def _spec(value: Any) -> Mapping[str, Any]:
+    return {"spec": dict(value.spec), "annotations": dict(value.metadata.annotations)}

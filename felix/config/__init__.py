@@ -1,0 +1,1 @@
+"""Felix's parameters: one table, and where their values come from."""

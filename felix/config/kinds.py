@@ -1,0 +1,112 @@
+"""The types of parameters: how a text (environment, file) or a stored value becomes one.
+
+Calico's spellings: a duration is seconds in the environment and in the file, and a Go
+duration (`1m30s`, `100ms`) in a FelixConfiguration. Every parser raises `ValueError` with a
+sentence that says what is allowed.
+Tested in tests/felix/test_config.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+Parser = Callable[[Any], Any]
+_TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f")
+_GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def boolean(value: Any) -> bool:
+    """`true`, `false` and their usual spellings."""
+    text = str(value).lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError("must be true or false")
+
+
+def integer(low: int, high: int) -> Parser:
+    """A whole number from `low` to `high`, decimal or with 0x."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = int(str(value), 0)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return number
+
+    return parse
+
+
+def duration(value: Any) -> float:
+    """Seconds: a number, or a Go duration."""
+    text = str(value).strip()
+    try:
+        seconds = float(text)
+    except ValueError:
+        parts = _GO_DURATION.findall(text)
+        if not parts or "".join(a + b for a, b in parts) != text:
+            raise ValueError("must be seconds, or a duration such as 90s or 1m30s") from None
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not 0 <= seconds < 1e9:
+        raise ValueError("must not be negative")
+    return seconds
+
+
+def choice(*allowed: str) -> Parser:
+    """One of these words, in any case; the value is the word as spelled here."""
+    by_lower = {word.lower(): word for word in allowed}
+
+    def parse(value: Any) -> str:
+        try:
+            return by_lower[str(value).lower()]
+        except KeyError:
+            raise ValueError(f"must be one of {', '.join(allowed)}") from None
+
+    return parse
+
+
+def text(value: Any) -> str:
+    """Any text."""
+    return str(value)
+
+
+_PREFIX = re.compile(r"[a-zA-Z0-9_.-]{1,14}")
+
+
+def prefixes(value: Any) -> tuple[str, ...]:
+    """A comma list of interface name prefixes."""
+    found = tuple(part.strip() for part in str(value).split(",") if part.strip())
+    if not found or not all(_PREFIX.fullmatch(part) for part in found):
+        raise ValueError("must be a comma list of interface name prefixes of 1 to 14 characters")
+    return found
+
+
+def port_range(value: Any) -> tuple[int, int] | None:
+    """`low:high`, one port, or empty."""
+    first, _, last = str(value).partition(":")
+    try:
+        low, high = int(first), int(last or first)
+    except ValueError:
+        low, high = 0, 0
+    if not 0 < low <= high < 65536:
+        raise ValueError("must be a port or a range low:high within 1 to 65535")
+    return low, high
+
+
+def mark_mask(value: Any) -> int:
+    """A 32-bit mask with room for felix's marks."""
+    mask: int = integer(1, 0xFFFFFFFF)(value)
+    if mask.bit_count() < 5:
+        raise ValueError("must have at least 5 bits set")
+    return mask
+
+
+def address(value: Any) -> str:
+    """An IP address, or empty."""
+    from ipaddress import ip_address
+
+    return str(ip_address(str(value))) if str(value) else ""

@@ -1,0 +1,153 @@
+"""Which value a parameter has: Calico's precedence, strongest first (reference 7.1).
+
+Environment, file, FelixConfiguration `node.<node>`, FelixConfiguration `default`, built-in
+default. An empty value counts as unset; `none` is the type's zero. A value that cannot be
+parsed is named and the built-in default is used, so a typing error never takes a node down;
+an unknown parameter is named and ignored.
+Tested in tests/felix/test_config.py.
+"""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from felix.config.parameters import ELSEWHERE, PARAMETERS, Config, Parameter
+from libcalico import paths
+
+ANNOTATION_PREFIX = "config.projectcalico.org/"
+_BY_NAME = {parameter.name.lower(): parameter for parameter in PARAMETERS}
+_BY_FIELD = {parameter.field: parameter for parameter in PARAMETERS}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A value that was not taken, or a name that is not known."""
+
+    source: str
+    name: str
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.name}={self.value!r}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The effective configuration, where each set value came from, and what was wrong."""
+
+    config: Config
+    origins: Mapping[str, str]
+    problems: tuple[Problem, ...]
+
+
+def resolve(
+    node: str,
+    *,
+    environ: Mapping[str, str],
+    file_text: str = "",
+    stored: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Resolved:
+    """The configuration of a node.
+
+    `stored` maps a FelixConfiguration's name to `{"spec": ..., "annotations": ...}`.
+    """
+    problems: list[Problem] = []
+    raw: dict[str, tuple[str, Any]] = {}
+    stored = stored or {}
+    sources = [
+        _from_stored("FelixConfiguration(default)", stored.get("default"), problems),
+        _from_stored(f"FelixConfiguration(node.{node})", stored.get(f"node.{node}"), problems),
+        _from_file(file_text, problems),
+        _from_environment(environ, problems),
+    ]
+    for source in sources:
+        for parameter, origin, value in source:
+            if value is not None and str(value) != "":
+                raw[parameter.attribute] = (origin, value)
+    values: dict[str, Any] = {}
+    for parameter in PARAMETERS:
+        if parameter.attribute not in raw:
+            continue
+        origin, value = raw[parameter.attribute]
+        try:
+            values[parameter.attribute] = _parse(parameter, value)
+        except ValueError as error:
+            reason = f"{error}; {parameter.default!r} is used"
+            problems.append(Problem(origin, parameter.name, str(value), reason))
+    return Resolved(Config(**values), {k: raw[k][0] for k in values}, tuple(problems))
+
+
+def read_file(path: Path = paths.FELIX_CONFIG) -> str:
+    """The text of felix.cfg; empty when there is none. Raises `OSError` otherwise."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _parse(parameter: Parameter, value: Any) -> Any:
+    if str(value).lower() == "none":
+        zero = type(parameter.default)() if parameter.default is not None else None
+        if parameter.default is None or isinstance(parameter.default, (str, float)):
+            return zero
+        raise ValueError("must not be none")
+    return parameter.parse(value)
+
+
+Values = Iterator[tuple[Parameter, str, Any]]
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
+    for name, value in sorted(environ.items()):
+        if not name.upper().startswith("FELIX_"):
+            continue
+        parameter = _known(name[len("FELIX_") :], value, "environment", problems)
+        if parameter is not None:
+            yield parameter, "environment", value
+
+
+def _from_file(text: str, problems: list[Problem]) -> Values:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text if text.lstrip().startswith("[") else f"[global]\n{text}")
+    except configparser.Error as error:
+        problems.append(Problem("felix.cfg", "", "", f"cannot be read: {error}"))
+        return
+    for section in parser.sections():
+        for name, value in parser.items(section):
+            parameter = _known(name, value, "felix.cfg", problems)
+            if parameter is not None:
+                yield parameter, "felix.cfg", value
+
+
+def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Problem]) -> Values:
+    if entry is None:
+        return
+    for field, value in entry.get("spec", {}).items():
+        parameter = _BY_FIELD.get(field)
+        if parameter is None:
+            reason = "is not a parameter of this release; ignored"
+            problems.append(Problem(origin, field, str(value), reason))
+            continue
+        if parameter.local:
+            reason = "is local to a node and not taken from the datastore"
+            problems.append(Problem(origin, field, str(value), reason))
+            continue
+        yield parameter, origin, value
+    for name, value in entry.get("annotations", {}).items():
+        if name.startswith(ANNOTATION_PREFIX):
+            parameter = _known(name[len(ANNOTATION_PREFIX) :], value, origin, problems)
+            if parameter is not None and not parameter.local:
+                yield parameter, origin, value
+
+
+def _known(name: str, value: str, source: str, problems: list[Problem]) -> Parameter | None:
+    parameter = _BY_NAME.get(name.lower())
+    if parameter is None and name.lower() not in ELSEWHERE:
+        problems.append(Problem(source, name, value, "is not a parameter of this release; ignored"))
+    return parameter

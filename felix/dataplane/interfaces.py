@@ -1,0 +1,114 @@
+"""Host sides of workload interfaces: hardware address, state and settings as they must be.
+
+`cni` makes the interface right; felix keeps it so (reference 3.5). Settings are compared
+with what the link dump says and only what differs is written.
+
+Invariant:
+  IFC-1  Only interfaces of known local endpoints are ever changed.
+Tested in tests/felix/test_repair.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from felix.calc.endpoints import Endpoint
+from felix.dataplane.view import KernelView
+from linux import links, sysctl
+from linux.errors import KernelError
+from linux.links import Link
+from linux.netlink import Socket
+
+HOST_MAC = "ee:ee:ee:ee:ee:ee"
+_INET = {"route_localnet": 1, "proxy_arp": 1, "forwarding": 1}
+_INET6 = {"proxy_ndp": 1, "forwarding": 1}
+
+
+@dataclass
+class Interfaces:
+    """Keeps the settings of workload interfaces; remembers what a link dump does not show."""
+
+    rp_filter: int = 1
+    writes: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+    _delayed: set[int] = field(default_factory=set)
+
+    def commit(
+        self,
+        sock: Socket,
+        view: KernelView,
+        endpoints: Iterable[Endpoint],
+        families: frozenset[int],
+    ) -> set[int]:
+        """Write what differs; returns the indexes of links that were touched.
+
+        Raises `KernelError` only when the socket fails.
+        """
+        self.failures = {}
+        touched: set[int] = set()
+        for endpoint in endpoints:
+            link = view.link_named(endpoint.interface)
+            if link is None:
+                continue
+            messages = self._differences(link)
+            for result in sock.transact(messages) if messages else ():
+                if not result.ok:
+                    self.failures[link.name] = str(result.error(f"set up {link.name}"))
+            writes = len(messages) + self._sysctls(link, families)
+            if writes:
+                self.writes += writes
+                touched.add(link.index)
+        self._delayed &= view.links.keys()
+        return touched
+
+    def _differences(self, link: Link) -> list[bytes]:
+        messages: list[bytes] = []
+        if link.mac != HOST_MAC:
+            messages.append(links.set_mac(link.index, HOST_MAC))
+        wanted = {**_INET, "rp_filter": self.rp_filter}
+        differing = dict(links.differing_conf(link, wanted))
+        if differing:
+            messages.append(links.set_inet_conf(link.index, differing))
+        if not link.up:
+            messages.append(links.set_up(link.index))
+        return messages
+
+    def _sysctls(self, link: Link, families: frozenset[int]) -> int:
+        changed = 0
+        if link.index not in self._delayed:
+            changed += self._ensure(link, f"net/ipv4/neigh/{link.name}/proxy_delay", 0)
+            self._delayed.add(link.index)
+        accept_ra = link.inet6("accept_ra")
+        if accept_ra not in (None, 0):
+            changed += self._ensure(link, f"net/ipv6/conf/{link.name}/accept_ra", 0)
+        if 6 in families and not link.inet6("disable_ipv6"):
+            for name, value in _INET6.items():
+                if link.inet6(name) not in (None, value):
+                    changed += self._ensure(link, f"net/ipv6/conf/{link.name}/{name}", value)
+        return changed
+
+    def _ensure(self, link: Link, name: str, value: int) -> bool:
+        try:
+            return sysctl.ensure(name, value)
+        except KernelError as error:
+            self.failures[link.name] = str(error)
+            return False
+
+
+def default_rp_filter() -> int:
+    """The value for workload interfaces: what new interfaces of this host get; 1 if unknown."""
+    text = sysctl.try_get("net/ipv4/conf/default/rp_filter")
+    return int(text) if text is not None and text.isdigit() else 1
+
+
+def switch_forwarding_on(families: frozenset[int]) -> list[str]:
+    """Switch forwarding on where it is off; returns complaints, tolerant when read-only."""
+    wanted = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
+    complaints = []
+    for family in sorted(families):
+        try:
+            sysctl.ensure(wanted[family], 1)
+        except KernelError as error:
+            complaints.append(str(error))
+    return complaints

@@ -1,0 +1,238 @@
+"""The main loop: whatever changed, make the kernel as desired; at once when idle.
+
+One task owns all writes. Changes only set a flag; what arrives while a commit runs is
+collected and costs one more commit. Start-up, drift repair and steady state are this one path:
+look, compare, write the difference.
+
+Order of a commit: sets, then rules and routes side by side, then sets that nobody needs.
+An endpoint without its chains is dropped by the dispatch chains, so a route that is there
+first opens nothing; only at the very first commit, when the hooks may not stand yet, rules go
+before routes.
+
+Invariants:
+  DPL-1  Nothing is written before the datastore and the interfaces have been read whole.
+  DPL-2  A commit with nothing to do writes nothing and starts no program.
+  DPL-3  An endpoint is reported in force only while the kernel has its routes and its rules.
+Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import cast
+
+from felix.calc.endpoints import Endpoint
+from felix.calc.graph import Calculator
+from felix.calc.paths import PathTable
+from felix.calc.remote import RemoteRoutes
+from felix.config.parameters import Config
+from felix.dataplane import interfaces
+from felix.dataplane.desired import wanted_sets, wanted_tables
+from felix.dataplane.flush import Flusher
+from felix.dataplane.host import Host, has_ipv6
+from felix.dataplane.interfaces import Interfaces
+from felix.dataplane.ipsets import Family, Sets
+from felix.dataplane.iptables import IptablesTables, open_tables
+from felix.dataplane.routes import RouteTable
+from felix.dataplane.state import State
+from felix.dataplane.timers import Timers
+from felix.dataplane.view import KernelView
+from libcalico.backoff import Backoff
+from libcalico.model import ResourceKey
+from linux.errors import CommandError, KernelError
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+IDLE_BEAT = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Dataplane:
+    """Programs one node's kernel from the calculation and the paths.
+
+    `published` is called after every turn, also before the datastore is read: own addresses
+    or endpoint states may have changed.
+    """
+
+    def __init__(
+        self,
+        calc: Calculator,
+        paths: PathTable,
+        config: Config,
+        published: Callable[[], None],
+    ) -> None:
+        self.calc, self.paths, self.config = calc, paths, config
+        self.state = State()
+        self.view = KernelView(config.interface_prefix)
+        self.routes = RouteTable()
+        self.remote = RemoteRoutes(paths)
+        self.interfaces = Interfaces()
+        self.tables: IptablesTables | None = None
+        self._sets: Sets | None = None
+        self._published = published
+        self._wake = asyncio.Event()
+        self._changed_paths: set[IPNetwork] = set()
+        self._families: frozenset[int] = frozenset({4})
+        self._prepared = False
+        self._backoff = Backoff(0.1, 10.0)
+        self._flusher = Flusher(self.kick)
+
+    @property
+    def set_writes(self) -> int:
+        """Sets that were changed so far."""
+        return self._sets.writes if self._sets is not None else 0
+
+    def kick(self) -> None:
+        """Something changed: look again as soon as the loop is free."""
+        self._wake.set()
+
+    def paths_changed(self, prefixes: set[IPNetwork]) -> None:
+        """These paths differ now."""
+        self._changed_paths |= prefixes
+        self.kick()
+
+    async def run(self, beat: Callable[[], None]) -> None:
+        """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
+        host = Host(self.view, self.routes, self.kick)
+        watcher = asyncio.create_task(host.watch())
+        timers = Timers(asyncio.get_running_loop().time)
+        retry: float | None = 0.0
+        try:
+            while True:
+                beat()
+                if retry != 0.0:
+                    await self._wait(timers.sleep(self.config, IDLE_BEAT, retry))
+                if watcher.done():
+                    watcher.result()
+                retry = await self._turn(host, timers)
+                self._published()
+        finally:
+            watcher.cancel()
+            await self._flusher.stop()
+            host.close()
+            if self._sets is not None:
+                self._sets.close()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _turn(self, host: Host, timers: Timers) -> float | None:
+        """One look; returns the seconds until a retry, None if all is well."""
+        try:
+            due = timers.due(self.config)
+            await host.refresh(everything="links" in due, all_routes="routes" in due)
+            if not self.calc.ready:
+                return None
+            failures = await self._apply(host, due)
+        except (KernelError, CommandError) as error:
+            failures = {"dataplane": str(error)}
+        except Exception as error:
+            # A defect of ours must not take the node's repair away for good.
+            log.exception("a turn of the main loop failed")
+            failures = {"dataplane": repr(error)}
+        if not failures:
+            self._backoff.reset()
+            self.state.failures = {}
+            return None
+        if failures != self.state.failures:
+            for name, reason in failures.items():
+                log.warning("not in the kernel yet: %s", reason, extra={"object": name})
+        self.state.failures = failures
+        self.state.failed_applies += 1
+        return self._backoff.next()
+
+    async def _prepare(self) -> None:
+        """What is done once, when programming begins."""
+        wants_ipv6 = self.config.ipv6_support and has_ipv6()
+        self._families = frozenset({4, 6} if wants_ipv6 else {4})
+        if self.config.ip_forwarding == "Enabled":
+            for complaint in interfaces.switch_forwarding_on(self._families):
+                log.warning("forwarding is not on: %s", complaint)
+        self.interfaces.rp_filter = interfaces.default_rp_filter()
+        self.tables = await open_tables(
+            self.config.iptables_backend, self.config.iptables_lock_timeout
+        )
+        self._sets = Sets(self._families, self.config.max_ipset_size)
+        self._prepared = True
+        log.info(
+            "programming begins: IPv%s, iptables-%s",
+            " and IPv".join(map(str, sorted(self._families))),
+            self.tables.backend,
+        )
+
+    async def _apply(self, host: Host, due: frozenset[str]) -> dict[str, str]:
+        if not self._prepared:
+            await self._prepare()
+        assert self.tables is not None
+        assert self._sets is not None
+        active, shadowed = self.calc.endpoints.active()
+        self._flusher.left(self.state.active, active)
+        self.state.active, self.state.shadowed = active, shadowed
+        for family in sorted(self._families):
+            version = cast(Family, family)
+            self.tables.want(version, wanted_tables(version, self.config, self.calc, active))
+        if "ipsets" in due:
+            self._sets.forget()
+        self._sets.want(wanted_sets(self._families, self.config, self.calc))
+        failures = self._sets.commit()
+        rules = asyncio.create_task(self.tables.commit(refresh="iptables" in due))
+        try:
+            if not self.state.applied:
+                await asyncio.wait([rules])
+            link_failures = self._apply_links(host, active)
+            route_failures = self._apply_routes(host, active)
+        finally:
+            rule_failures = await rules
+        failures |= rule_failures
+        if not failures:
+            failures |= self._sets.sweep()
+        self._settle(active, link_failures, rules_written=not failures)
+        self.state.applied = self.state.applied or not failures
+        return {**failures, **link_failures, **route_failures}
+
+    def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
+        touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
+        host.touch(touched)
+        host.verify(active)
+        return dict(self.interfaces.failures)
+
+    def _apply_routes(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
+        view = self.view
+        self.routes.want_local(active.values(), self.calc.blackholes, view, self._families)
+        facts = self.calc.path_facts(view.own_addresses())
+        differing = self.remote.learn(facts, view.base_routes(), view.dead_links())
+        changed, self._changed_paths = self._changed_paths, set()
+        differing |= self.remote.change(changed)
+        self.routes.want_remote(self.remote.hops, differing, self._families)
+        outcome = self.routes.commit(
+            host.sock, view, remote_known=self.paths.complete, held=self._flusher.held
+        )
+        self.state.route_writes += outcome.written + outcome.deleted
+        here = {network.network_address for e in active.values() for network in e.networks}
+        self._flusher.flush(outcome.departed - here)
+        return {f"route {network}": reason for network, reason in outcome.failures.items()}
+
+    def _settle(
+        self, active: dict[str, Endpoint], link_failures: dict[str, str], *, rules_written: bool
+    ) -> None:
+        in_force: dict[ResourceKey, Endpoint] = {}
+        for endpoint in active.values():
+            link = self.view.link_named(endpoint.interface)
+            if link is None or not link.up or link.name in link_failures:
+                continue
+            # A refused restore leaves the old rules whole: what they held is still in force.
+            if not rules_written and self.state.in_force.get(endpoint.key) != endpoint:
+                continue
+            networks = (n for n in endpoint.networks if n.version in self._families)
+            if all(self.routes.in_force(network, link.index) for network in networks):
+                in_force[endpoint.key] = endpoint
+        self.state.settle(in_force)

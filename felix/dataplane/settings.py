@@ -1,0 +1,45 @@
+"""From the parameters to what the rules take: a pure translation.
+
+Tested in tests/felix/test_config.py.
+"""
+
+from __future__ import annotations
+
+from felix.config.parameters import Config
+from felix.rules.endpoints import Verdicts
+from felix.rules.model import Accept, Action, Drop, Marks, Reject, Return
+from felix.rules.nat import NatRules
+from felix.rules.static import RuleSettings
+
+_ACTIONS: dict[str, Action] = {
+    "ACCEPT": Accept(),
+    "RETURN": Return(),
+    "DROP": Drop(),
+    "REJECT": Reject(),
+}
+
+
+def rule_settings(config: Config, version: int) -> RuleSettings:
+    """What the rules of one family depend on."""
+    address = config.nat_outgoing_address
+    return RuleSettings(
+        prefixes=config.interface_prefix,
+        marks=Marks.allocate(config.iptables_mark_mask),
+        verdicts=Verdicts(
+            allow=_ACTIONS[config.iptables_filter_allow_action],
+            deny=_ACTIONS[config.iptables_filter_deny_action],
+            vxlan_port=config.vxlan_port,
+            vxlan_from_workloads=config.allow_vxlan_from_workloads,
+            ipip_from_workloads=config.allow_ipip_from_workloads,
+        ),
+        mangle_allow=_ACTIONS[config.iptables_mangle_allow_action],
+        endpoint_to_host=_ACTIONS[config.default_endpoint_to_host_action],
+        append=config.chain_insert_mode == "append",
+        nat=NatRules(
+            port_range=config.nat_port_range,
+            address_v4=address if version == 4 and ":" not in address else "",
+            address_v6=address if version == 6 and ":" in address else "",
+            exclude_hosts=config.nat_outgoing_exclusions == "IPPoolsAndHostIPs",
+            out_interface=config.nat_outgoing_interface_filter,
+        ),
+    )

@@ -1,0 +1,29 @@
+"""What the main loop knows about its own success: for readiness, waiters, status and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from felix.calc.endpoints import Endpoint
+from libcalico.model import ResourceKey
+
+
+@dataclass
+class State:
+    """`applied`: a commit went well once. `failures`: what the last one could not do."""
+
+    applied: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+    failed_applies: int = 0
+    route_writes: int = 0
+    active: dict[str, Endpoint] = field(default_factory=dict)
+    shadowed: dict[ResourceKey, str] = field(default_factory=dict)
+    in_force: dict[ResourceKey, Endpoint] = field(default_factory=dict)
+    version: int = 0
+
+    def settle(self, in_force: Mapping[ResourceKey, Endpoint]) -> None:
+        """These endpoints are in force now; `version` grows when that differs."""
+        if dict(in_force) != self.in_force:
+            self.in_force = dict(in_force)
+            self.version += 1

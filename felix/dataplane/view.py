@@ -1,0 +1,173 @@
+"""What the kernel has, as far as dumps and notifications told: links, addresses, routes.
+
+Absorbs events, knows what must be looked at again. When a link goes down the kernel drops its
+IPv4 routes in silence, and a link that went down and up is told once, as up. So any word about
+a workload's link makes it `suspect` (its few routes are looked up), and any change of another
+link asks for a dump of the routes.
+
+Invariants:
+  VIEW-1  After a dump and all later events, the view equals the kernel's tables.
+Tested in tests/felix/test_view.py and, with a kernel, tests/felix/test_repair.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from felix import ROUTE_PROTOCOL
+from linux.addresses import Address
+from linux.links import Link
+from linux.monitor import (
+    AddressChanged,
+    Event,
+    LinkChanged,
+    Overrun,
+    RouteChanged,
+    SettingChanged,
+)
+from linux.routes import TABLE_MAIN, Route
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+RouteKey = tuple[int, IPNetwork, int]
+
+
+class KernelView:
+    """Links, addresses and the main table of one network namespace.
+
+    `stale_routes` and `stale_all` ask for dumps; `stale_links` are links whose settings changed
+    unseen; `suspects` are workload links whose routes may be gone.
+    """
+
+    def __init__(self, prefixes: tuple[str, ...]) -> None:
+        self.prefixes = prefixes
+        self.links: dict[int, Link] = {}
+        self.addresses: dict[tuple[int, str], Address] = {}
+        self.own: dict[RouteKey, Route] = {}
+        self.foreign: dict[RouteKey, Route] = {}
+        self.stale_all = True
+        self.stale_routes = True
+        self.stale_links: set[int] = set()
+        self.suspects: set[int] = set()
+        self._by_name: dict[str, int] = {}
+
+    def link_named(self, name: str) -> Link | None:
+        """The link of this name."""
+        index = self._by_name.get(name)
+        return self.links.get(index) if index is not None else None
+
+    def is_workload(self, index: int) -> bool:
+        """Whether a link is one of ours by its name."""
+        link = self.links.get(index)
+        return link is not None and link.name.startswith(self.prefixes)
+
+    def own_addresses(self) -> frozenset[IPAddress]:
+        """This node's addresses, without workload interfaces, loopback and link-local ones."""
+        return frozenset(
+            ip
+            for (index, _), address in self.addresses.items()
+            if not self.is_workload(index)
+            and not (ip := address.interface.ip).is_loopback
+            and not ip.is_link_local
+        )
+
+    def base_routes(self) -> tuple[Route, ...]:
+        """Routes that next hops are resolved over: foreign ones, not towards workloads."""
+        return tuple(
+            route
+            for route in self.foreign.values()
+            if not any(self.is_workload(hop.oif) for hop in route.next_hops)
+        )
+
+    def dead_links(self) -> frozenset[int]:
+        """Links that carry nothing now."""
+        return frozenset(i for i, link in self.links.items() if not (link.up and link.carrier))
+
+    def replace_links(self, links: Iterable[Link], addresses: Iterable[Address]) -> None:
+        """What a dump of links and addresses said."""
+        self.links = {link.index: link for link in links}
+        self._by_name = {link.name: link.index for link in self.links.values()}
+        self.addresses = {(a.index, str(a.interface)): a for a in addresses}
+
+    def replace_routes(self, routes: Iterable[Route]) -> None:
+        """What a dump of the main table said."""
+        own: dict[RouteKey, Route] = {}
+        foreign: dict[RouteKey, Route] = {}
+        for route in routes:
+            if route.table == TABLE_MAIN:
+                (own if route.protocol == ROUTE_PROTOCOL else foreign)[route.key] = route
+        self.own, self.foreign = own, foreign
+
+    def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:
+        """Take notifications; returns own routes as they are now (None: gone)."""
+        own_changes: dict[RouteKey, Route | None] = {}
+        for event in events:
+            match event:
+                case LinkChanged(link, removed):
+                    self._link(link, removed, own_changes)
+                case AddressChanged(address, removed):
+                    key = (address.index, str(address.interface))
+                    if removed:
+                        self.addresses.pop(key, None)
+                    else:
+                        self.addresses[key] = address
+                    # An address that goes takes its connected route along, in silence.
+                    self.stale_routes = self.stale_routes or removed
+                case RouteChanged(route, removed):
+                    self._route(route, removed, own_changes)
+                case SettingChanged(index, _):
+                    if index > 0:
+                        self.stale_links.add(index)
+                case Overrun():
+                    self.stale_all = self.stale_routes = True
+        return own_changes
+
+    def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
+        before = self.links.get(link.index)
+        if before is not None and self._by_name.get(before.name) == link.index:
+            del self._by_name[before.name]
+        if removed:
+            self.links.pop(link.index, None)
+            self.suspects.discard(link.index)
+        else:
+            self.links[link.index] = link
+            self._by_name[link.name] = link.index
+        if before is None:
+            return
+        if not link.name.startswith(self.prefixes):
+            self.stale_routes = True
+        elif removed or not link.up:
+            self._drop_routes_of(link.index, own_changes)
+        else:
+            self.suspects.add(link.index)
+
+    def _drop_routes_of(self, index: int, own_changes: dict[RouteKey, Route | None]) -> None:
+        for table in (self.own, self.foreign):
+            for key in [k for k, route in table.items() if route.oif == index]:
+                del table[key]
+                if table is self.own:
+                    own_changes[key] = None
+
+    def _route(
+        self, route: Route, removed: bool, own_changes: dict[RouteKey, Route | None]
+    ) -> None:
+        if route.table != TABLE_MAIN:
+            return
+        key = route.key
+        if route.protocol == ROUTE_PROTOCOL:
+            if removed:
+                self.own.pop(key, None)
+            else:
+                self.own[key] = route
+            own_changes[key] = None if removed else route
+            if not removed:
+                # A replaced foreign route of the same key is gone without a word.
+                self.foreign.pop(key, None)
+            return
+        if removed:
+            self.foreign.pop(key, None)
+            return
+        self.foreign[key] = route
+        if self.own.pop(key, None) is not None:
+            own_changes[key] = None

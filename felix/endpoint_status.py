@@ -1,0 +1,69 @@
+"""One file per endpoint that is in force: Calico's own CNI plugin waits for these.
+
+`<prefix>/endpoint-status/<orchestrator> <workload> <endpoint>`, each part URL-escaped
+(dataplane reference 3.6). Written when the endpoint comes into force, removed when it is gone.
+Tested in tests/felix/test_endpoint_status.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from felix.calc.endpoints import Endpoint
+
+log = logging.getLogger(__name__)
+
+
+def file_name(endpoint: Endpoint) -> str:
+    """Such as `k8s default%2Fweb eth0`."""
+    return " ".join(quote(part, safe="") for part in endpoint.identity)
+
+
+def content(endpoint: Endpoint) -> bytes:
+    """The file's JSON; empty members are left out."""
+    members = {
+        "ifaceName": endpoint.interface,
+        "mac": endpoint.mac,
+        "ipv4Nets": [str(n) for n in endpoint.networks if n.version == 4],
+        "ipv6Nets": [str(n) for n in endpoint.networks if n.version == 6],
+    }
+    return msgspec.json.encode({name: value for name, value in members.items() if value})
+
+
+class EndpointStatus:
+    """Keeps the directory equal to the endpoints in force."""
+
+    def __init__(self, prefix: str) -> None:
+        self._directory = Path(prefix) / "endpoint-status" if prefix else None
+        self._written: dict[str, bytes] | None = None
+
+    def update(self, in_force: Iterable[Endpoint]) -> None:
+        """Write and remove what differs. Trouble is logged; the next update tries again."""
+        if self._directory is None:
+            return
+        wanted = {file_name(endpoint): content(endpoint) for endpoint in in_force}
+        try:
+            if self._written is None:
+                self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+                self._written = {p.name: p.read_bytes() for p in self._directory.iterdir()}
+            for name in list(self._written.keys() - wanted.keys()):
+                (self._directory / name).unlink(missing_ok=True)
+                del self._written[name]
+            for name, data in wanted.items():
+                if self._written.get(name) != data:
+                    self._write(self._directory / name, data)
+                    self._written[name] = data
+        except OSError as error:
+            self._written = None
+            log.warning("endpoint status files: %s", error)
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        fresh = path.parent.parent / f".{path.name}.new"
+        fresh.write_bytes(data)
+        fresh.replace(path)

@@ -1,0 +1,52 @@
+"""The process `calico-felix`: names itself, finds out which node it is, runs the agent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping
+
+from libcalico import logs, paths, process
+from libcalico.errors import MuslinError
+
+log = logging.getLogger(__name__)
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """This node's name: FELIX_FELIXHOSTNAME, NODENAME, the nodename file, else the host's name."""
+    for variable in ("FELIX_FELIXHOSTNAME", "NODENAME"):
+        if environ.get(variable):
+            return environ[variable]
+    try:
+        text = paths.NODENAME.read_text().strip()
+    except OSError:
+        text = ""
+    return text or socket.gethostname().lower()
+
+
+def main() -> int:
+    """Run until a signal; 0 after an orderly end, 1 when something could not go on."""
+    process.set_name("calico-felix")
+    level = os.environ.get("CALICO_LOG_LEVEL", "INFO")
+    form = os.environ.get("CALICO_LOG_FORMAT", "text")
+    logs.configure("felix", level, "json" if form == "json" else "text")
+    from felix.agent import Agent
+
+    async def run() -> int:
+        return await Agent(node_name(os.environ), os.environ).run()
+
+    try:
+        return process.run_until_signal(run())
+    except MuslinError as error:
+        log.error("%s", error)
+        return 1
+    except BaseExceptionGroup as group:
+        for inner in group.exceptions:
+            log.error("felix ends: %r", inner, exc_info=inner)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

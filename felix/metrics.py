@@ -1,0 +1,64 @@
+"""Felix's metrics, with Calico's names where Calico has them; read from the state on demand.
+
+Nothing is counted twice: a scrape reads the main loop's own figures, so a node that serves no
+metrics pays nothing. Names: dataplane reference 7.4; ours begin with `muslin_`.
+Tested in tests/felix/test_metrics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from felix.dataplane.loop import Dataplane
+
+WAITING, RESYNCING, IN_SYNC = 1, 2, 3
+
+
+def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
+    """(name, help, value, is a counter) of every metric."""
+    state, tables = plane.state, plane.tables
+    resync = IN_SYNC if state.applied else (RESYNCING if plane.calc.in_sync else WAITING)
+    return [
+        ("felix_resync_state", "1 waiting, 2 reading, 3 in sync.", resync, False),
+        ("felix_active_local_endpoints", "Workload endpoints here.", len(state.active), False),
+        ("felix_cluster_num_hosts", "Nodes known.", len(plane.calc.nodes), False),
+        ("felix_int_dataplane_failures", "Commits that failed.", state.failed_applies, True),
+        ("felix_route_table_num_routes", "Routes of ours.", len(plane.routes.table.actual), False),
+        ("felix_iptables_rules", "Rules of ours.", tables.rules if tables else 0, False),
+        ("felix_iptables_save_calls", "Table reads.", tables.saves if tables else 0, True),
+        ("felix_iptables_restore_calls", "Table writes.", tables.restores if tables else 0, True),
+        ("muslin_felix_route_writes", "Routes written or removed.", state.route_writes, True),
+        ("muslin_felix_ipset_writes", "Sets changed.", plane.set_writes, True),
+        ("muslin_felix_link_writes", "Link settings repaired.", plane.interfaces.writes, True),
+        ("muslin_felix_rule_drift", "Chains found changed.", tables.drifted if tables else 0, True),
+        ("muslin_felix_paths", "Paths that bgp offered.", len(plane.paths.paths), False),
+        ("muslin_felix_refused_paths", "Paths not taken.", len(plane.remote.complaints()), False),
+        ("muslin_felix_route_conflicts", "Foreign routes in the way.", _conflicts(plane), False),
+        ("muslin_felix_broken_objects", "Objects not understood.", len(plane.calc.broken), False),
+    ]
+
+
+def _conflicts(plane: Dataplane) -> int:
+    return len(plane.routes.conflicts)
+
+
+class Collector:
+    """Hands `figures` to prometheus_client at each scrape."""
+
+    def __init__(self, plane: Dataplane) -> None:
+        self._plane = plane
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for name, text, value, counter in figures(self._plane):
+            yield (CounterMetricFamily if counter else GaugeMetricFamily)(name, text, value=value)
+
+
+def register(plane: Dataplane) -> None:
+    """Add felix's metrics to the default registry."""
+    from prometheus_client import REGISTRY
+
+    REGISTRY.register(Collector(plane))

@@ -1,0 +1,203 @@
+"""`node.sock`: what felix tells `bgp` and `cni` of its node, and what they tell it.
+
+`bgp` sends paths and hears own addresses and refusals; `cni` offers and retracts endpoints
+and waits for them to be in force. What is said to a peer waits in a map by subject, so a
+slow reader costs one message a subject and never stalls the main loop.
+
+Invariants:
+  NSV-1  An offer that was never stored goes ten seconds after the connection that made it.
+  NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
+         paths stay (fail static).
+  NSV-3  `InForce` without an error is sent only for exactly the container that was asked for.
+Tested in tests/felix/test_node_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+from felix.calc.endpoints import Endpoint, from_resource
+from felix.dataplane.loop import Dataplane
+from libcalico import paths
+from libcalico.errors import MuslinError
+from libcalico.local.framing import Connection, UnixServer, serve_unix
+from libcalico.local.node_api import (
+    Await,
+    Fact,
+    Hello,
+    InForce,
+    Offer,
+    Paths,
+    PathsBegin,
+    PathsEnd,
+    RefusedPath,
+    Retract,
+)
+from libcalico.model import ResourceKey
+from libcalico.model.codec import decode_value
+
+OFFER_GRACE = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Peer:
+    """One connection: what it offered and awaits, and what waits to be sent to it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.offers: dict[ResourceKey, Endpoint] = {}
+        self.awaits: dict[ResourceKey, str] = {}
+        self._outbox: dict[Hashable, Any] = {}
+        self._wake = asyncio.Event()
+
+    def tell(self, subject: Hashable, message: Any) -> None:
+        """Send as soon as the peer reads; a newer message of the same subject replaces it."""
+        self._outbox.pop(subject, None)
+        self._outbox[subject] = message
+        self._wake.set()
+
+    async def deliver(self) -> None:
+        """Send what waits, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._outbox:
+                subject = next(iter(self._outbox))
+                await self.connection.send(self._outbox.pop(subject))
+
+
+class NodeServer:
+    """Felix's end of `node.sock`. `publish` is called whenever the main loop made a turn."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._dataplane: Dataplane | None = None
+        self._peers: set[Peer] = set()
+        self._speaker: Peer | None = None
+        self._server: UnixServer | None = None
+        self._told_refused: dict[str, str] = {}
+        self._told_addresses: list[str] = []
+        self._bad_offers: dict[ResourceKey, str] = {}
+
+    @property
+    def speaker_connected(self) -> bool:
+        """Whether a `bgp` that announced a snapshot is connected."""
+        return self._speaker is not None
+
+    async def start(self, dataplane: Dataplane, path: Path = paths.NODE_SOCKET) -> None:
+        """Listen. Raises `OSError`."""
+        self._dataplane = dataplane
+        self._server = await serve_unix(path, self._serve, hello=Hello("felix"))
+
+    async def stop(self) -> None:
+        """Stop listening and end every connection."""
+        if self._server is not None:
+            await self._server.close()
+
+    @property
+    def _plane(self) -> Dataplane:
+        assert self._dataplane is not None
+        return self._dataplane
+
+    async def _serve(self, connection: Connection) -> None:
+        peer = Peer(connection)
+        self._peers.add(peer)
+        log.info("connected", extra={"object": connection.process})
+        peer.tell("fact", Fact(self._told_addresses))
+        sender = asyncio.create_task(peer.deliver())
+        try:
+            async for message in connection:
+                self._take(peer, message)
+        finally:
+            sender.cancel()
+            self._peers.discard(peer)
+            if self._speaker is peer:
+                self._speaker = None
+                log.warning("bgp is gone; its routes stay", extra={"object": connection.process})
+            if peer.offers:
+                loop = asyncio.get_running_loop()
+                loop.call_later(OFFER_GRACE, self._forget, list(peer.offers.values()))
+
+    def _forget(self, offers: list[Endpoint]) -> None:
+        changed = [e for e in offers if self._plane.calc.endpoints.forget_offer(e)]
+        for endpoint in changed:
+            log.warning("offered but never stored", extra={"object": str(endpoint.key)})
+        if changed:
+            self._plane.kick()
+
+    def _take(self, peer: Peer, message: Any) -> None:
+        match message:
+            case PathsBegin():
+                self._speaker = peer
+                self._plane.paths.begin()
+                self._told_refused = {}
+            case Paths(updated, withdrawn) if peer is self._speaker:
+                self._plane.paths_changed(self._plane.paths.change(updated, withdrawn))
+            case PathsEnd() if peer is self._speaker:
+                self._plane.paths_changed(self._plane.paths.end())
+            case Offer():
+                self._offer(peer, message)
+            case Retract(namespace, name, container_id):
+                key = ResourceKey("WorkloadEndpoint", name, namespace)
+                peer.offers.pop(key, None)
+                if self._plane.calc.endpoints.retract(key, container_id):
+                    self._plane.kick()
+            case Await(namespace, name, container_id):
+                key = ResourceKey("WorkloadEndpoint", name, namespace)
+                peer.awaits[key] = container_id
+                self._answer(peer)
+            case _:
+                pass
+
+    def _offer(self, peer: Peer, offer: Offer) -> None:
+        key = ResourceKey("WorkloadEndpoint", offer.name, offer.namespace)
+        self._bad_offers.pop(key, None)
+        try:
+            value = decode_value(key, offer.value.encode())
+            if value.spec.node != self._node:
+                raise MuslinError(f"{key} belongs to node {value.spec.node}, this is {self._node}")
+            endpoint = from_resource(key, value)
+        except MuslinError as error:
+            log.warning("an offer was refused: %s", error, extra={"object": str(key)})
+            self._bad_offers[key] = str(error)
+            return
+        peer.offers[key] = endpoint
+        if self._plane.calc.endpoints.offer(endpoint):
+            self._plane.kick()
+
+    def publish(self) -> None:
+        """Tell every peer what is new for it."""
+        plane = self._plane
+        addresses = sorted(map(str, plane.view.own_addresses()))
+        if addresses != self._told_addresses:
+            self._told_addresses = addresses
+            for peer in self._peers:
+                peer.tell("fact", Fact(addresses))
+        if self._speaker is not None and plane.calc.ready:
+            refused = plane.remote.complaints()
+            for prefix, reason in refused.items():
+                if self._told_refused.get(prefix) != reason:
+                    self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))
+            self._told_refused = refused
+        for peer in self._peers:
+            self._answer(peer)
+
+    def _answer(self, peer: Peer) -> None:
+        state = self._plane.state
+        for key, container_id in list(peer.awaits.items()):
+            endpoint = state.in_force.get(key)
+            wanted = self._plane.calc.endpoints.get(key)
+            error = state.shadowed.get(key) or self._bad_offers.get(key, "")
+            # What is in force must still be what is wanted: a change may be on its way.
+            if endpoint is None or endpoint.container_id != container_id or endpoint != wanted:
+                if not error:
+                    continue
+            else:
+                error = ""
+            del peer.awaits[key]
+            peer.tell(("in_force", key), InForce(key.namespace, key.name, container_id, error))

@@ -1,0 +1,53 @@
+"""`/var/run/calico/status/felix.json`: how felix is, for `calicoctl node status` without root.
+
+Written when something changed, at most once a second, and at least every few seconds so that
+its time shows that felix lives.
+Tested in tests/felix/test_forwarding.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from libcalico import status_file
+from libcalico.clusterinfo import our_version
+
+MINIMUM_INTERVAL = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class StatusFile:
+    """The file, and the wish to write it again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._wake = asyncio.Event()
+        self._told = ""
+
+    def changed(self) -> None:
+        """Something may differ from what was written."""
+        self._wake.set()
+
+    def write(self, status: Mapping[str, Any]) -> None:
+        """Write it; trouble is logged once."""
+        try:
+            status_file.write("felix", {"version": our_version(), **status}, self._directory)
+        except OSError as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                log.warning("the status file cannot be written: %s", error)
+
+    async def wait(self, most: float) -> None:
+        """Until something changed, `most` seconds at most, `MINIMUM_INTERVAL` at least."""
+        await asyncio.sleep(MINIMUM_INTERVAL)
+        try:
+            async with asyncio.timeout(most - MINIMUM_INTERVAL):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
