@@ -35,7 +35,7 @@ from cni.errors import CNIError, Code
 from cni.felix_client import Subject
 from cni.request import Request
 from cni.result import Interface, IPConfig, Result
-from cni.services import READY_SECONDS, Services, check_node_name, in_thread
+from cni.services import READY_SECONDS, Services, check_node_name
 from cni.trace import Trace
 from ipam.blocks import IPAddress
 from ipam.errors import IPAMError, NoPool
@@ -238,7 +238,7 @@ async def _make_cable(
     # The older sandbox of a pod has the same host interface; it is dead once a new one starts.
     # Without a pod the name is made of the container's own id, so another's is a collision.
     mark = None if attachment.pod else cable.mark
-    await in_thread(wiring.remove_stale, cable.host_interface, mark)
+    await services.in_thread(wiring.remove_stale, cable.host_interface, mark)
     return wiring.create(services.host, netns_fd, cable)
 
 
@@ -303,7 +303,7 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
     attachment = progress.attachment
     if progress.wired:
         try:
-            await in_thread(wiring.remove, attachment.host_interface, attachment.mark)
+            await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
         except KernelError as error:
             log.error("an undo could not remove a host interface: %s", error)
     ticket = progress.ticket
@@ -330,7 +330,7 @@ async def _undo_allocation(
         # Whether the datastore did it is unknown; the journal finds out when it is back.
         log.warning("an undo goes to the journal: %s", str(error) or "timeout")
         try:
-            await in_thread(services.journal.record, request)
+            await services.in_thread(services.journal.record, request)
             services.journal.wake()
         except OSError as failure:
             log.error("an undo could not be written to the journal: %s", failure)

@@ -112,6 +112,7 @@ class Daemon:
         finally:
             if self.services.undoing:
                 await asyncio.wait(self.services.undoing, timeout=2.0)
+            self.services.threads.shutdown(wait=False)
             self.services.host.close()
 
     async def _replay(self, record: PendingDelete) -> None:

@@ -24,7 +24,7 @@ from cni.endpoint import is_of, recorded_addresses, remover
 from cni.errors import CNIError, Code
 from cni.felix_client import Subject
 from cni.request import Request
-from cni.services import Services, in_thread
+from cni.services import Services
 from cni.trace import Trace
 from ipam.blocks import IPAddress
 from ipam.errors import Contention
@@ -42,7 +42,7 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
     attachment = attachment_of(request, services.node)
     first_error: CNIError | None = None
     try:
-        await _remove_cable(attachment)
+        await _remove_cable(services, attachment)
     except (KernelError, CNIError) as error:
         first_error = _kernel_failure(error)
     trace.mark("unwire")
@@ -71,7 +71,7 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
 async def replay(services: Services, request: Request) -> None:
     """A journalled DEL once more; raises while the datastore is away."""
     attachment = attachment_of(request, services.node)
-    await _remove_cable(attachment)
+    await _remove_cable(services, attachment)
     released = await release(services, attachment)
     services.felix.retract(subject_of(attachment))
     log.info(
@@ -98,7 +98,7 @@ async def release(services: Services, attachment: Attachment) -> list[IPAddress]
             if entry.key != key
             for address in recorded_addresses(entry, attachment)
         }
-        await _remove_recorded_cable(attachment, own)
+        await _remove_recorded_cable(services, attachment, own)
         await _forget_flows(set(recorded_addresses(own, attachment)))
         granted = await services.allocator.perform(
             Release(attachment.handle_id, frozenset(spared), remover(attachment))
@@ -124,17 +124,19 @@ async def _siblings(services: Services, attachment: Attachment) -> list[Entry]:
     return listing.entries
 
 
-async def _remove_cable(attachment: Attachment) -> None:
-    await in_thread(wiring.remove, attachment.host_interface, attachment.mark)
+async def _remove_cable(services: Services, attachment: Attachment) -> None:
+    await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
 
 
-async def _remove_recorded_cable(attachment: Attachment, own: Entry | None) -> None:
+async def _remove_recorded_cable(
+    services: Services, attachment: Attachment, own: Entry | None
+) -> None:
     """A cable without our mark, made by another release: the datastore says that it is ours."""
     if own is None or not is_of(own, attachment) or not own.value.spec.interfaceName:
         return
     name = own.value.spec.interfaceName
     try:
-        await in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
+        await services.in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
     except (KernelError, ValueError) as error:
         log.warning("a recorded host interface stays: %s", error)
 
@@ -152,7 +154,7 @@ async def _forget_flows(addresses: Iterable[IPAddress]) -> None:
 
 async def _remember(services: Services, request: Request, error: BaseException) -> None:
     try:
-        await in_thread(services.journal.record, request)
+        await services.in_thread(services.journal.record, request)
         services.journal.wake()
     except OSError as failure:
         raise CNIError(

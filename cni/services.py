@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +61,15 @@ class Services:
     journal: Journal
     host: Socket
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
+    threads: ThreadPoolExecutor = field(
+        # Removing a link waits 20 ms for the kernel; more threads than this only queue there.
+        default_factory=lambda: ThreadPoolExecutor(8, thread_name_prefix="kernel")
+    )
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run what blocks; it comes to its end even if the caller is cancelled."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self.threads, function, *arguments))
 
     def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something that must end even if its caller is cancelled (an undo)."""
@@ -89,17 +99,3 @@ def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) 
         Code.TRY_AGAIN_LATER,
         f"{file}: no such file or directory: check that calico-node is running on this host",
     )
-
-
-async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Run what blocks; a cancelled caller does not leave it half-watched."""
-    return await asyncio.shield(asyncio.to_thread(function, *arguments))
-
-
-async def quietly(work: Awaitable[Any]) -> BaseException | None:
-    """Await, and give an exception back as a value."""
-    try:
-        await work
-    except Exception as error:
-        return error
-    return None

@@ -1,0 +1,302 @@
+"""ADD and DEL through the real executable, the daemon, a real etcd and real namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcalico import names
+from tests.cni.world import (
+    NETWORK,
+    FelixPeer,
+    World,
+    container_id,
+    node_world,
+    pod_namespace,
+    result_of,
+    until,
+)
+from tests.support.netns import Namespace
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with node_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def pod() -> Iterator[Namespace]:
+    with pod_namespace() as space:
+        yield space
+
+
+def only(found: dict[str, Any]) -> Any:
+    assert len(found) == 1, found
+    return next(iter(found.values()))
+
+
+def show(space: Namespace, *arguments: str) -> Any:
+    return json.loads(space.run("ip", "-j", *arguments) or "[]")
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("M-20")
+@pytest.mark.promise("M-135")
+@pytest.mark.promise("M-136")
+@pytest.mark.promise("M-137")
+@pytest.mark.promise("M-138")
+async def test_a_pod_gets_its_address_routes_and_neighbour(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        result = result_of(await node.add(pod))
+        address = result["ips"][0]["address"]
+        ip = address.removesuffix("/32")
+        link = names.host_interface_name("default", "web-1")
+
+        inner = show(pod, "-d", "link", "show", "eth0")[0]
+        assert "UP" in inner["flags"]
+        assert result["interfaces"] == [
+            {"name": link},
+            {"name": "eth0", "mac": inner["address"], "sandbox": str(pod.path)},
+        ]
+        assert int(inner["address"][:2], 16) & 3 == 2
+        assert inner["num_tx_queues"] == 1
+        addresses = [
+            a for a in show(pod, "address", "show", "eth0")[0]["addr_info"] if a["family"] == "inet"
+        ]
+        assert [(a["local"], a["prefixlen"]) for a in addresses] == [(ip, 32)]
+        lines = [" ".join(line.split()) for line in pod.run("ip", "route").splitlines()]
+        assert lines == ["default via 169.254.1.1 dev eth0", "169.254.1.1 dev eth0 scope link"]
+        neighbour = show(pod, "neigh", "show", "169.254.1.1")[0]
+        assert neighbour["lladdr"] == "ee:ee:ee:ee:ee:ee"
+        assert neighbour["state"] == ["PERMANENT"]
+
+        outer = show(node.space, "link", "show", link)[0]
+        assert outer["address"] == "ee:ee:ee:ee:ee:ee"
+        assert "UP" in outer["flags"]
+        for setting, value in {"proxy_arp": 1, "forwarding": 1, "route_localnet": 1}.items():
+            found = Path(f"/proc/sys/net/ipv4/conf/{link}/{setting}")
+            assert node.space.run("cat", str(found)).strip() == str(value), setting
+        delay = node.space.run("cat", f"/proc/sys/net/ipv4/neigh/{link}/proxy_delay")
+        assert delay.strip() == "0"
+        assert pod.run("cat", "/proc/sys/net/ipv4/ip_forward").strip() == "0"
+
+        endpoint = only(node.endpoints())
+        assert endpoint["metadata"]["name"] == "node1-k8s-web--1-eth0"
+        assert endpoint["spec"] == {
+            "orchestrator": "k8s",
+            "node": "node1",
+            "containerID": container_id("web-1"),
+            "pod": "web-1",
+            "endpoint": "eth0",
+            "serviceAccountName": "default",
+            "ipNetworks": [address],
+            "profiles": ["kns.default", "ksa.default.default"],
+            "interfaceName": link,
+            "mac": inner["address"],
+        }
+        assert list(node.handles()) == [f"{NETWORK}.{container_id('web-1')}"]
+
+        node.space.run("ip", "route", "add", ip, "dev", link)
+        node.space.run("ping", "-c", "1", "-W", "2", ip)
+        pod.run("ping", "-c", "1", "-W", "2", "10.99.1.1")
+
+        assert (await node.delete(pod)).status == 0
+        node.assert_clean()
+        assert "eth0" not in pod.run("ip", "link")
+        assert (await node.delete(None)).status == 0, "a repeated DEL without namespace"
+
+
+@pytest.mark.asyncio
+async def test_a_dual_stack_pod_talks_ipv6_at_once(node: World, pod: Namespace) -> None:
+    config = {"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}}
+    async with node.daemon():
+        result = result_of(await node.add(pod, config=config))
+        four, six = (entry["address"].partition("/") for entry in result["ips"])
+        assert six[2] == "128"
+        found = show(pod, "address", "show", "eth0")[0]["addr_info"]
+        own = [a for a in found if a["family"] == "inet6" and a["scope"] == "global"]
+        assert [(a["local"], a["prefixlen"]) for a in own] == [(six[0], 128)]
+        assert "tentative" not in own[0]
+        default = show(pod, "-6", "route", "show", "default")[0]
+        assert default["gateway"] == "fe80::ecee:eeff:feee:eeee"
+        assert show(pod, "-6", "neigh", "show", "dev", "eth0")[0]["lladdr"] == "ee:ee:ee:ee:ee:ee"
+        link = names.host_interface_name("default", "web-1")
+        for setting, value in {"proxy_ndp": 1, "forwarding": 1, "accept_ra": 0}.items():
+            path = f"/proc/sys/net/ipv6/conf/{link}/{setting}"
+            assert node.space.run("cat", path).strip() == str(value), setting
+
+        node.space.run("ip", "route", "add", four[0], "dev", link)
+        node.space.run("ip", "-6", "route", "add", six[0], "dev", link)
+        node.space.run("ping", "-c", "1", "-W", "2", six[0])
+        host = show(node.space, "-6", "address", "show", link)[0]["addr_info"]
+        assert host[0]["local"] == "fe80::ecee:eeff:feee:eeee"
+        assert (await node.delete(pod, config=config)).status == 0
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_repeated_add_keeps_address_and_cable(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        first = result_of(await node.add(pod))
+        before = show(pod, "link", "show", "eth0")[0]["ifindex"]
+        assert result_of(await node.add(pod)) == first
+        assert show(pod, "link", "show", "eth0")[0]["ifindex"] == before
+        assert node.in_use() == 1
+        assert len(node.links()) == 1
+        await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_two_interfaces_of_one_container_are_independent(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        eth0 = result_of(await node.add(pod))
+        net1 = result_of(await node.add(pod, ifname="net1"))
+        assert eth0["ips"][0]["address"] != net1["ips"][0]["address"]
+        assert len(node.links()) == 2
+        assert only(node.handles())["block"] == {next(iter(only(node.handles())["block"])): 2}
+        assert (await node.delete(pod, ifname="net1")).status == 0
+        assert only(node.endpoints())["spec"]["ipNetworks"] == [eth0["ips"][0]["address"]]
+        assert node.in_use() == 1
+        assert "eth0" in pod.run("ip", "link")
+        await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_new_container_of_a_pod_takes_over_and_survives_the_old_del(
+    node: World, pod: Namespace
+) -> None:
+    """CAL-24, ADD-08, ADD-14: the DEL of the old sandbox comes after the ADD of the new one."""
+    async with node.daemon():
+        old = result_of(await node.add(pod, container="a" * 64))
+        with pod_namespace("new") as newer:
+            new = result_of(await node.add(newer, container="b" * 64))
+            assert new["ips"] != old["ips"]
+            uid = only(node.endpoints())["metadata"]["uid"]
+            assert (await node.delete(pod, container="a" * 64)).status == 0
+            endpoint = only(node.endpoints())
+            assert endpoint["spec"]["containerID"] == "b" * 64
+            assert endpoint["metadata"]["uid"] == uid
+            assert node.in_use() == 1
+            assert node.links() == [endpoint["spec"]["interfaceName"]]
+            assert "eth0" in newer.run("ip", "link")
+            await node.delete(newer, container="b" * 64)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_foreign_interface_of_that_name_is_left_alone(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        pod.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other")
+        error = (await node.add(pod)).error
+        assert "eth0" in error["msg"]
+        assert "other" in pod.run("ip", "link", "show", "eth0")
+        await node.delete(pod)
+        assert "eth0" in pod.run("ip", "link")
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_the_answer_waits_for_felix(node: World, pod: Namespace) -> None:
+    async with FelixPeer(node.settings.felix_socket) as felix, node.daemon() as daemon:
+        await until(lambda: daemon.services.felix.connected)
+        felix.hold = True
+        config = {"policy_setup_timeout_seconds": 1}
+        error = (await node.add(pod, config=config)).error
+        assert error["code"] == 11
+        assert "not in force within 1 s" in error["msg"]
+        node.assert_clean()
+        await until(felix.retractions)
+
+        felix.hold = False
+        result_of(await node.add(pod, config=config))
+        stored = node.etcd.get(
+            "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-k8s-web--1-eth0"
+        )
+        assert felix.offers()[-1].value.encode() == stored, "the offer is what is stored"
+
+        felix.error = "no such interface"
+        with pod_namespace("refused") as other:
+            refused = (await node.add(other, "web-2", config=config)).error
+            assert "no such interface" in refused["msg"]
+        assert len(node.endpoints()) == 1
+        await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_felix_away_gives_code_11_and_nothing_left(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        error = (await node.add(pod, config={"policy_setup_timeout_seconds": 1})).error
+        assert error["code"] == 11
+        assert "felix cannot be reached" in error["details"]
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_labels_ports_and_pools_of_the_request(node: World, pod: Namespace) -> None:
+    config = {
+        "args": {"cni": {"labels": [{"key": "app", "value": "web"}]}},
+        "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]},
+        "mtu": 1400,
+        "ipam": {"type": "calico-ipam", "ipv4_pools": ["pool4"]},
+    }
+    async with node.daemon():
+        result_of(await node.add(pod, config=config))
+        endpoint = only(node.endpoints())
+        assert endpoint["metadata"]["labels"] == {
+            "app": "web",
+            "projectcalico.org/namespace": "default",
+            "projectcalico.org/orchestrator": "k8s",
+            "projectcalico.org/serviceaccount": "default",
+        }
+        assert endpoint["spec"]["ports"] == [
+            {"name": "", "protocol": "TCP", "port": 80, "hostPort": 8080, "hostIP": ""}
+        ]
+        assert show(pod, "link", "show", "eth0")[0]["mtu"] == 1400
+        bad = {"ipam": {"type": "calico-ipam", "ipv4_pools": ["nowhere"]}}
+        with pod_namespace("other") as other:
+            error = (await node.add(other, "web-2", config=bad)).error
+        assert "'nowhere' does not exist" in error["msg"]
+        await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
+async def test_every_version_gets_its_result(node: World, pod: Namespace, version: str) -> None:
+    async with node.daemon():
+        result = result_of(await node.add(pod, config={"cniVersion": version}))
+        assert result["cniVersion"] == version
+        assert (await node.delete(pod, config={"cniVersion": version})).status == 0
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_sixteen_at_once_share_transactions(node: World) -> None:
+    async with node.daemon() as daemon:
+        with pod_namespace("warm") as warm:
+            result_of(await node.add(warm, "warm"))
+        spaces = [pod_namespace(f"p{i}") for i in range(12)]
+        pods = [space.__enter__() for space in spaces]
+        try:
+            before = daemon.services.allocator.transactions
+            results = await asyncio.gather(
+                *(node.add(pod, f"web-{i}") for i, pod in enumerate(pods))
+            )
+            addresses = {result_of(done)["ips"][0]["address"] for done in results}
+            assert len(addresses) == len(pods)
+            assert daemon.services.allocator.transactions - before <= len(pods)
+            await asyncio.gather(*(node.delete(pod, f"web-{i}") for i, pod in enumerate(pods)))
+            await node.delete(None, "warm")
+            node.assert_clean()
+        finally:
+            for space in spaces:
+                space.__exit__(None, None, None)

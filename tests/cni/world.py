@@ -1,0 +1,266 @@
+"""A node for the daemon's tests: a network namespace, a real etcd in it, the real executable.
+
+    async with node.daemon() as daemon:
+        done = await node.add(pod, "web-1")
+
+The test's thread is inside the node's namespace, and with it the daemon (in the test's own
+loop, so that a test can look into it) and the executable. Pods are further namespaces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from cni.daemon import Daemon
+from cni.services import Settings
+from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore.interface import Datastore, Put
+from libcalico.local.framing import Connection, UnixServer, serve_unix
+from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract
+from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
+from tests.cni.executable import Done, plugin
+from tests.support.etcd import Etcd
+from tests.support.netns import Namespace, network_namespace
+
+NODE = "node1"
+NETWORK = "k8s-pod-network"
+CIDR4, CIDR6 = "10.65.0.0/24", "fd65::/112"
+
+
+class World:
+    """One node; made by `node_world`."""
+
+    def __init__(self, space: Namespace, etcd: Etcd, folder: Path) -> None:
+        self.space, self.etcd, self.folder = space, etcd, folder
+        self.settings = Settings(
+            nodename_file=folder / "nodename",
+            mtu_file=folder / "mtu",
+            socket=folder / "private" / "cni.sock",
+            felix_socket=folder / "private" / "node.sock",
+            pending=folder / "pending",
+            status=folder / "status",
+            health_host="127.0.0.1",
+            health_port=0,
+        )
+        self.settings.nodename_file.write_text(NODE + "\n")
+
+    async def prepare(self, store: Datastore) -> None:
+        """What node start-up and an operator write: cluster information, node, pools."""
+        await ensure_initialized(store, "k8s,bgp")
+        await put_pool(store, "pool4", CIDR4, 28)
+        await put_pool(store, "pool6", CIDR6, 124)
+        await store.commit([Put(ResourceKey("Node", NODE), Node(metadata=Metadata(name=NODE)))])
+
+    @asynccontextmanager
+    async def daemon(
+        self, *, prepare: bool = True, timeout: float = 5.0, **settings: Any
+    ) -> AsyncIterator[Daemon]:
+        """A serving daemon."""
+        chosen = changed(self.settings, **settings)
+        async with self.etcd.connect(timeout) as store:
+            if prepare:
+                await self.prepare(store)
+            daemon = Daemon(store, NODE, chosen)
+            task = asyncio.create_task(daemon.run())
+            try:
+                await until(lambda: self.settings.socket.exists() or task.done())
+                yield daemon
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                self.settings.socket.unlink(missing_ok=True)
+
+    async def add(self, pod: Namespace, name: str = "web-1", **options: Any) -> Done:
+        """CNI ADD of `name` by the real executable."""
+        return await self.cni("ADD", pod, name, **options)
+
+    async def delete(self, pod: Namespace | None, name: str = "web-1", **options: Any) -> Done:
+        """CNI DEL."""
+        return await self.cni("DEL", pod, name, **options)
+
+    async def cni(
+        self,
+        command: str,
+        pod: Namespace | None,
+        name: str,
+        *,
+        container: str = "",
+        ifname: str = "eth0",
+        config: Mapping[str, Any] | None = None,
+        namespace: str = "default",
+    ) -> Done:
+        """One call of the real executable."""
+        env = {
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": container or container_id(name),
+            "CNI_NETNS": str(pod.path) if pod else "",
+            "CNI_IFNAME": ifname,
+            "CNI_PATH": "/opt/cni/bin",
+            "CNI_CALICO_SOCKET": str(self.settings.socket),
+            "CNI_CALICO_PENDING": str(self.settings.pending),
+        }
+        if name:
+            env["CNI_ARGS"] = (
+                f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};"
+                f"K8S_POD_INFRA_CONTAINER_ID={env['CNI_CONTAINERID']}"
+            )
+        process = await asyncio.create_subprocess_exec(
+            plugin("calico"),
+            env=env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(60):
+                out, err = await process.communicate(json.dumps(network_config(config)).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+        return Done(process.returncode or 0, out, err.decode())
+
+    def stored(self, prefix: str) -> dict[str, Any]:
+        """Decoded values of all keys with a prefix."""
+        out = self.etcd.ctl("get", "--prefix", prefix).decode().splitlines()
+        return {key: json.loads(value) for key, value in zip(out[::2], out[1::2], strict=True)}
+
+    def endpoints(self) -> dict[str, Any]:
+        """The stored endpoints, by name."""
+        found = self.stored("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+        return {key.rpartition("/")[2]: value for key, value in found.items()}
+
+    def handles(self) -> dict[str, Any]:
+        """The stored handles, by id."""
+        found = self.stored("/calico/ipam/v2/handle/")
+        return {key.rpartition("/")[2]: value for key, value in found.items()}
+
+    def in_use(self) -> int:
+        """How many addresses are allocated in all blocks."""
+        found = self.stored("/calico/ipam/v2/assignment/")
+        return sum(1 for b in found.values() for index in b["allocations"] if index is not None)
+
+    def links(self) -> list[str]:
+        """The cali interfaces of the node."""
+        found = json.loads(self.space.run("ip", "-j", "link"))
+        return sorted(link["ifname"] for link in found if link["ifname"].startswith("cali"))
+
+    def assert_clean(self) -> None:
+        """Nothing of any pod is left."""
+        assert self.endpoints() == {}
+        assert self.handles() == {}
+        assert self.in_use() == 0
+        assert self.links() == []
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    """A copy of the settings with changes."""
+    return dataclasses.replace(settings, **changes)
+
+
+def container_id(name: str) -> str:
+    """A container id as containerd makes them, from a name."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def network_config(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The plugin's configuration; no wait for felix unless asked."""
+    return {
+        "cniVersion": "1.0.0",
+        "name": NETWORK,
+        "type": "calico",
+        "ipam": {"type": "calico-ipam"},
+        "policy": {"type": "k8s"},
+        "policy_setup_timeout_seconds": 0,
+        **(changes or {}),
+    }
+
+
+async def put_pool(store: Datastore, name: str, cidr: str, size: int, **spec: Any) -> None:
+    """Write an IP pool, whatever was there."""
+    pool = IPPool(
+        metadata=Metadata(name=name),
+        spec=IPPoolSpec(cidr=cidr, blockSize=size, nodeSelector="all()", **spec),
+    )
+    await store.commit([Put(ResourceKey("IPPool", name), pool)])
+
+
+async def until(condition: Any, seconds: float = 10.0) -> None:
+    """Poll until `condition()` is true."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def result_of(done: Done) -> dict[str, Any]:
+    """The result of a successful call."""
+    assert done.status == 0, done
+    return dict(json.loads(done.stdout))
+
+
+@contextmanager
+def pod_namespace(label: str = "pod") -> Iterator[Namespace]:
+    """A pod's namespace as containerd makes one: loopback up."""
+    with network_namespace(label) as space:
+        yield space
+
+
+@contextmanager
+def node_world(folder: Path) -> Iterator[World]:
+    """A node with an etcd inside; the calling thread is inside until the end."""
+    with network_namespace("node") as space:
+        space.run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "fabric")
+        space.run("ip", "link", "set", "fabric", "up")
+        space.run("ip", "address", "add", "10.99.1.1/24", "dev", "uplink")
+        space.run("ip", "link", "set", "uplink", "up")
+        with space.entered():
+            etcd = Etcd(folder / "etcd").start()
+            try:
+                yield World(space, etcd, folder)
+            finally:
+                etcd.stop()
+
+
+class FelixPeer:
+    """The other end of node.sock, as far as an ADD needs it.
+
+    `hold` keeps the answers back, `error` answers with a refusal. A test of the real felix
+    stands in tests/e2e; this one can be told to misbehave.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.messages: list[Any] = []
+        self.hold = False
+        self.error = ""
+        self._server: UnixServer | None = None
+
+    async def __aenter__(self) -> FelixPeer:
+        self._server = await serve_unix(self.path, self._serve, hello=Hello("felix"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        await self._server.close()
+
+    async def _serve(self, connection: Connection) -> None:
+        async for message in connection:
+            self.messages.append(message)
+            if isinstance(message, Await) and not self.hold:
+                await connection.send(
+                    InForce(message.namespace, message.name, message.container_id, self.error)
+                )
+
+    def offers(self) -> list[Offer]:
+        """What was offered."""
+        return [message for message in self.messages if isinstance(message, Offer)]
+
+    def retractions(self) -> list[Retract]:
+        """What was taken back."""
+        return [message for message in self.messages if isinstance(message, Retract)]
