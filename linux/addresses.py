@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from errno import ENODEV
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from socket import AF_INET, AF_UNSPEC
 
+from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket
 from linux.rtnl import (
@@ -58,9 +60,17 @@ def decode(body: bytes) -> Address:
 
 
 def dump(sock: Socket, index: int = 0, family: int = AF_UNSPEC) -> list[Address]:
-    """All addresses, or those of one link or family. Raises `KernelError`."""
+    """All addresses, or those of one link or family; a link that is gone has none.
+
+    Raises `KernelError`.
+    """
     request = m.message(RTM_GETADDR, 0, _MESSAGE.pack(family, 0, 0, 0, index))
-    found = [decode(body) for _, body in sock.dump(request, "list addresses")]
+    try:
+        found = [decode(body) for _, body in sock.dump(request, "list addresses")]
+    except KernelError as error:
+        if index and error.errno == ENODEV:
+            return []
+        raise
     return [address for address in found if index in (0, address.index)]
 
 

@@ -90,11 +90,16 @@ class IPSets:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 
-    def create(self, name: str, type: SetType, family: Literal[4, 6], maxelem: int = 1 << 20) -> None:
+    def create(
+        self, name: str, type: SetType, family: Literal[4, 6], maxelem: int = 1 << 20
+    ) -> None:
         """Makes a set; fine if an equal one exists. Raises `KernelError`.
 
         EEXIST: a set of that name has another type, family or size; destroy it first.

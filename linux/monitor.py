@@ -73,9 +73,7 @@ class Overrun:
     """Messages were lost: nothing is known any more, dump everything."""
 
 
-Event = (
-    LinkChanged | RouteChanged | AddressChanged | NeighbourChanged | SettingChanged | Overrun
-)
+Event = LinkChanged | RouteChanged | AddressChanged | NeighbourChanged | SettingChanged | Overrun
 
 LINKS = (rtnl.GROUP_LINK,)
 ADDRESSES = (rtnl.GROUP_IPV4_ADDRESS, rtnl.GROUP_IPV6_ADDRESS)
@@ -109,20 +107,33 @@ class Monitor:
     def _readable(self) -> None:
         # A few datagrams at a time: a storm of changes must not starve the rest of the loop.
         for _ in range(_DATAGRAMS_PER_TURN):
-            try:
-                data = self._socket.receive()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    self.close()
-                    raise
-                self._overrun()
+            data = self._receive()
+            if data is None:
                 break
             for kind, _, _, body in split(data):
                 self._take(kind, body)
         if self._pending:
             self._wake.set()
+
+    def _receive(self) -> bytes | None:
+        lost = False
+        while True:
+            try:
+                data = self._socket.receive()
+            except BlockingIOError:
+                if lost:
+                    self._overrun()
+                return None
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    self.close()
+                    raise
+                lost = True
+                continue
+            # After a loss the kernel drops in silence until the queue was empty once. So it is
+            # emptied before anyone hears of the loss, and a dump after that misses nothing.
+            if not lost:
+                return data
 
     def _overrun(self) -> None:
         self._pending = {Overrun: Overrun()}
@@ -164,7 +175,10 @@ class Monitor:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -184,14 +198,18 @@ def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
         return ("route", route.key), RouteChanged(route, kind == rtnl.RTM_DELROUTE)
     if kind in (rtnl.RTM_NEWADDR, rtnl.RTM_DELADDR):
         address = addresses.decode(body)
-        key = ("address", address.index, address.interface)
-        return key, AddressChanged(address, kind == rtnl.RTM_DELADDR)
+        return (
+            ("address", address.index, address.interface),
+            AddressChanged(address, kind == rtnl.RTM_DELADDR),
+        )
     if kind in (rtnl.RTM_NEWNEIGH, rtnl.RTM_DELNEIGH):
         entry = neighbours.decode(body)
         if entry is None:
             return None
-        key = ("neighbour", entry.index, entry.address, entry.proxy)
-        return key, NeighbourChanged(entry, kind == rtnl.RTM_DELNEIGH)
+        return (
+            ("neighbour", entry.index, entry.address, entry.proxy),
+            NeighbourChanged(entry, kind == rtnl.RTM_DELNEIGH),
+        )
     if kind in (rtnl.RTM_NEWNETCONF, rtnl.RTM_DELNETCONF):
         index = m.parse_attributes(body, 4).get(_NETCONF_INDEX)
         if index is None:

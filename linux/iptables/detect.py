@@ -6,7 +6,6 @@ stand where the host's other rules are. Tested in tests/linux/test_iptables.py.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -23,11 +22,11 @@ def program(family: Literal[4, 6], backend: Backend, verb: Literal["save", "rest
     """The program for a family and back end; the unsuffixed one where no other is installed."""
     base = "iptables" if family == 4 else "ip6tables"
     name = f"{base}-{backend}-{verb}"
-    return name if shutil.which(name) else f"{base}-{verb}"
+    return name if programs.find(name) else f"{base}-{verb}"
 
 
 async def detect_backend(wanted: str = "auto") -> Backend:
-    """"nft" or "legacy"; `wanted` may also name one of them (any case; "auto" looks).
+    """ "nft" or "legacy"; `wanted` may also name one of them (any case; "auto" looks).
 
     Order: a kubelet's hint in nft's mangle table, the same in legacy's, else whichever has more
     rules. On an equal count: legacy if this kernel has it, else nft. Raises `ValueError`.
@@ -38,7 +37,7 @@ async def detect_backend(wanted: str = "auto") -> Backend:
     if choice != "auto":
         raise ValueError(f"iptables backend {wanted!r}: want auto, nft or legacy")
     # legacy-save without -t lists loaded tables only; naming one would load it.
-    legacy_there = _LEGACY_PRESENT.exists() and shutil.which("iptables-legacy-save") is not None
+    legacy_there = _LEGACY_PRESENT.exists() and programs.find("iptables-legacy-save") is not None
     nft = await _saved("iptables-nft-save")
     legacy = await _saved("iptables-legacy-save") if legacy_there else ""
     for backend, output in (("nft", nft), ("legacy", legacy)):

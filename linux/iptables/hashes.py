@@ -40,7 +40,11 @@ class HashScheme:
     def __post_init__(self) -> None:
         put = object.__setattr__
         word = re.escape(self.prefix)
-        put(self, "_pattern", re.compile(rf'--comment "?{word}([A-Za-z0-9_-]{{{_LENGTH}}})"?(?:\s|$)'))
+        put(
+            self,
+            "_pattern",
+            re.compile(rf'--comment "?{word}([A-Za-z0-9_-]{{{_LENGTH}}})"?(?:\s|$)'),
+        )
         chains = "|".join(re.escape(prefix) for prefix in self.chain_prefixes)
         put(self, "_jump", re.compile(rf"(?:-j|--jump|-g|--goto) (?:{chains})"))
 

@@ -14,7 +14,7 @@ Tested in tests/linux/test_iptables_plan.py and, with the kernel, test_iptables.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from linux.iptables.detect import Backend
@@ -83,14 +83,19 @@ class Renderer:
         chains: dict[str, RenderedChain] = {}
         for name, rules in desired.chains.items():
             if not self._scheme.owns(name):
-                raise ValueError(f"chain {name}: not ours by its name ({self._scheme.chain_prefixes})")
+                raise ValueError(
+                    f"chain {name}: not ours by its name ({self._scheme.chain_prefixes})"
+                )
             chains[name] = self._chain(name, name, rules, known)
         kernel = {
             name: (
                 self._chain(name, name, desired.inserts.get(name, ()), known),
                 self._chain(name, name + APPENDS, desired.appends.get(name, ()), known),
             )
-            for name in [*desired.inserts, *(n for n in desired.appends if n not in desired.inserts)]
+            for name in [
+                *desired.inserts,
+                *(n for n in desired.appends if n not in desired.inserts),
+            ]
         }
         self._known = known
         return Rendered(chains, kernel)
@@ -121,8 +126,13 @@ class Renderer:
         return RenderedChain(hashes, text)
 
 
-def make_plan(actual: Actual, wanted: Rendered, backend: Backend) -> Plan:
-    """The lines that turn `actual` into `wanted` (IPT-2, IPT-3, IPT-4)."""
+def make_plan(
+    actual: Actual, wanted: Rendered, backend: Backend, keep: Collection[str] = ()
+) -> Plan:
+    """The lines that turn `actual` into `wanted` (IPT-2, IPT-3, IPT-4).
+
+    Chains of `keep` are emptied but not removed: somebody else's rule still names them.
+    """
     declared: list[str] = []
     rules: list[str] = []
     written: list[str] = []
@@ -139,8 +149,11 @@ def make_plan(actual: Actual, wanted: Rendered, backend: Backend) -> Plan:
             rules += [f"-A {name} {rule}" for rule in chain.rules]
         else:
             rules += _edit_in_place(name, have, chain)
-    deleted = [name for name in actual.chains if name not in wanted.chains]
-    declared += [f":{name} - [0:0]" for name in deleted]
+    unwanted = [name for name in actual.chains if name not in wanted.chains]
+    deleted = [name for name in unwanted if name not in keep]
+    kept: dict[str, tuple[str, ...]] = {name: () for name in unwanted if name in keep}
+    emptied = [*deleted, *(name for name in kept if actual.chains[name])]
+    declared += [f":{name} - [0:0]" for name in emptied]
     edits: list[str] = []
     kernel = dict(actual.kernel)
     edited: list[str] = []
@@ -158,7 +171,7 @@ def make_plan(actual: Actual, wanted: Rendered, backend: Backend) -> Plan:
         tuple(written),
         tuple(deleted),
         tuple(edited),
-        Actual({name: chain.hashes for name, chain in wanted.chains.items()}, kernel),
+        Actual(kept | {name: chain.hashes for name, chain in wanted.chains.items()}, kernel),
     )
 
 

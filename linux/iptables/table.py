@@ -5,7 +5,9 @@ remembered, a commit compares with the memory, and the periodic `refresh` finds 
 goes wrong drops the memory, and the next attempt starts from a dump.
 
 IPT-5: no program runs while nothing changed; a change costs one restore.
-IPT-6: after a failed restore the kernel has the old table (a restore is atomic) and the next
+IPT-6: a chain that cannot be removed (a foreign rule names it) is left empty and does not hold
+       up the rest; the next dump tries again.
+IPT-7: after a failed restore the kernel has the old table (a restore is atomic) and the next
        attempt dumps first.
 Tested in tests/linux/test_iptables.py.
 """
@@ -63,6 +65,7 @@ class Table:
         self._renderer = Renderer(scheme)
         self._actual: Actual | None = None
         self._written: Rendered | None = None
+        self._stuck: set[str] = set()
         self._turn = asyncio.Lock()
         self._save = [program(family, backend, "save"), "-t", name]
         self._restore = [
@@ -75,6 +78,7 @@ class Table:
         The next `commit` repairs them. Raises `CommandError`.
         """
         async with self._turn:
+            self._stuck.clear()
             return await self._dump()
 
     async def _dump(self) -> tuple[str, ...]:
@@ -83,7 +87,7 @@ class Table:
         self._actual = parse_save(output.decode(errors="replace"), self.name, self._scheme)
         if self._written is None:
             return ()
-        plan = make_plan(self._actual, self._written, self.backend)
+        plan = make_plan(self._actual, self._written, self.backend, self._stuck)
         return (*plan.written, *plan.deleted, *plan.edited)
 
     async def commit(self, desired: Desired, *, refresh: bool = False) -> Report:
@@ -97,16 +101,21 @@ class Table:
             wanted = self._renderer.render(desired)
             saves, restores = self.saves, self.restores
             drift: tuple[str, ...] = ()
+            if refresh:
+                self._stuck.clear()
             for attempt in range(1, _TRIES + 1):
                 if self._actual is None or (refresh and attempt == 1):
                     drift = await self._dump() or drift
                 assert self._actual is not None
-                plan = make_plan(self._actual, wanted, self.backend)
+                plan = make_plan(self._actual, wanted, self.backend, self._stuck)
                 try:
                     await self._write(plan)
                 except CommandError:
                     if attempt == _TRIES:
                         raise
+                    # Once may be a race with another writer; twice may be a chain in use.
+                    if attempt > 1:
+                        self._stuck.update(plan.deleted)
                     await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
                     continue
                 self._written = wanted
@@ -135,4 +144,5 @@ class Table:
         """Whether the remembered state equals `desired` (no program runs)."""
         if self._actual is None:
             return False
-        return not make_plan(self._actual, self._renderer.render(desired), self.backend).lines
+        wanted = self._renderer.render(desired)
+        return not make_plan(self._actual, wanted, self.backend, self._stuck).lines

@@ -3,10 +3,12 @@
 Public: `Socket`, `Result`, `open_in_netns`, `Message` helpers. See `wire.py` for building.
 """
 
+from linux.netlink.socket import NETLINK_NETFILTER, NETLINK_ROUTE, Result, Socket, open_in_netns
 from linux.netlink.wire import Attributes, attribute, message, nest, parse_attributes, text, u32
-from linux.netlink.socket import Result, Socket, open_in_netns
 
 __all__ = [
+    "NETLINK_NETFILTER",
+    "NETLINK_ROUTE",
     "Attributes",
     "Result",
     "Socket",

@@ -125,7 +125,10 @@ class Socket:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -152,9 +155,7 @@ class Socket:
         """Sends one message and raises `KernelError` if it failed."""
         return self.transact([request])[0].check(what)
 
-    def _transact(
-        self, batch: bytearray, messages: Sequence[bytes], first: int
-    ) -> list[Result]:
+    def _transact(self, batch: bytearray, messages: Sequence[bytes], first: int) -> list[Result]:
         results: dict[int, Result] = {}
         offset = 0
         last = 0

@@ -1,8 +1,8 @@
 """Network namespaces for tests: unique, removed again, with programs or the test body inside.
 
-    with network_namespace("a") as a, a.entered():   # this thread, and what it starts, is inside
-        ...
-    a.run("ip", "link")                              # a program inside; its output
+with network_namespace("a") as a, a.entered():   # this thread, and what it starts, is inside
+    ...
+a.run("ip", "link")                              # a program inside; its output
 """
 
 from __future__ import annotations

@@ -1,0 +1,71 @@
+"""CT-1, CT-2: flows from and to an address are forgotten, all others stay."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import pytest
+
+from linux import conntrack
+from linux.netlink import NETLINK_NETFILTER, Socket
+from tests.support.netns import Namespace, network_namespace
+
+A, B, C = "10.65.0.1", "10.65.0.2", "10.65.0.3"
+A6, B6 = "fd65::1", "fd65::2"
+
+
+@pytest.fixture
+def space() -> Iterator[Namespace]:
+    with network_namespace("ct") as space, space.entered():
+        for program in ("iptables-nft", "ip6tables-nft"):
+            space.run(program, "-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW")
+        for address in (A, B, C):
+            space.run("ip", "address", "add", f"{address}/32", "dev", "lo")
+        for address in (A6, B6):
+            space.run("ip", "address", "add", f"{address}/128", "dev", "lo", "nodad")
+        for source, target in ((A, B), (B, C), (C, A), (C, C), (A6, B6), (B6, B6)):
+            family = socket.AF_INET6 if ":" in source else socket.AF_INET
+            with socket.socket(family, socket.SOCK_DGRAM) as sender:
+                sender.bind((source, 0))
+                sender.sendto(b"x", (target, 9))
+        yield space
+
+
+def _flows(space: Namespace) -> set[tuple[str, str]]:
+    found = set()
+    for family in ("ipv4", "ipv6"):
+        for line in space.run("conntrack", "-L", "-f", family, "-p", "udp").splitlines():
+            words = dict(word.split("=", 1) for word in reversed(line.split()) if "=" in word)
+            found.add((words["src"], words["dst"]))
+    return found
+
+
+def test_flows_of_an_address_are_deleted(space: Namespace) -> None:
+    assert len(_flows(space)) == 6
+    gone = [ip_address(A), ip_address(A6), ip_address("10.65.0.99")]
+    asyncio.run(conntrack.delete_by_address(gone))
+    assert _flows(space) == {(B, C), (C, C), (B6, B6)}
+    asyncio.run(conntrack.delete_by_address([]))
+    assert len(_flows(space)) == 3
+
+
+def test_listing_does_the_same(space: Namespace) -> None:
+    with Socket(family=NETLINK_NETFILTER) as sock:
+        conntrack._delete_listed(sock, socket.AF_INET, [ip_address(A), ip_address("10.65.0.99")])
+        conntrack._delete_listed(sock, socket.AF_INET6, [ip_address(A6)])
+    assert _flows(space) == {(B, C), (C, C), (B6, B6)}
+
+
+def test_without_its_filter_the_request_deletes_nothing(
+    space: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a kernel that does not know the filter attribute would see.
+    monkeypatch.setattr(conntrack, "_FILTER", 2000)
+    with Socket(family=NETLINK_NETFILTER) as sock:
+        for reply in (False, True):
+            result = sock.transact([conntrack._filtered(ip_address(A), reply)])[0]
+            assert result.errno in conntrack._UNSUPPORTED
+    assert len(_flows(space)) == 6

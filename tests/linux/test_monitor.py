@@ -1,0 +1,163 @@
+"""MON-1, MON-2: what somebody else changes is told at once; lost messages are told as Overrun."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from ipaddress import ip_address, ip_interface, ip_network
+
+import pytest
+
+from linux import links, neighbours, routes
+from linux.monitor import (
+    AddressChanged,
+    Event,
+    LinkChanged,
+    Monitor,
+    NeighbourChanged,
+    Overrun,
+    RouteChanged,
+    SettingChanged,
+)
+from linux.netlink import Socket
+from linux.routes import Route
+from tests.support.netns import Namespace, network_namespace
+
+
+class Seen:
+    """The monitor's events one by one, so that none of a batch is skipped."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._batches = monitor.batches()
+        self._waiting: list[Event] = []
+
+    async def until(self, wanted: Callable[[Event], bool], seconds: float = 3.0) -> Event:
+        async with asyncio.timeout(seconds):
+            while True:
+                while self._waiting:
+                    event = self._waiting.pop(0)
+                    if wanted(event):
+                        return event
+                self._waiting = list(await anext(self._batches))
+                assert self._waiting
+
+
+def test_changes_by_others_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(space: Namespace) -> None:
+        with Monitor() as monitor:
+            seen = Seen(monitor)
+            space.run("ip", "link", "add", "br0", "type", "bridge")
+            event = await seen.until(lambda e: isinstance(e, LinkChanged) and not e.removed)
+            assert isinstance(event, LinkChanged)
+            assert event.link.name == "br0"
+            index = event.link.index
+
+            space.run("ip", "address", "add", "10.99.1.1/24", "dev", "br0")
+            space.run("ip", "link", "set", "br0", "up")
+            address = ip_interface("10.99.1.1/24")
+            await seen.until(
+                lambda e: isinstance(e, AddressChanged) and e.address.interface == address
+            )
+            space.run("ip", "link", "set", "br0", "down")
+            await seen.until(lambda e: isinstance(e, LinkChanged) and not e.link.up)
+            space.run("ip", "link", "set", "br0", "up")
+            await seen.until(lambda e: isinstance(e, LinkChanged) and e.link.up)
+
+            space.run("ip", "route", "add", "blackhole", "10.66.0.0/26", "proto", "109")
+            start = time.perf_counter()
+            space.run("ip", "route", "del", "blackhole", "10.66.0.0/26")
+            event = await seen.until(lambda e: isinstance(e, RouteChanged) and e.removed)
+            assert isinstance(event, RouteChanged)
+            assert event.route == Route(ip_network("10.66.0.0/26"), type="blackhole", protocol=109)
+            with capsys.disabled():
+                print(f" [route deletion seen {time.perf_counter() - start:.3f} s]", end="")
+
+            space.run("ip", "-6", "route", "add", "fd66::/64", "dev", "br0")
+            space.run("ip", "-6", "route", "del", "fd66::/64", "dev", "br0")
+            await seen.until(
+                lambda e: (
+                    isinstance(e, RouteChanged)
+                    and e.removed
+                    and e.route.dst == ip_network("fd66::/64")
+                ),
+            )
+
+            for text in ("10.99.1.9", "fd99::9"):
+                mac = "02:00:00:00:00:01"
+                space.run("ip", "neigh", "add", text, "lladdr", mac, "dev", "br0")
+                space.run("ip", "neigh", "del", text, "dev", "br0")
+                wanted = ip_address(text)
+                await seen.until(
+                    lambda e, wanted=wanted: (  # type: ignore[misc]
+                        isinstance(e, NeighbourChanged)
+                        and e.neighbour.address == wanted
+                        and (e.removed or e.neighbour.state == neighbours.FAILED)
+                    ),
+                )
+
+            for setting in ("proxy_arp", "rp_filter", "forwarding"):
+                space.run("sysctl", "-qw", f"net.ipv4.conf.br0.{setting}=1")
+                await seen.until(lambda e: isinstance(e, SettingChanged) and e.index == index)
+
+            space.run("ip", "link", "del", "br0")
+            await seen.until(lambda e: isinstance(e, LinkChanged) and e.removed)
+
+    with network_namespace("mon") as space, space.entered():
+        asyncio.run(story(space))
+
+
+def test_one_object_that_changes_often_is_one_event() -> None:
+    async def story() -> None:
+        route = Route(ip_network("10.66.0.0/26"), type="blackhole", protocol=109)
+        with Monitor() as monitor, Socket() as sock:
+            sock.transact([routes.add(route), routes.delete(route)] * 10 + [routes.add(route)])
+            async for batch in monitor.batches():
+                assert batch == [RouteChanged(route, removed=False)]
+                return
+
+    with network_namespace("coalesce") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_too_many_objects_become_an_overrun() -> None:
+    async def story() -> None:
+        with Monitor(limit=50) as monitor, Socket() as sock:
+            net = ip_network("10.66.0.0/16")
+            many = [Route(dst, type="blackhole") for dst in net.subnets(new_prefix=26)]
+            sock.transact([routes.add(route) for route in many[:200]])
+            async for batch in monitor.batches():
+                assert batch == [Overrun()]
+                return
+
+    with network_namespace("limit") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_lost_messages_become_an_overrun_and_the_stream_goes_on() -> None:
+    async def story() -> None:
+        with Monitor() as monitor, Socket() as sock:
+            monitor._socket._socket.setsockopt(1, 33, 4096)  # a tiny SO_RCVBUFFORCE
+            net = ip_network("10.66.0.0/16")
+            many = [Route(dst, type="blackhole") for dst in net.subnets(new_prefix=26)]
+            sock.transact([routes.add(route) for route in many])
+            seen = Seen(monitor)
+            await seen.until(lambda e: isinstance(e, Overrun))
+            monitor._socket._socket.setsockopt(1, 33, 1 << 20)
+            sock.request(links.create("br0", "bridge"))
+            await seen.until(lambda e: isinstance(e, LinkChanged))
+
+    with network_namespace("overrun") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_a_closed_monitor_ends_the_stream() -> None:
+    async def story() -> None:
+        monitor = Monitor()
+        asyncio.get_running_loop().call_later(0.01, monitor.close)
+        async with asyncio.timeout(3):
+            assert [batch async for batch in monitor.batches()] == []
+        monitor.close()
+
+    with network_namespace("close") as space, space.entered():
+        asyncio.run(story())
