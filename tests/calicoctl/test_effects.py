@@ -1,0 +1,112 @@
+"""What deletions take with them, and what `ipam show` says, on a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_network
+from typing import Any
+
+from libcalico.datastore.interface import Change, Put
+from libcalico.model import Block, BlockAffinity, Handle
+from libcalico.model.ipam import Attribute
+from libcalico.model.keys import AffinityKey, BlockKey, HandleKey
+from tests.calicoctl.conftest import Ctl
+from tests.calicoctl.test_commands import P1, TOR, WEP, document
+from tests.support.etcd import Etcd
+
+BLOCK = ip_network("10.65.0.0/26")
+EMPTY = ip_network("10.65.0.64/26")
+
+
+def block(cidr: Any, used: int, host: str = "node1") -> Block:
+    attributes = [
+        Attribute(handle_id="k8s.c1", secondary={"node": host, "pod": "web-0", "namespace": "web"})
+    ]
+    return Block(
+        cidr=str(cidr),
+        affinity=f"host:{host}",
+        allocations=[0] * used + [None] * (64 - used),
+        unallocated=list(range(used, 64)),
+        attributes=attributes if used else [],
+    )
+
+
+def fill(etcd: Etcd, used: int) -> None:
+    """Two blocks of node1, `used` addresses of the first in use."""
+    changes: list[Change] = [
+        Put(BlockKey(BLOCK), block(BLOCK, used)),
+        Put(BlockKey(EMPTY), block(EMPTY, 0)),
+        Put(AffinityKey("node1", BLOCK), BlockAffinity()),
+        Put(AffinityKey("node1", EMPTY), BlockAffinity()),
+    ]
+    if used:
+        changes.append(Put(HandleKey("k8s.c1"), Handle(block={str(BLOCK): used})))
+
+    async def write() -> None:
+        async with etcd.connect() as store:
+            await store.commit(changes)
+
+    asyncio.run(write())
+
+
+def test_ipam_show(ctl: Ctl, etcd: Etcd) -> None:
+    ctl("apply", "-f", "-", stdin=P1)
+    fill(etcd, 3)
+    assert ctl("ipam", "show").out == (
+        "+----------+--------------+-----------+------------+--------------+\n"
+        "| GROUPING |     CIDR     | IPS TOTAL | IPS IN USE |   IPS FREE   |\n"
+        "+----------+--------------+-----------+------------+--------------+\n"
+        "| IP Pool  | 10.65.0.0/16 |     65536 | 3 (0%)     | 65533 (100%) |\n"
+        "+----------+--------------+-----------+------------+--------------+\n"
+    )
+    blocks = ctl("ipam", "show", "--show-blocks").out.splitlines()
+    assert blocks[4].split("|")[1:-1] == [
+        " Block    ",
+        " 10.65.0.0/26  ",
+        "        64 ",
+        " 3 (5%)     ",
+        " 61 (95%)     ",
+    ]
+    assert ctl("ipam", "show", "--ip", "10.65.0.1").out == (
+        "IP 10.65.0.1 is in use\nHandle ID: k8s.c1\nActive Owner Attributes:\n"
+        "  namespace: web\n  node: node1\n  pod: web-0\n"
+    )
+    free = ctl("ipam", "show", "--ip", "10.65.0.9")
+    assert (free.code, free.out) == (0, "10.65.0.9 is not assigned\n")
+    wrong = ctl("ipam", "show", "--ip", "banana")
+    assert (wrong.code, wrong.err) == (
+        1,
+        "--ip: 'banana' is not valid: an IPv4 or IPv6 address\n",
+    )
+
+
+def test_deleting_a_pool_gives_its_empty_blocks_back(ctl: Ctl, etcd: Etcd) -> None:
+    ctl("apply", "-f", "-", stdin=P1)
+    fill(etcd, 0)
+    assert ctl("delete", "pool", "p1").code == 0
+    assert etcd.keys("/calico/ipam/") == []
+
+
+def test_a_block_in_use_outlives_its_pool(ctl: Ctl, etcd: Etcd) -> None:
+    ctl("apply", "-f", "-", stdin=P1)
+    fill(etcd, 2)
+    assert ctl("delete", "pool", "p1").code == 0
+    assert etcd.keys("/calico/ipam/v2/assignment/") == [
+        "/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26"
+    ]
+    assert "orphaned" not in ctl("ipam", "show").err
+
+
+def test_deleting_a_node_takes_everything_of_it(ctl: Ctl, etcd: Etcd) -> None:
+    node = document("Node", "node1", bgp={"ipv4Address": "10.99.1.1/24"})
+    other = document("Node", "node2", bgp={"ipv4Address": "10.99.1.2/24"})
+    felix = document("FelixConfiguration", "node.node1", logSeverityScreen="Info")
+    bgp = document("BGPConfiguration", "node.node1", logSeverityScreen="Info")
+    documents = "\n---\n".join([P1, node, other, felix, bgp, TOR, WEP])
+    assert ctl("apply", "-f", "-", stdin=documents).err == ""
+    fill(etcd, 2)
+    assert ctl("delete", "node", "node1").out == "Successfully deleted 1 'Node' resource(s)\n"
+    left = [key.rpartition("v3/")[2] for key in etcd.keys("/calico/resources/")]
+    assert not [key for key in left if "node1" in key or "tor" in key]
+    assert "projectcalico.org/nodes/node2" in left
+    assert [key for key in etcd.keys("/calico/ipam/") if "/host/" in key] == []

@@ -1,0 +1,116 @@
+"""`calicoctl` as a process: what it costs, and what it says when the datastore does not answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.support.etcd import Etcd
+
+CALICOCTL = [sys.executable, "-m", "calicoctl.main"]
+POOL = """\
+kind: IPPool
+apiVersion: projectcalico.org/v3
+metadata: {name: p}
+spec: {cidr: 10.0.0.0/8}
+"""
+
+
+def ctl(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {
+        key: value for key, value in os.environ.items() if "ETCD" not in key and "DATA" not in key
+    }
+    return subprocess.run(
+        [*CALICOCTL, *arguments],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        env=clean | environ,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version_of_the_client_is_cheap() -> None:
+    script = (
+        "import sys; sys.argv[1:] = ['version', '--client']\n"
+        "from calicoctl.main import run; run(sys.argv[1:])\n"
+        "print([m for m in ('grpc', 'yaml', 'msgspec', 'asyncio') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[0] == "Client Version:    v3.32.1"
+    assert done.stdout.splitlines()[-1] == "[]"
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert ctl("version", "--client").returncode == 0
+        times.append(time.perf_counter() - start)
+    print(f"version --client: best {min(times) * 1000:.0f} ms")
+
+
+def test_help_names_every_command() -> None:
+    text = ctl("--help").stdout
+    for name in ("get", "create", "apply", "replace", "delete", "ipam", "node", "version"):
+        assert f"\n  {name} " in text
+
+
+def test_no_datastore_configured() -> None:
+    done = ctl("get", "nodes")
+    assert done.returncode == 1
+    assert "DATASTORE_TYPE=etcdv3" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_etcd_is_one_sentence_within_the_deadline() -> None:
+    started = time.monotonic()
+    done = ctl("get", "nodes", DATASTORE_TYPE="etcdv3", ETCD_ENDPOINTS="http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert "http://127.0.0.1:1" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert time.monotonic() - started < 15
+
+
+def test_an_etcd_that_hangs_is_an_error_not_a_wait(private_etcd: Etcd) -> None:
+    environ = private_etcd.environment()
+    assert ctl("apply", "-f", "-", stdin=POOL, **environ).returncode == 0
+    private_etcd.pause()
+    started = time.monotonic()
+    done = ctl("apply", "-f", "-", stdin=POOL, **environ)
+    private_etcd.resume()
+    assert done.returncode == 1
+    assert "answered" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - started < 20
+
+
+def test_a_configuration_file_is_the_only_source(etcd: Etcd, tmp_path: Path) -> None:
+    file = tmp_path / "ctl.cfg"
+    file.write_text(
+        "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata:\n"
+        f"spec:\n  datastoreType: etcdv3\n  etcdEndpoints: {etcd.endpoint}\n"
+    )
+    done = ctl("get", "nodes", "-c", str(file), ETCD_ENDPOINTS="http://127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (0, "")
+    missing = ctl("get", "nodes", "-c", str(tmp_path / "none.cfg"))
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("Error reading config file: ")
+
+
+def test_a_reader_that_leaves_is_no_traceback(etcd: Etcd) -> None:
+    environ = {**os.environ, **etcd.environment()}
+    with subprocess.Popen(
+        [*CALICOCTL, "get", "tiers"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
