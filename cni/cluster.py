@@ -44,6 +44,11 @@ class Cluster:
         """Whether the watch stands."""
         return self._syncer.connected
 
+    @property
+    def locked(self) -> bool:
+        """Whether the datastore says that nobody may write (a migration)."""
+        return self._ready is False
+
     def facts(self, node: str) -> Facts | None:
         """For the allocator; None before the first snapshot."""
         if not self.in_sync:

@@ -89,6 +89,8 @@ async def release(services: Services, attachment: Attachment) -> list[IPAddress]
         key = attachment.endpoint_key
     except InvalidValue:
         return []  # no endpoint can have such a name, so no ADD of it ever succeeded
+    if services.cluster.locked:
+        raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
     async with asyncio.timeout(services.settings.release_seconds):
         siblings = await _siblings(services, attachment)
         own = next((entry for entry in siblings if entry.key == key), None)
