@@ -33,7 +33,9 @@ extern char **environ;
 #define DEADLINE_DEL_MS DEADLINE_MS
 #define DEADLINE_STATUS_MS DEADLINE_MS
 #endif
-#define RETRY_MS 1000 /* how long a daemon may be restarting */
+#ifndef RETRY_MS /* how long a daemon may be restarting */
+#define RETRY_MS 1000
+#endif
 #define PEEK_MS 250   /* how long an answer that needs no stdin waits for it */
 #define FRAME_LIMIT (2u * 1024 * 1024)
 #define NSFS 0x6e736673
@@ -94,8 +96,11 @@ static _Noreturn void fail_text(int code, const char *msg, struct text details)
 {
     static char storage[8192];
     struct buffer out = {.at = storage, .room = sizeof storage, .fixed = true};
-    char head[64];
+    char head[64], line[513];
     struct text brief = shortened(text_of(msg), 512);
+    for (size_t i = 0; i < brief.length; i++)
+        line[i] = (unsigned char)brief.at[i] < 0x20 ? ' ' : brief.at[i];
+    brief.at = line;
     details = shortened(details, 512);
     buffer_put(&out, "{\"cniVersion\":");
     json_quote(&out, text_of(call.version));

@@ -1,0 +1,211 @@
+"""The real executable for tests: built once, called as a runtime calls it, and a small daemon.
+
+done = call(plugin("calico"), {"CNI_COMMAND": "VERSION"}, b"")
+with Daemon(path, answer) as daemon:   # speaks cni.sock in a thread of its own
+    ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from build_hook import EXECUTABLE, EXECUTABLE_SOURCE, ROOT, compile_executable
+from cni import channel, install, protocol
+
+SANITIZERS = (
+    "-std=c11",
+    "-O1",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-D_GNU_SOURCE",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+)
+BASE = {
+    "CNI_COMMAND": "ADD",
+    "CNI_CONTAINERID": "c0ffee",
+    "CNI_NETNS": "/var/run/netns/testing",
+    "CNI_IFNAME": "eth0",
+    "CNI_PATH": "/opt/cni/bin",
+}
+CONFIG = {
+    "cniVersion": "1.0.0",
+    "name": "net",
+    "type": "calico",
+    "ipam": {"type": "calico-ipam"},
+}
+
+
+@functools.cache
+def _directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="muslin-cni-"))
+    directory.chmod(0o755)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+@functools.cache
+def plugin(name: str = "calico") -> Path:
+    """The executable as installed, under `name` (`calico` or `calico-ipam`)."""
+    if not (_directory() / "calico").exists():
+        assert compile_executable(), "no compiler"
+        install.install_binaries(_directory(), EXECUTABLE)
+    return _directory() / name
+
+
+@functools.cache
+def built(name: str, *flags: str) -> Path:
+    """The executable built with gcc and more flags, for what the shipped one cannot be asked."""
+    directory = _directory() / "-".join(str(abs(hash(flag))) for flag in flags)
+    directory.mkdir(exist_ok=True)
+    path = directory / "calico"
+    if not path.exists():
+        subprocess.run(
+            ["cc", *flags, "-o", str(path), str(EXECUTABLE_SOURCE)], check=True, cwd=ROOT
+        )
+        shutil.copy(path, directory / "calico-ipam")
+    return directory / name
+
+
+def sanitized(name: str = "calico") -> Path:
+    """The executable with AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return built(name, *SANITIZERS)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How one call ended."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error object, after checking that the call failed as the specification says."""
+        assert self.status == 1, (self.status, self.stdout, self.stderr)
+        document = json.loads(self.stdout)
+        assert (
+            {"cniVersion", "code", "msg"}
+            <= document.keys()
+            <= {
+                "cniVersion",
+                "code",
+                "msg",
+                "details",
+            }
+        )
+        assert type(document["code"]) is int
+        assert "\n" not in document["msg"]
+        assert self.stdout.endswith(b"}\n")
+        return dict(document)
+
+
+def call(
+    path: Path,
+    env: Mapping[str, str],
+    stdin: bytes | str | Mapping[str, Any] = b"",
+    timeout: float = 20,
+    **options: Any,
+) -> Done:
+    """Run the executable with exactly `env` and wait for it."""
+    if isinstance(stdin, Mapping):
+        stdin = json.dumps(stdin)
+    if isinstance(stdin, str):
+        stdin = stdin.encode("utf-8", "surrogateescape")
+    encoded = {os.fsencode(key): os.fsencode(value) for key, value in env.items()}
+    encoded.setdefault(b"ASAN_OPTIONS", b"detect_leaks=0")
+    options |= {"input": stdin, "env": encoded, "timeout": timeout}
+    done = subprocess.run([path], capture_output=True, check=False, **options)
+    stderr = done.stderr.decode(errors="replace")
+    assert "Sanitizer" not in stderr, stderr
+    assert "runtime error" not in stderr, stderr
+    return Done(done.returncode, done.stdout, stderr)
+
+
+Handler = Callable[[channel.Channel, protocol.Request, int | None], Awaitable[None]]
+
+
+class Daemon:
+    """A daemon that greets, receives the request and leaves the rest to `handler`.
+
+    Runs in a thread with its own loop. `requests` and `failures` are for the test to look at.
+    """
+
+    def __init__(self, path: Path, handler: Handler, version: int = protocol.VERSION) -> None:
+        self.path, self.handler, self.version = path, handler, version
+        self.requests: list[protocol.Request] = []
+        self.failures: list[BaseException] = []
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        listener = channel.listen(self.path)
+        task = asyncio.create_task(channel.serve(listener, self._handle))
+        self._started.set()
+        await self._stop.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self.path.unlink(missing_ok=True)
+
+    async def _handle(self, connection: channel.Channel) -> None:
+        try:
+            await connection.send(protocol.Hello("daemon", self.version, "test"))
+            greeting = await connection.receive()
+            assert greeting is not None
+            assert isinstance(greeting[0], protocol.Hello)
+            assert greeting[0].process == "executable"
+            received = await connection.receive()
+            if received is None:
+                return
+            request, descriptor = received
+            assert isinstance(request, protocol.Request)
+            self.requests.append(request)
+            try:
+                await self.handler(connection, request, descriptor)
+            finally:
+                if descriptor is not None:
+                    os.close(descriptor)
+        except (OSError, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            self.failures.append(error)
+            raise
+
+    def __enter__(self) -> Daemon:
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self.failures, self.failures
+
+
+async def accept(connection: channel.Channel, request: protocol.Request, _: int | None) -> None:
+    """A handler that finds everything good."""
+    await connection.send(protocol.Result(0, '{"accepted":true}\n'))
+    await connection.receive()

@@ -1,0 +1,402 @@
+"""The executable alone: no daemon, no network namespace of a pod, whatever its surroundings.
+
+Expectations: it answers VERSION and every fault of the input by itself, queues a DEL that it
+cannot hand over, says "try again later" for the rest, and survives closed descriptors, slow
+or missing stdin, hostile environments and a directory in the place of stdin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni import protocol
+from cni.result import SUPPORTED_VERSIONS
+from tests.cni.executable import BASE, CONFIG, SANITIZERS, Done, built, call, plugin
+
+SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=600", "-DRETRY_MS=20")
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> dict[str, str]:
+    """The environment of a call whose daemon is away, with a queue of its own."""
+    return BASE | {
+        "CNI_CALICO_SOCKET": str(tmp_path / "none.sock"),
+        "CNI_CALICO_PENDING": str(tmp_path / "calico" / "cni" / "pending"),
+    }
+
+
+def pending(env: dict[str, str]) -> list[Path]:
+    directory = Path(env["CNI_CALICO_PENDING"])
+    return sorted(directory.iterdir()) if directory.exists() else []
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return CONFIG | changes
+
+
+# VERSION and the flags
+
+
+@pytest.mark.parametrize("name", ["calico", "calico-ipam"])
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+def test_version_echoes_what_was_asked(name: str, version: str) -> None:
+    done = call(plugin(name), {"CNI_COMMAND": "VERSION"}, {"cniVersion": version})
+    assert done.status == 0
+    assert json.loads(done.stdout) == {
+        "cniVersion": version,
+        "supportedVersions": list(SUPPORTED_VERSIONS),
+    }
+
+
+@pytest.mark.parametrize("stdin", [b"", b"{", b"[]", b'{"cniVersion":5}', b'{"name":"x"}', b"\xff"])
+def test_version_without_a_readable_version_is_our_newest(stdin: bytes) -> None:
+    dummies = {"CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
+    done = call(plugin(), {"CNI_COMMAND": "VERSION"} | dummies, stdin)
+    assert (done.status, json.loads(done.stdout)["cniVersion"]) == (0, "1.1.0")
+
+
+@pytest.mark.parametrize("written", [b"", b'{"cniVersion":"0.4.0"}'])
+def test_version_does_not_wait_for_a_silent_stdin(written: bytes) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, written)
+    started = time.monotonic()
+    done = subprocess.run(
+        [plugin()],
+        stdin=reading,
+        env={"CNI_COMMAND": "VERSION"},
+        capture_output=True,
+        timeout=10,
+        check=True,
+    )
+    assert 0.2 < time.monotonic() - started < 1
+    expected = "0.4.0" if written else "1.1.0"
+    assert json.loads(done.stdout)["cniVersion"] == expected
+    os.close(reading)
+    os.close(writing)
+
+
+def test_version_is_quick() -> None:
+    """A static executable starts faster than /bin/true; the bound is for a busy machine."""
+    times = []
+    for _ in range(100):
+        started = time.monotonic()
+        call(plugin(), {"CNI_COMMAND": "VERSION"}, {"cniVersion": "1.0.0"})
+        times.append(time.monotonic() - started)
+    assert sorted(times)[50] < 0.05
+
+
+def test_version_needs_no_privileges(tmp_path: Path) -> None:
+    done = call(plugin(), {"CNI_COMMAND": "VERSION"}, user=65534, group=65534, extra_groups=[])
+    assert done.status == 0
+
+
+def test_no_command_prints_about_on_stderr() -> None:
+    for env in ({}, {"CNI_COMMAND": ""}):
+        done = call(plugin(), env)
+        assert (done.status, done.stdout) == (0, b"")
+        assert "CNI plugin calico v" in done.stderr
+        assert f"CNI protocol versions supported: {', '.join(SUPPORTED_VERSIONS)}" in done.stderr
+
+
+def test_flags_and_ignored_arguments() -> None:
+    from importlib.metadata import version
+
+    def run(*arguments: str, env: dict[str, str] | None = None) -> Done:
+        done = subprocess.run(
+            [plugin(), *arguments], env=env or {}, input=b"", capture_output=True, check=False
+        )
+        return Done(done.returncode, done.stdout, done.stderr.decode())
+
+    assert run("-v") == run("--version") == Done(0, f"{version('muslin')}\n".encode(), "")
+    assert run("-x").error["code"] == 100
+    answer = run("foo", "bar", env={"CNI_COMMAND": "VERSION"})
+    assert (answer.status, json.loads(answer.stdout)["cniVersion"]) == (0, "1.1.0")
+
+
+# The daemon is away
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("ADD", 11), ("CHECK", 11), ("GC", 11), ("STATUS", 50)]
+)
+def test_daemon_away_is_an_error_that_names_it(
+    command: str, code: int, away: dict[str, str]
+) -> None:
+    started = time.monotonic()
+    done = call(plugin("calico-ipam"), away | {"CNI_COMMAND": command}, config(cniVersion="1.1.0"))
+    assert 0.8 < time.monotonic() - started < 3
+    assert done.error["code"] == code
+    assert done.error["cniVersion"] == "1.1.0"
+    assert "calico-cni" in done.error["msg"]
+    assert pending(away) == []
+
+
+def test_delete_is_queued_and_succeeds(away: dict[str, str]) -> None:
+    env = away | {"CNI_COMMAND": "DEL", "CNI_ARGS": 'K8S_POD_NAME=p"q;X=\u00e9\\'}
+    stdin = json.dumps(config(note="\u65e5\n\U0001f600"))
+    done = call(built("calico", *SHORT), env, stdin)
+    assert (done.status, done.stdout) == (0, b"")
+    assert "queued" in done.stderr
+    (file,) = pending(env)
+    assert file.name == protocol.pending_name("calico", "net", "c0ffee", "eth0")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    queued = protocol.decode_pending(file.read_bytes())
+    assert (queued.version, queued.argv0, queued.env, queued.stdin) == (1, "calico", env, stdin)
+    assert abs(queued.time - time.time()) < 60
+
+
+def test_a_repeated_delete_keeps_the_first_record(away: dict[str, str]) -> None:
+    env = away | {"CNI_COMMAND": "DEL"}
+    call(built("calico", *SHORT), env | {"CNI_ARGS": "K8S_POD_NAME=p"}, CONFIG)
+    assert call(built("calico", *SHORT), env, CONFIG).status == 0
+    (file,) = pending(env)
+    assert protocol.decode_pending(file.read_bytes()).env["CNI_ARGS"] == "K8S_POD_NAME=p"
+
+
+def test_each_attachment_and_plugin_has_its_own_record(away: dict[str, str]) -> None:
+    expected = set()
+    for name, network, container, ifname in [
+        ("calico", "net", "a", "eth0"),
+        ("calico-ipam", "net", "a", "eth0"),
+        ("calico", "other", "a", "eth0"),
+        ("calico", "net", "a", "net1"),
+        ("calico", "net", "c" * 300, "eth0"),
+    ]:
+        env = away | {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": container, "CNI_IFNAME": ifname}
+        assert call(built(name, *SHORT), env, config(name=network)).status == 0
+        expected.add(protocol.pending_name(name, network, container, ifname))
+    assert {file.name for file in pending(away)} == expected
+
+
+@pytest.mark.parametrize("length", [0, 1, 54, 55, 56, 63, 64, 65, 119, 120, 200])
+def test_the_digest_is_sha256(length: int, away: dict[str, str]) -> None:
+    env = away | {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "x" + "y" * length}
+    call(built("calico", *SHORT), env, CONFIG)
+    (file,) = pending(env)
+    key = f"calico\0net\0{env['CNI_CONTAINERID']}\0eth0"
+    assert file.stem == hashlib.sha256(key.encode()).hexdigest()
+
+
+def test_the_queue_follows_no_symbolic_link(away: dict[str, str], tmp_path: Path) -> None:
+    env = away | {"CNI_COMMAND": "DEL"}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    directory = Path(env["CNI_CALICO_PENDING"])
+    directory.parent.mkdir(parents=True)
+    directory.symlink_to(elsewhere)
+    done = call(built("calico", *SHORT), env, CONFIG)
+    assert done.error["code"] == 11
+    assert list(elsewhere.iterdir()) == []
+    directory.unlink()
+    directory.mkdir()
+    name = protocol.pending_name("calico", "net", "c0ffee", "eth0")
+    (directory / name).symlink_to(elsewhere / "victim")
+    assert call(built("calico", *SHORT), env, CONFIG).error["code"] == 11
+    assert not (elsewhere / "victim").exists()
+    assert [file.name for file in directory.iterdir()] == [name]
+
+
+def test_a_loose_queue_is_closed_and_a_foreign_one_refused(away: dict[str, str]) -> None:
+    env = away | {"CNI_COMMAND": "DEL"}
+    directory = Path(env["CNI_CALICO_PENDING"])
+    directory.mkdir(parents=True)
+    directory.chmod(0o777)
+    assert call(built("calico", *SHORT), env, CONFIG).status == 0
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    os.chown(directory, 65534, 65534)
+    done = call(built("calico", *SHORT), env | {"CNI_CONTAINERID": "other"}, CONFIG)
+    assert done.error["code"] == 11
+
+
+def test_a_delete_that_failed_never_sounds_as_done(away: dict[str, str], tmp_path: Path) -> None:
+    """go-cni and dockershim take these words in a DEL error as success (ERR-17)."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    env = away | {"CNI_COMMAND": "DEL", "CNI_CALICO_PENDING": str(blocked / "pending")}
+    text = call(built("calico", *SHORT), env, CONFIG).stdout.decode().lower()
+    assert "not found" not in text
+    assert "no such file or directory" not in text
+
+
+# The namespace
+
+
+def test_missing_and_wrong_namespaces(away: dict[str, str], tmp_path: Path) -> None:
+    plain, fifo = tmp_path / "plain", tmp_path / "fifo"
+    plain.write_text("")
+    os.mkfifo(fifo)
+    cases = {
+        str(tmp_path / "gone"): 3,
+        str(plain / "below"): 3,
+        "/proc/999999999/ns/net": 3,
+        str(plain): 4,
+        str(fifo): 4,
+        str(tmp_path): 4,
+        "/proc/self/ns/mnt": 4,
+        "x" * 5000: 4,
+        "/proc/self/ns/net": 8,
+    }
+    for path, code in cases.items():
+        for command in ("ADD", "CHECK"):
+            done = call(plugin(), away | {"CNI_COMMAND": command, "CNI_NETNS": path}, CONFIG)
+            assert done.error["code"] == code, (path[:80], done)
+        if code != 8:
+            env = away | {"CNI_COMMAND": "DEL", "CNI_NETNS": path}
+            assert call(built("calico", *SHORT), env, CONFIG).status == 0
+    env = away | {"CNI_COMMAND": "DEL", "CNI_NETNS": "/proc/self/ns/net"}
+    assert call(plugin(), env, CONFIG).error["code"] == 8
+
+
+def test_own_namespace_is_allowed_when_overridden(away: dict[str, str]) -> None:
+    own = away | {"CNI_NETNS": "/proc/self/ns/net"}
+    for value, code in [("1", 11), ("TRUE", 11), ("true", 11), ("0", 8), ("yes", 8)]:
+        done = call(built("calico", *SHORT), own | {"CNI_NETNS_OVERRIDE": value}, CONFIG)
+        assert done.error["code"] == code, value
+
+
+def test_the_ipam_plugin_opens_no_namespace(away: dict[str, str]) -> None:
+    env = away | {"CNI_NETNS": "b", "CNI_IFNAME": "c", "CNI_PATH": "d"}
+    assert call(built("calico-ipam", *SHORT), env, CONFIG).error["code"] == 11
+
+
+# The order of the checks (ENV-28)
+
+FAULTS: list[tuple[int, dict[str, str], dict[str, Any] | str]] = [
+    (4, {"CNI_IFNAME": "a/b"}, {}),
+    (6, {}, "{"),
+    (7, {}, {"name": "-bad"}),
+    (4, {"CNI_COMMAND": "NOPE"}, {}),
+    (1, {}, {"cniVersion": "9.9.9"}),
+    (3, {"CNI_NETNS": "/nonexistent/namespace"}, {}),
+]
+
+
+def test_of_two_faults_the_earlier_is_reported(away: dict[str, str]) -> None:
+    for (first, second), code in [(pair, pair[0][0]) for pair in combinations(FAULTS, 2)]:
+        env = away | second[1] | first[1]
+        if env["CNI_COMMAND"] == "NOPE" and "a/b" in env["CNI_IFNAME"]:
+            continue  # an unknown command requires nothing, so nothing else is wrong
+        if isinstance(first[2], str) or isinstance(second[2], str):
+            stdin: Any = "{"
+        else:
+            stdin = CONFIG | second[2] | first[2]
+        assert call(plugin(), env, stdin).error["code"] == code, (first, second)
+
+
+# Surroundings
+
+
+def test_stdin_of_a_mebibyte_in_small_pieces(away: dict[str, str]) -> None:
+    body = json.dumps(config(args={"cni": {"labels": "x" * 2**20}}, cniVersion="9.9.9")).encode()
+    with subprocess.Popen(
+        [plugin()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=BASE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        for byte in body[:2000]:
+            process.stdin.write(bytes([byte]))
+        for at in range(2000, len(body), 4093):
+            process.stdin.write(body[at : at + 4093])
+        stdout, _ = process.communicate(timeout=20)
+    assert json.loads(stdout)["code"] == 1
+
+
+def test_stdin_that_cannot_be_read(away: dict[str, str]) -> None:
+    directory = os.open("/", os.O_RDONLY)
+    closed = ["sh", "-c", 'exec "$0" <&-', str(plugin())]
+    for command, options in [([str(plugin())], {"stdin": directory}), (closed, {})]:
+        done = subprocess.run(command, env=BASE, capture_output=True, check=False, **options)  # type: ignore[call-overload]
+        error = Done(done.returncode, done.stdout, "").error
+        assert error["code"] == 5
+        assert error["msg"].startswith("error reading from stdin: ")
+    os.close(directory)
+
+
+def test_stdin_that_never_ends_ends_at_our_deadline(away: dict[str, str]) -> None:
+    reading, writing = os.pipe()
+    done = subprocess.run(
+        [built("calico", *SHORT)],
+        stdin=reading,
+        env=BASE,
+        capture_output=True,
+        timeout=5,
+        check=False,
+    )
+    assert Done(done.returncode, done.stdout, "").error["code"] == 5
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("redirect", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-", "2>&- 9>&1"])
+def test_closed_descriptors_do_no_harm(redirect: str, away: dict[str, str]) -> None:
+    for executable in (built("calico", *SHORT), built("calico", *SANITIZERS, "-DRETRY_MS=20")):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$0" {redirect}', str(executable)],
+            input=json.dumps(CONFIG).encode(),
+            env=away | {"CNI_NETNS_OVERRIDE": "1", "CNI_NETNS": "/proc/self/ns/net"},
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+        assert done.returncode == 1
+        if ">&-" not in redirect.replace("2>&-", ""):
+            assert json.loads(done.stdout)["code"] == (5 if "<&-" in redirect else 11)
+
+
+def test_broken_stdout_is_no_signal(away: dict[str, str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [plugin()], env=BASE, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, check=False
+    )
+    assert done.returncode == 1
+    os.close(writing)
+
+
+def test_a_deleted_working_directory_and_a_noisy_environment(
+    away: dict[str, str], tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    noise = {"PYTHONHOME": "/x", "LC_ALL": "C", "JUNK": "\udcff", "LD_PRELOAD": "/nonexistent.so"}
+    script = 'cd "$1" && rmdir "$1" && exec "$0"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, str(plugin()), str(gone)],
+        env={"PATH": "/bin:/usr/bin", "CNI_COMMAND": "VERSION"},
+        input=b"",
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert call(plugin(), {"CNI_COMMAND": "VERSION"} | noise).status == 0
+
+
+def test_out_of_memory_is_a_cni_error(away: dict[str, str]) -> None:
+    import resource
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (512 * 1024, 512 * 1024))
+
+    body = json.dumps(config(args="x" * 1_000_000))
+    done = call(plugin(), away, body, preexec_fn=limit)
+    assert (done.error["code"], done.error["msg"]) == (999, "out of memory")
+
+
+def test_no_secret_is_ever_echoed(away: dict[str, str]) -> None:
+    canary = "canary-b7e1"
+    broken = json.dumps(config(policy={"k8s_auth_token": canary}))
+    for stdin in (broken + "x", broken[:-3], broken.replace('"net"', "5"), broken):
+        for command in ("ADD", "STATUS", "DEL", "GC"):
+            env = away | {"CNI_COMMAND": command}
+            done = call(built("calico-ipam", *SHORT), env, stdin)
+            assert canary not in done.stdout.decode() + done.stderr

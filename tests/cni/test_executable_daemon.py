@@ -1,0 +1,356 @@
+"""The executable and a daemon that speaks protocol v1, on a real socket.
+
+Expectations: what the runtime gave arrives untouched, with the pod's namespace itself and not
+its path; what the daemon answers is printed as it is, or replaced by a CNI error when it
+cannot be one; a daemon that dies, hangs or speaks nonsense never leaves the runtime without an
+answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni import channel, protocol
+from cni.channel import Channel
+from tests.cni.executable import (
+    BASE,
+    CONFIG,
+    SANITIZERS,
+    Daemon,
+    Done,
+    accept,
+    built,
+    call,
+    plugin,
+    sanitized,
+)
+from tests.support.netns import network_namespace
+
+SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=500", "-DRETRY_MS=20")
+HASTY = (*SANITIZERS, "-DDEADLINE_MS=1500", "-DRETRY_MS=20")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A call of `calico-ipam`, which needs no namespace, with socket and queue of its own."""
+    return BASE | {
+        "CNI_CALICO_SOCKET": str(tmp_path / "private" / "cni.sock"),
+        "CNI_CALICO_PENDING": str(tmp_path / "pending"),
+    }
+
+
+def socket_of(env: dict[str, str]) -> Path:
+    return Path(env["CNI_CALICO_SOCKET"])
+
+
+def answering(*messages: protocol.Message) -> Any:
+    """A handler that sends these and waits for the other side to close."""
+
+    async def handle(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        for message in messages:
+            await connection.send(message)
+        await connection.receive()
+
+    return handle
+
+
+# What arrives
+
+
+def test_request_carries_names_environment_stdin_and_namespace(env: dict[str, str]) -> None:
+    found: list[tuple[int, int]] = []
+
+    async def look(connection: Channel, _: protocol.Request, descriptor: int | None) -> None:
+        assert descriptor is not None
+        about = os.fstat(descriptor)
+        found.append((about.st_dev, about.st_ino))
+        await connection.send(protocol.Result(0, '{"cniVersion":"1.0.0"}\n'))
+
+    stdin = ' {"name":"net", "cniVersion":"1.0.0",\n\t"x":"\u65e5\\u0041\\"" } \n'
+    args = {"CNI_ARGS": 'K8S_POD_NAME=a b\\"c\u00e9;IgnoreUnknown=1', "OTHER": "not sent"}
+    with network_namespace("cni") as pod, Daemon(socket_of(env), look) as daemon:
+        env |= args | {"CNI_NETNS": str(pod.path)}
+        done = call(plugin("calico"), env, stdin)
+        own = os.stat(pod.path)
+    assert done == Done(0, b'{"cniVersion":"1.0.0"}\n', "")
+    assert found == [(own.st_dev, own.st_ino)]
+    (request,) = daemon.requests
+    assert request.argv0 == "calico"
+    assert request.env == {key: value for key, value in env.items() if key.startswith("CNI_")}
+    assert request.stdin == stdin.strip()
+    assert request.has_netns
+    assert 55 < request.deadline <= 60
+
+
+@pytest.mark.parametrize("state", ["unset", "gone", "file"])
+def test_delete_without_a_namespace_has_no_descriptor(
+    state: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    env |= {"CNI_COMMAND": "DEL", "CNI_NETNS": "" if state == "unset" else str(tmp_path / state)}
+    with Daemon(socket_of(env), accept) as daemon:
+        assert call(plugin("calico"), env, CONFIG) == Done(0, b"", "")
+    assert [(r.has_netns, r.env["CNI_NETNS"]) for r in daemon.requests] == [
+        (False, env["CNI_NETNS"])
+    ]
+    assert daemon.requests[0].deadline <= 25
+
+
+def test_a_mebibyte_goes_through(env: dict[str, str]) -> None:
+    stdin = json.dumps(CONFIG | {"args": "x\u00e9" * (2**20 // 3)}, ensure_ascii=False)
+    with Daemon(socket_of(env), accept) as daemon:
+        assert call(plugin("calico-ipam"), env, stdin).status == 0
+        assert call(sanitized("calico-ipam"), env, stdin).status == 0
+    assert [request.stdin == stdin for request in daemon.requests] == [True, True]
+
+
+def test_what_exceeds_a_frame_is_refused_not_cut(env: dict[str, str]) -> None:
+    stdin = json.dumps(CONFIG | {"args": ['"'] * 250_000})
+    with Daemon(socket_of(env), accept) as daemon:
+        assert call(plugin("calico-ipam"), env, stdin).error["code"] == 6
+    assert daemon.requests == []
+
+
+def test_sixty_four_at_once(env: dict[str, str]) -> None:
+    async def echo(connection: Channel, request: protocol.Request, _: int | None) -> None:
+        await asyncio.sleep(0.01)
+        await connection.send(
+            protocol.Result(0, json.dumps({"id": request.env["CNI_CONTAINERID"]}))
+        )
+
+    with Daemon(socket_of(env), echo), ThreadPoolExecutor(16) as pool:
+        names = [f"c{number}" for number in range(64)]
+        done = pool.map(
+            lambda name: call(plugin("calico-ipam"), env | {"CNI_CONTAINERID": name}, CONFIG), names
+        )
+        assert [json.loads(each.stdout)["id"] for each in done] == names
+
+
+# What is printed
+
+
+@pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
+def test_success_of_other_verbs_prints_nothing(command: str, env: dict[str, str]) -> None:
+    env |= {"CNI_COMMAND": command}
+    with Daemon(socket_of(env), answering(protocol.Result(0, '{"surprise":1}', "a warning\n"))):
+        done = call(plugin("calico-ipam"), env, CONFIG | {"cniVersion": "1.1.0"})
+    assert done == Done(0, b"", "a warning\n")
+
+
+@pytest.mark.parametrize("status", [1, 7, 255])
+def test_errors_are_printed_as_they_came_with_status_one(status: int, env: dict[str, str]) -> None:
+    error = '{"cniVersion":"1.0.0","code":100,"msg":"m","details":"d"}\n'
+    for command in ("ADD", "DEL"):
+        with Daemon(socket_of(env), answering(protocol.Result(status, error))):
+            done = call(plugin("calico-ipam"), env | {"CNI_COMMAND": command}, CONFIG)
+        assert (done.status, done.stdout) == (1, error.encode())
+
+
+@pytest.mark.parametrize("exit_status", [0, 1])
+@pytest.mark.parametrize("stdout", ["", "oops", "[]", "null", "{} {}", '{"x":1'])
+def test_an_answer_that_is_no_object_is_replaced(
+    stdout: str, exit_status: int, env: dict[str, str]
+) -> None:
+    received: list[protocol.Message] = []
+
+    async def odd(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        await connection.send(protocol.Result(exit_status, stdout))
+        answer = await connection.receive()
+        received.extend([answer[0]] if answer else [])
+
+    with Daemon(socket_of(env), odd):
+        assert call(plugin("calico-ipam"), env, CONFIG).error["code"] == 999
+    assert received == [protocol.Undelivered("stdout")]
+
+
+def test_the_daemon_hears_when_the_result_cannot_be_printed(env: dict[str, str]) -> None:
+    received: list[protocol.Message] = []
+
+    async def listen(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        await connection.send(protocol.Result(0, '{"cniVersion":"1.0.0"}\n'))
+        answer = await connection.receive()
+        received.extend([answer[0]] if answer else [])
+
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Daemon(socket_of(env), listen):
+        done = subprocess.run(
+            [plugin("calico-ipam")],
+            input=json.dumps(CONFIG).encode(),
+            env=env,
+            stdout=writing,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    os.close(writing)
+    assert done.returncode == 1
+    assert received == [protocol.Undelivered("stdout")]
+
+
+# A daemon in trouble
+
+
+def outcome(command: str, env: dict[str, str], executable: Path) -> None:
+    """The answer of a call that the daemon left alone (EXE-4)."""
+    env = env | {"CNI_COMMAND": command}
+    done = call(executable, env, CONFIG | {"cniVersion": "1.1.0"})
+    if command == "DEL":
+        assert (done.status, done.stdout) == (0, b"")
+        (file,) = Path(env["CNI_CALICO_PENDING"]).iterdir()
+        assert protocol.decode_pending(file.read_bytes()).env == env
+    else:
+        assert done.error["code"] == (50 if command == "STATUS" else 11)
+        assert "calico-cni" in done.error["msg"]
+
+
+@pytest.mark.parametrize("command", ["ADD", "DEL", "CHECK", "GC", "STATUS"])
+@pytest.mark.parametrize("trouble", ["dies", "hangs", "other version"])
+def test_a_daemon_that_does_not_finish(command: str, trouble: str, env: dict[str, str]) -> None:
+    async def handle(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        if trouble == "dies":
+            connection.close()
+        await asyncio.sleep(30)
+
+    version = 2 if trouble == "other version" else 1
+    with Daemon(socket_of(env), handle, version):
+        outcome(command, env, built("calico-ipam", *SHORT))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x00\x20\x00\x01",
+        b"\0\0\0\0",
+        b"\0\0\0\x02[]",
+        b"\0\0\0\x02{",
+        b"\0\0\0\x04junk",
+        b'\0\0\0\x10{"type":"hello"}',
+        b'\0\0\0\x1c{"type":"hello","version":1}\0\0\0\x05{"a":',
+        b"",
+    ],
+)
+def test_nonsense_is_a_daemon_that_does_not_answer(noise: bytes, env: dict[str, str]) -> None:
+    async def main(started: threading.Event, stop: asyncio.Event) -> None:
+        async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(noise)
+            await writer.drain()
+            writer.close()
+
+        socket_of(env).parent.mkdir(exist_ok=True)
+        async with await asyncio.start_unix_server(speak, socket_of(env)):
+            started.set()
+            await stop.wait()
+
+    started, stop, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(main(started, stop),))
+    thread.start()
+    assert started.wait(10)
+    try:
+        outcome("ADD", env, built("calico-ipam", *HASTY))
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()
+
+
+def test_a_daemon_that_is_just_restarting_is_waited_for(env: dict[str, str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(call, plugin("calico-ipam"), env, CONFIG)
+        time.sleep(0.4)
+        with Daemon(socket_of(env), accept):
+            assert waiting.result().status == 0
+
+
+def test_unknown_messages_and_fields_of_a_later_release_are_ignored(env: dict[str, str]) -> None:
+    class Later:
+        def __init__(self, connection: Channel) -> None:
+            self.connection = connection
+
+        async def send(self, document: dict[str, Any]) -> None:
+            body = json.dumps(document).encode()
+            sock = self.connection._sock
+            await asyncio.get_running_loop().sock_sendall(sock, len(body).to_bytes(4, "big") + body)
+
+    async def handle(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        later = Later(connection)
+        await later.send({"type": "progress", "percent": 50, "nested": {"exit": 3}})
+        await later.send({"new": [1, {"type": "no"}], "type": "result", "exit": 0, "stdout": "{}"})
+
+    for executable in (plugin("calico-ipam"), sanitized("calico-ipam")):
+        with Daemon(socket_of(env), handle):
+            assert call(executable, env, CONFIG) == Done(0, b"{}", "")
+
+
+def test_frames_in_single_bytes(env: dict[str, str]) -> None:
+    async def slowly(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        loop = asyncio.get_running_loop()
+        for byte in protocol.encode_frame(protocol.Result(0, '{"a":"\u00e9"}')):
+            await loop.sock_sendall(connection._sock, bytes([byte]))
+            await asyncio.sleep(0)
+
+    with Daemon(socket_of(env), slowly):
+        assert call(plugin("calico-ipam"), env, CONFIG).stdout == '{"a":"\u00e9"}'.encode()
+
+
+def test_the_daemon_sees_the_executable_die(env: dict[str, str]) -> None:
+    died = threading.Event()
+    arrived = threading.Event()
+
+    async def watch(connection: Channel, _: protocol.Request, __: int | None) -> None:
+        arrived.set()
+        assert await connection.receive() is None
+        died.set()
+
+    with (
+        Daemon(socket_of(env), watch),
+        subprocess.Popen([plugin("calico-ipam")], stdin=subprocess.PIPE, env=env) as process,
+    ):
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(CONFIG).encode())
+        process.stdin.close()
+        assert arrived.wait(10)
+        process.kill()
+        assert died.wait(10)
+
+
+def test_a_daemon_of_another_user_gets_nothing(env: dict[str, str], tmp_path: Path) -> None:
+    """The request holds the configuration's secrets, so the listener must be root or ourselves."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    program = (
+        "import os,socket,sys; os.setuid(65534); s=socket.socket(socket.AF_UNIX);"
+        "s.bind(sys.argv[1]); s.listen(); print(flush=True); c,_=s.accept(); print(c.recv(1))"
+    )
+    path = Path("/tmp") / f"muslin-foreign-{os.getpid()}.sock"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE
+    ) as listener:
+        assert listener.stdout is not None
+        listener.stdout.readline()
+        done = call(built("calico-ipam", *SHORT), env | {"CNI_CALICO_SOCKET": str(path)}, CONFIG)
+        assert done.error["code"] == 11
+        assert listener.stdout.readline() == b"b''\n"
+        path.unlink()
+
+
+def test_socket_modes_and_a_stale_socket(env: dict[str, str]) -> None:
+    path = socket_of(env)
+    first = channel.listen(path)
+    first.close()
+    assert call(built("calico-ipam", *SHORT), env, CONFIG).error["code"] == 11
+    with Daemon(path, accept):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert call(plugin("calico-ipam"), env, CONFIG).status == 0
