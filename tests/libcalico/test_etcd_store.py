@@ -18,6 +18,7 @@ from libcalico.datastore.interface import (
     ABSENT,
     Check,
     CommitConflict,
+    Datastore,
     Delete,
     Put,
     Selection,
@@ -51,6 +52,19 @@ def node(name: str = "node1", **labels: str) -> Node:
     return Node(metadata=Metadata(name=name, labels=labels))
 
 
+async def ask(store: Datastore, operation: str) -> None:
+    match operation:
+        case "get":
+            await store.get(NODE)
+        case "list":
+            await store.list(Selection("Node"))
+        case "commit":
+            await store.commit([Put(NODE, node(), ABSENT)])
+        case "watch":
+            async for _ in store.watch([Selection("Node")], 1):
+                pass
+
+
 async def test_a_created_resource_is_stamped_and_read_back(etcd: Etcd) -> None:
     async with etcd.connect() as store:
         revision = await store.commit([Put(NODE, node(zone="a"), ABSENT)])
@@ -79,11 +93,15 @@ async def test_guards_hold_a_commit_of_several_objects_together(etcd: Etcd) -> N
                     Put(handle, Handle({}), ABSENT),
                 ]
             )
-        assert conflict.value.current[block].revision == revision  # type: ignore[union-attr]
-        assert conflict.value.current[handle].value.block == {str(CIDR): 1}  # type: ignore[union-attr]
+        stored_block, stored_handle = (conflict.value.current[key] for key in (block, handle))
+        assert stored_block is not None
+        assert stored_block.revision == revision
+        assert stored_handle is not None
+        assert stored_handle.value.block == {str(CIDR): 1}
         found = await store.get_many([block, handle, NODE])
-        assert found[block] is not None
-        assert found[block].value.sequenceNumber == 0
+        kept = found[block]
+        assert kept is not None
+        assert kept.value.sequenceNumber == 0
         assert found[NODE] is None
         second = await store.commit(
             [Check(handle, revision), Delete(block, revision), Check(NODE, ABSENT)]
@@ -236,22 +254,13 @@ async def test_an_etcd_that_hangs_is_reported_within_the_deadline(
         private_etcd.pause()
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable) as problem:
-            match operation:
-                case "get":
-                    await store.get(NODE)
-                case "list":
-                    await store.list(Selection("Node"))
-                case "commit":
-                    await store.commit([Put(NODE, node(), ABSENT)])
-                case "watch":
-                    async for _ in store.watch([Selection("Node")], 1):
-                        pass
+            await ask(store, operation)
         assert time.monotonic() - start < 2.0
         assert private_etcd.endpoint in str(problem.value)
         private_etcd.resume()
 
 
-@pytest.mark.parametrize("operation", ["get", "commit"])
+@pytest.mark.parametrize("operation", ["get", "commit", "watch"])
 async def test_without_any_etcd_the_error_names_all_endpoints(operation: str) -> None:
     endpoints = [f"http://127.0.0.1:{port}" for port in free_ports(2)]
     store = await connect(
@@ -260,10 +269,7 @@ async def test_without_any_etcd_the_error_names_all_endpoints(operation: str) ->
     try:
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable) as problem:
-            if operation == "get":
-                await store.get(NODE)
-            else:
-                await store.commit([Put(NODE, node(), ABSENT)])
+            await ask(store, operation)
         assert time.monotonic() - start < 5.5
         assert all(endpoint in str(problem.value) for endpoint in endpoints)
     finally:

@@ -97,6 +97,7 @@ class Connection:
         self._first = 0
         self._token: str | None = None
         self._login = asyncio.Lock()
+        self._closed = False
 
     @property
     def timeout(self) -> float:
@@ -142,11 +143,14 @@ class Connection:
 
     async def close(self) -> None:
         """Close all channels."""
+        self._closed = True
         links, self._links = self._links or [], None
         for link in links:
             await link.channel.close()
 
     def _all(self) -> list[Link]:
+        if self._closed:
+            raise DatastoreUnavailable("the connection to etcd has been closed")
         if self._links is None:
             self._links = [Link(one, self._credentials) for one in self._config.endpoints]
         return self._links

@@ -1,0 +1,66 @@
+"""Health over a real socket, as kubelet and Prometheus ask."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import Counter
+
+from libcalico.health import HealthServer, Reporter
+
+pytestmark = pytest.mark.asyncio
+HITS = Counter("libcalico_test_hits", "A counter of the tests.")
+
+
+async def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    head, _, body = answer.partition("\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+async def test_readiness_and_liveness() -> None:
+    now = 0.0
+    feed = Reporter("feed", 10, clock=lambda: now)
+    plane = Reporter("plane", ready=True)
+    async with HealthServer("127.0.0.1", 0, [feed, plane]) as server:
+        assert (await ask(server, "/liveness"))[0] == 200
+        status, table = await ask(server, "/readiness")
+        assert status == 503
+        assert "not ready" in table
+        feed.ready(True, "in sync")
+        assert (await ask(server, "/readiness?x=1"))[0] == 200
+        now = 10.5
+        status, table = await ask(server, "/liveness")
+        assert status == 503
+        assert "timed out" in table
+        assert (await ask(server, "/readiness"))[0] == 503
+        feed.alive()
+        assert (await ask(server, "/liveness"))[0] == 200
+
+
+async def test_metrics_and_strangers() -> None:
+    HITS.inc()
+    async with HealthServer("127.0.0.1", 0) as server:
+        status, body = await ask(server, "/metrics")
+        assert status == 200
+        assert "libcalico_test_hits_total" in body
+        assert (await ask(server, "/"))[0] == 404
+        assert (await ask(server, "/liveness", "POST"))[0] == 405
+        assert await ask(server, "/liveness", "HEAD") == (200, "")
+
+
+async def test_a_silent_or_babbling_client_harms_nobody() -> None:
+    async with HealthServer("127.0.0.1", 0) as server:
+        silent = await asyncio.open_connection("127.0.0.1", server.port)
+        babbling = await asyncio.open_connection("127.0.0.1", server.port)
+        babbling[1].write(b"x" * 20000)
+        start = time.monotonic()
+        assert (await ask(server, "/liveness"))[0] == 200
+        assert time.monotonic() - start < 1
+        silent[1].close()
+        babbling[1].close()

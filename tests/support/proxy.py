@@ -1,0 +1,65 @@
+"""A TCP forwarder that a test can cut: the network between a client and a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+
+class Proxy:
+    """Forwards 127.0.0.1:`port` to a target until `cut()`; `mend()` lets new connections pass."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target = target_port
+        self._open = True
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def start(self) -> Proxy:
+        """Listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def cut(self) -> None:
+        """Drop all connections and accept none that lives."""
+        self._open = False
+        for task in self._tasks:
+            task.cancel()
+
+    def mend(self) -> None:
+        """Forward again."""
+        self._open = True
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        self.cut()
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if not self._open:
+            writer.close()
+            return
+        self._tasks.add(task)
+        other: asyncio.StreamWriter | None = None
+        try:
+            back, other = await asyncio.open_connection("127.0.0.1", self._target)
+            await asyncio.gather(self._pump(reader, other), self._pump(back, writer))
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            for end in (writer, other):
+                if end is not None:
+                    with contextlib.suppress(OSError):
+                        end.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
