@@ -1,7 +1,7 @@
 """Network namespaces: make, name, compare, and enter for one short call.
 
 Problem: `setns` moves a thread. A thread that stays elsewhere would from then on program the
-wrong pod, silently. So there is one door, `run_in`: enter, call, return in the same `finally`.
+wrong machine, silently. So there is one door, `run_in`: enter, call, return in the same `finally`.
 
 NS-1: `run_in` returns to the namespace it came from, or the process aborts.
 NS-2: the callable must not await, yield or hand work to another thread.

@@ -28,7 +28,7 @@ APPENDS = "*appends*"
 class HashScheme:
     """How our rules are recognised.
 
-    `prefix` stands before each hash in the comment ("cali:" for a Calico-compatible agent);
+    `prefix` stands before each hash in the comment ("our:" gives "our:Cz_u1IQiXIMmKD4c");
     chains whose name starts with one of `chain_prefixes` are ours as a whole.
     """
 

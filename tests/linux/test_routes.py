@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import re
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
@@ -153,8 +155,14 @@ def test_lookup_gives_the_whole_route(world: World, version: int) -> None:
 def test_replacing_loses_no_packet(world: World, version: int) -> None:
     shapes = _shapes(world, version)[:4]
     target = "10.66.0.1" if version == 4 else "fd66::1"
-    world.sock.request(routes.replace(shapes[0]))
-    world.host.run("ping", "-c", "1", "-W", "2", target)
+    for route in shapes[1::-1]:
+        # Each wire has to have come up and found its neighbour: that loss would not be ours.
+        world.sock.request(routes.replace(route))
+        deadline = time.monotonic() + 5
+        while ", 3 received" not in world.host.run(
+            "ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", target, check=False
+        ):
+            assert time.monotonic() < deadline
     ping = world.host.popen("ping", "-q", "-i", "0.002", "-c", "400", "-W", "2", target, stdout=-1)
     changes = 0
     while ping.poll() is None:
@@ -163,7 +171,7 @@ def test_replacing_loses_no_packet(world: World, version: int) -> None:
             changes += 1
         try:
             ping.wait(0.002)
-        except Exception:
+        except subprocess.TimeoutExpired:
             continue
     assert ping.stdout is not None
     output = ping.stdout.read()
