@@ -21,6 +21,8 @@ from pathlib import Path
 from cni import protocol
 
 CHUNK = 256 * 1024
+INT = struct.Struct("i")
+ANCILLARY = socket.CMSG_SPACE(4 * INT.size)
 
 
 class Channel:
@@ -68,8 +70,9 @@ class Channel:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                data, descriptors, _, _ = socket.recv_fds(
-                    self._sock, CHUNK, 4, socket.MSG_CMSG_CLOEXEC
+                # Not socket.recv_fds: in Python 3.11 it drops its flags.
+                data, ancillary, _, _ = self._sock.recvmsg(
+                    CHUNK, ANCILLARY, socket.MSG_CMSG_CLOEXEC
                 )
             except (BlockingIOError, InterruptedError):
                 readable = loop.create_future()
@@ -81,16 +84,19 @@ class Channel:
                 continue
             except ConnectionResetError:
                 return False
-            self._keep(descriptors)
+            self._keep(ancillary)
             self._buffer += data
             return bool(data)
 
-    def _keep(self, descriptors: list[int]) -> None:
-        for descriptor in descriptors:
-            if self._descriptors:
-                os.close(descriptor)
-            else:
-                self._descriptors.append(descriptor)
+    def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in ancillary:
+            if (level, kind) != (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                continue
+            for (descriptor,) in INT.iter_unpack(data[: len(data) // INT.size * INT.size]):
+                if self._descriptors:
+                    os.close(descriptor)
+                else:
+                    self._descriptors.append(descriptor)
 
     async def send(self, message: protocol.Message, descriptor: int | None = None) -> None:
         """Send one message, with `descriptor` on its first byte; raises OSError when it cannot."""

@@ -126,7 +126,9 @@ def request_version(stdin: str | bytes) -> str:
         return SUPPORTED_VERSIONS[-1]
     if version is None or version == "":
         return "0.2.0"
-    return version if isinstance(version, str) else SUPPORTED_VERSIONS[-1]
+    if isinstance(version, str) and len(version.encode()) <= 64:
+        return version
+    return SUPPORTED_VERSIONS[-1]
 
 
 def check_environment(env: Mapping[str, str]) -> str:
@@ -175,7 +177,8 @@ def decode_document(stdin: str | bytes) -> dict[str, Any]:
 
 def _depth(value: object) -> int:
     """How many objects and lists lie inside one another."""
-    depth, level = 0, [value]
+    depth = 0
+    level: list[Any] = [value]
     while True:
         level = [item for item in level if isinstance(item, dict | list)]
         if not level:

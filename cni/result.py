@@ -30,7 +30,7 @@ Interface4or6 = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
 class Interface(msgspec.Struct, frozen=True):
-    """A link that the plugin made; `sandbox` is empty for one on the host. MTU in bytes, 0 unset."""
+    """A link that the plugin made; `sandbox` is empty on the host. MTU in bytes, 0 unset."""
 
     name: str
     mac: str = ""
@@ -49,7 +49,7 @@ class IPConfig(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A route of the container. 0 means unset for `mtu`, `advmss`, `priority`; None for the rest."""
+    """A route of the container. Unset is 0 in `mtu`, `advmss`, `priority`, None elsewhere."""
 
     dst: Interface4or6
     gw: Address | None = None
