@@ -1,7 +1,7 @@
 """Forget connections of an address that left: all flows from it or to it.
 
-Problem: an address is given to another machine while the kernel still knows the old one's flows, and
-those skip policy as "established". For IPv4 the kernel itself selects what to delete (a filter
+Problem: an address is given to another machine while the kernel still knows the old one's flows,
+and those skip policy as "established". For IPv4 the kernel itself selects what to delete (a filter
 in the delete request, kernel 5.8 and later). For IPv6 the same filter is inverted in the kernels
 we tried (6.18: it deletes what does not match), so flows are listed, compared here and deleted
 one by one; so they are for IPv4 where the filter is unknown.

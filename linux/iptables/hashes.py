@@ -6,7 +6,7 @@ comment, and two chains are equal if their lists of hashes are.
 
 h(0) = SHA224(chain), h(i) = SHA224(h(i-1) + text(i)); the published hash is the first 16
 characters of unpadded base64url. The text holds the word HASH where the comment will stand. This
-is the scheme of calico-dataplane 2.12, so that the hashes are the same as Felix's.
+is the scheme of the reference (calico-dataplane 2.12), so a node taken over keeps equal rules.
 
 IPT-1: equal hash lists mean equal chains, position included.
 Tested in tests/linux/test_iptables_plan.py against a dump of a real node.

@@ -1,6 +1,6 @@
 """A netlink socket that sends many requests at once and gives an answer for each.
 
-Problem: one system call and one wake-up per request make the wiring of a namespace ten times slower, and
+Problem: one system call and one wake-up per request make wiring a namespace ten times slower, and
 a library that raises on the first error hides the fate of the others. `transact` sends all
 messages in one go, asks for an acknowledgement on the last only (the kernel works in order, and
 reports errors in any case) and returns one `Result` per message.
