@@ -32,6 +32,7 @@ from felix.rules.model import (
     Jump,
     Marks,
     OutInterface,
+    Protocol,
     Return,
     ReversePathFails,
     Rule,
@@ -155,7 +156,7 @@ def _filter(
     )
     to_host: list[Rule] = []
     if version == 6:
-        to_host += [Rule(allow, (Icmp(6, kind),)) for kind in _NEIGHBOUR_DISCOVERY]
+        to_host += [Rule(allow, (Protocol(58), Icmp(6, kind))) for kind in _NEIGHBOUR_DISCOVERY]
     to_host += [
         Rule(Jump(names.FROM_WORKLOAD_DISPATCH)),
         Rule(settings.endpoint_to_host, comments=("Configured DefaultEndpointToHostAction",)),

@@ -1,0 +1,15 @@
+"""Start a program with a private /run: `launch.py RUN_DIRECTORY PROGRAM ARGUMENT...`.
+
+Run below `ip netns exec`, which has given this process a mount namespace of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+if __name__ == "__main__":
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["mount", "--bind", sys.argv[1], "/run"], check=True)
+    os.execvp(sys.argv[2], sys.argv[2:])

@@ -1,0 +1,353 @@
+"""A world for one felix: a node's namespace with a real etcd, pods, and a host outside.
+
+    pod 10.65.0.x -- caliX [ node 10.99.7.1 ] eth0 -- [ outside 10.99.7.2, 203.0.113.9 ]
+
+Objects are written with etcdctl, so nothing of ours vouches for itself. Pods are wired as
+`cni` wires them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tests.support.etcd import Etcd
+from tests.support.netns import Namespace, network_namespace
+
+T = TypeVar("T")
+NODE = "node1"
+HEALTH_PORT, METRICS_PORT = 19099, 19091
+RESOURCES = "/calico/resources/v3/projectcalico.org"
+POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
+POOL6, BLOCK6 = "fd65::/48", "fd65::/122"
+CONTAINER = "c" * 64
+
+
+def eventually(check: Callable[[], T], within: float = 5.0, what: str = "") -> T:
+    """The first true result of `check`; fails after `within` seconds."""
+    deadline = time.monotonic() + within
+    while True:
+        found = check()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what or check}; last: {found!r}")
+        time.sleep(0.02)
+
+
+@dataclass
+class Pod:
+    """A namespace wired to the node as a pod."""
+
+    space: Namespace
+    interface: str
+    address: str
+    address6: str
+
+    def reaches(self, address: str, count: int = 1, wait: float = 1.0) -> bool:
+        """Whether a ping is answered."""
+        return reaches(self.space, address, count, wait)
+
+
+def reaches(space: Namespace, address: str, count: int = 1, wait: float = 1.0) -> bool:
+    """Whether a ping from a namespace is answered."""
+    command = space.command("ping", "-n", "-c", str(count), "-W", str(wait), "-i", "0.2", address)
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@dataclass
+class World:
+    """The node, what is outside of it, and the felix that runs on it."""
+
+    node: Namespace
+    outside: Namespace
+    etcd: Etcd
+    folder: Path
+    stack: ExitStack
+    process: subprocess.Popen[str] | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    pods: list[Pod] = field(default_factory=list)
+
+    @property
+    def socket(self) -> Path:
+        """Where felix listens, as seen from here."""
+        return self.folder / "run" / "calico" / "private" / "node.sock"
+
+    # -- felix -------------------------------------------------------------------------------
+
+    def start_felix(self, **extra: str) -> None:
+        """Start it; does not wait."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "NODENAME": NODE,
+            "DATASTORE_TYPE": "etcdv3",
+            "ETCD_ENDPOINTS": self.etcd.endpoint,
+            "FELIX_IPTABLESREFRESHINTERVAL": "2",
+            "FELIX_HEALTHENABLED": "true",
+            "FELIX_HEALTHPORT": str(HEALTH_PORT),
+            "FELIX_PROMETHEUSMETRICSENABLED": "true",
+            "FELIX_PROMETHEUSMETRICSHOST": "127.0.0.1",
+            "FELIX_PROMETHEUSMETRICSPORT": str(METRICS_PORT),
+            "FELIX_DEFAULTENDPOINTTOHOSTACTION": "RETURN",
+            **self.environment,
+            **extra,
+        }
+        with (self.folder / "felix.log").open("a") as log:
+            self.process = subprocess.Popen(
+                self.node.command(
+                    sys.executable,
+                    str(Path(__file__).with_name("launch.py")),
+                    str(self.folder / "run"),
+                    sys.executable,
+                    "-m",
+                    "felix.main",
+                ),
+                env=environment,
+                stdout=log,
+                stderr=log,
+                text=True,
+            )
+
+    def stop_felix(self, number: int = signal.SIGTERM) -> int:
+        """End it and give its status."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(10)
+
+    def log(self) -> str:
+        """What felix logged."""
+        return (self.folder / "felix.log").read_text()
+
+    def get(self, path: str, port: int = HEALTH_PORT) -> tuple[int, str]:
+        """Status and body of a page of felix's; 0 when nobody listens."""
+        code = (
+            "import sys,urllib.request,urllib.error\n"
+            "try: r=urllib.request.urlopen(sys.argv[1],timeout=3); print(r.status); "
+            "print(r.read().decode())\n"
+            "except urllib.error.HTTPError as e: print(e.code); print(e.read().decode())\n"
+            "except OSError as e: print(0); print(e)\n"
+        )
+        out = self.node.run(sys.executable, "-c", code, f"http://127.0.0.1:{port}{path}")
+        status, _, body = out.partition("\n")
+        return int(status), body
+
+    def ready(self) -> bool:
+        """Whether readiness is 200."""
+        return self.get("/readiness")[0] == 200
+
+    def wait_ready(self, within: float = 15.0) -> None:
+        """Until felix is ready."""
+        try:
+            eventually(self.ready, within, "felix is ready")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()[-4000:]}") from None
+
+    def metric(self, name: str) -> float:
+        """One of felix's metrics."""
+        for line in self.get("/metrics", METRICS_PORT)[1].splitlines():
+            if line.split(" ")[0] == name:
+                return float(line.split(" ")[1])
+        raise AssertionError(f"no metric {name}")
+
+    # -- the datastore -----------------------------------------------------------------------
+
+    def put(self, plural: str, name: str, kind: str, spec: object, namespace: str = "") -> bytes:
+        """Write a resource; returns its bytes."""
+        metadata = {"name": name, "uid": "u", "creationTimestamp": "2026-08-22T10:11:12Z"}
+        if namespace:
+            metadata["namespace"] = namespace
+        value = msgspec.json.encode(
+            {
+                "kind": kind,
+                "apiVersion": "projectcalico.org/v3",
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+        self.etcd.put("/".join(filter(None, (RESOURCES, plural, namespace, name))), value)
+        return value
+
+    def delete(self, *parts: str) -> None:
+        """Delete a resource."""
+        self.etcd.ctl("del", "/".join((RESOURCES, *parts)))
+
+    def write_cluster(self) -> None:
+        """What node start-up writes: readiness, a pool, this node and its block."""
+        self.put(
+            "clusterinformations",
+            "default",
+            "ClusterInformation",
+            {"clusterGUID": "g", "clusterType": "bgp", "datastoreReady": True},
+        )
+        for name, cidr in (("v4", POOL), ("v6", POOL6)):
+            self.put(
+                "ippools",
+                name,
+                "IPPool",
+                {"cidr": cidr, "ipipMode": "Never", "vxlanMode": "Never", "natOutgoing": True},
+            )
+        self.put("nodes", NODE, "Node", {"bgp": {"ipv4Address": "10.99.7.1/24"}})
+        self.put_block(BLOCK, NODE)
+        self.put_block(BLOCK6, NODE)
+
+    def put_block(self, cidr: str, owner: str, users: dict[int, str] | None = None) -> None:
+        """A block of 64 with the claim on it; `users` maps ordinals to nodes."""
+        family = "ipv6" if ":" in cidr else "ipv4"
+        name = cidr.replace("/", "-")
+        users = users or {}
+        nodes = sorted(set(users.values()))
+        block = {
+            "cidr": cidr,
+            "affinity": f"host:{owner}",
+            "allocations": [nodes.index(users[n]) if n in users else None for n in range(64)],
+            "unallocated": [n for n in range(64) if n not in users],
+            "attributes": [{"handle_id": f"h-{n}", "secondary": {"node": n}} for n in nodes],
+            "sequenceNumber": 1,
+            "sequenceNumberForAllocation": {},
+            "deleted": False,
+        }
+        self.etcd.put(
+            f"/calico/ipam/v2/assignment/{family}/block/{name}", msgspec.json.encode(block)
+        )
+        self.etcd.put(
+            f"/calico/ipam/v2/host/{owner}/{family}/block/{name}",
+            b'{"state":"confirmed","deleted":false}',
+        )
+
+    def endpoint_name(self, pod: str, node: str = NODE) -> str:
+        """The name of a pod's endpoint."""
+        return f"{node}-k8s-{pod}-eth0"
+
+    def put_endpoint(self, name: str, pod: Pod, container: str = CONTAINER) -> bytes:
+        """Store a pod's endpoint; returns its bytes."""
+        return self.put(
+            "workloadendpoints",
+            self.endpoint_name(name),
+            "WorkloadEndpoint",
+            endpoint_spec(name, pod, container),
+            "default",
+        )
+
+    def delete_endpoint(self, name: str) -> None:
+        """Delete a pod's endpoint."""
+        self.delete("workloadendpoints", "default", self.endpoint_name(name))
+
+    # -- pods --------------------------------------------------------------------------------
+
+    def wire(self, interface: str, address: str, address6: str = "") -> Pod:
+        """A namespace wired as a pod, without an endpoint in the datastore."""
+        space = self.stack.enter_context(network_namespace("pod"))
+        node = self.node
+        node.run(
+            *f"ip link add {interface} address ee:ee:ee:ee:ee:ee type veth".split(),
+            *f"peer name eth0 netns {space.name}".split(),
+        )
+        node.run("ip", "link", "set", interface, "up")
+        for name in ("proxy_arp", "forwarding", "route_localnet"):
+            node.run("sysctl", "-qw", f"net.ipv4.conf.{interface}.{name}=1")
+        node.run("sysctl", "-qw", f"net.ipv4.neigh.{interface}.proxy_delay=0")
+        node.run("sysctl", "-qw", f"net.ipv6.conf.{interface}.forwarding=1")
+        for arguments in (
+            "ip link set eth0 up",
+            f"ip addr add {address}/32 dev eth0",
+            "ip route add 169.254.1.1 dev eth0 scope link",
+            "ip route add default via 169.254.1.1 dev eth0",
+            "ip neigh replace 169.254.1.1 dev eth0 lladdr ee:ee:ee:ee:ee:ee nud permanent",
+        ):
+            space.run(*arguments.split())
+        if address6:
+            space.run("ip", "addr", "add", f"{address6}/128", "dev", "eth0", "nodad")
+            space.run("ip", "route", "add", "default", "via", "fe80::ecee:eeff:feee:eeee",
+                      "dev", "eth0")  # fmt: skip
+        pod = Pod(space, interface, address, address6)
+        self.pods.append(pod)
+        return pod
+
+    def add_pod(self, name: str, interface: str, address: str, address6: str = "") -> Pod:
+        """Wire a pod and store its endpoint."""
+        pod = self.wire(interface, address, address6)
+        self.put_endpoint(name, pod)
+        return pod
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def routes(self, *selection: str, family: int = 4) -> str:
+        """`ip route show` on the node."""
+        return self.node.run("ip", f"-{family}", "route", "show", *selection)
+
+    def route(self, prefix: str) -> str:
+        """The route of exactly this prefix that is felix's; empty if there is none."""
+        family = 6 if ":" in prefix else 4
+        return self.routes("exact", prefix, "proto", "109", family=family).strip()
+
+    def chain(self, name: str, table: str = "filter") -> str:
+        """The rules of a chain, whichever back end holds it; empty if there is none."""
+        found = (
+            self.node.run(f"iptables-{kind}", "-t", table, "-S", name, check=False)
+            for kind in ("legacy", "nft")
+        )
+        return "".join(found)
+
+    def iptables(self, *arguments: str) -> None:
+        """Run iptables of the back end that felix uses."""
+        kind = "legacy" if "iptables-legacy" in self.log() else "nft"
+        self.node.run(f"iptables-{kind}", *arguments)
+
+
+def endpoint_spec(name: str, pod: Pod, container: str = CONTAINER) -> dict[str, object]:
+    """The spec of a pod's WorkloadEndpoint."""
+    networks = [f"{pod.address}/32"] + ([f"{pod.address6}/128"] if pod.address6 else [])
+    return {
+        "orchestrator": "k8s",
+        "node": NODE,
+        "containerID": container,
+        "pod": name,
+        "endpoint": "eth0",
+        "ipNetworks": networks,
+        "profiles": ["kns.default", "ksa.default.default"],
+        "interfaceName": pod.interface,
+        "mac": "aa:bb:cc:dd:ee:01",
+    }
+
+
+@contextmanager
+def make_world(folder: Path) -> Iterator[World]:
+    """The world without felix and without objects; everything is removed afterwards."""
+    with ExitStack() as stack:
+        node = stack.enter_context(network_namespace("node"))
+        outside = stack.enter_context(network_namespace("out"))
+        node.run(*f"ip link add eth0 type veth peer name eth0 netns {outside.name}".split())
+        for space, commands in (
+            (node, ("ip addr add 10.99.7.1/24 dev eth0", "ip link set eth0 up",
+                    "ip addr add 2001:db8:7::1/64 dev eth0 nodad",
+                    "ip route add default via 10.99.7.2")),
+            (outside, ("ip addr add 10.99.7.2/24 dev eth0", "ip addr add 203.0.113.9/32 dev lo",
+                       "ip addr add 2001:db8:7::2/64 dev eth0 nodad",
+                       "ip link set eth0 up", "ip route add 10.65.0.0/16 via 10.99.7.1")),
+        ):  # fmt: skip
+            for command in commands:
+                space.run(*command.split())
+        (folder / "run").mkdir()
+        with node.entered():
+            etcd = Etcd(folder / "etcd")
+        world = World(node, outside, etcd, folder, stack)
+        stack.callback(_end, world)
+        with node.entered():
+            yield world
+
+
+def _end(world: World) -> None:
+    if world.process is not None and world.process.poll() is None:
+        world.process.kill()
+        world.process.wait()
+    world.etcd.stop()
