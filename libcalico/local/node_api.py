@@ -103,14 +103,5 @@ class Fact(msgspec.Struct, tag="fact", frozen=True):
 
 
 Message = (
-    Hello
-    | PathsBegin
-    | Paths
-    | PathsEnd
-    | RefusedPath
-    | Offer
-    | Retract
-    | Await
-    | InForce
-    | Fact
+    Hello | PathsBegin | Paths | PathsEnd | RefusedPath | Offer | Retract | Await | InForce | Fact
 )
