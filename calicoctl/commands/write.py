@@ -18,6 +18,7 @@ from calicoctl.commands.common import documents_of, keys_of, kind_argument, opti
 from calicoctl.documents import InputDocument
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
+from calicoctl.unenforced import refused
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import (
@@ -30,10 +31,15 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
 from libcalico.model.validate import problems
 
+_ACCEPT = click.option(
+    "--accept-unenforced", is_flag=True, help="Store also what this release does not enforce."
+)
+
 
 @click.command("create")
 @file_options
 @click.option("--skip-exists", is_flag=True, help="A resource that exists is no error.")
+@_ACCEPT
 @datastore_options
 def create(
     filename: str | None,
@@ -41,6 +47,7 @@ def create(
     skip_empty: bool,
     namespace: str,
     skip_exists: bool,
+    accept_unenforced: bool,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
@@ -48,17 +55,21 @@ def create(
     """Create resources from a file or from standard input."""
     options = options_of(config, allow_version_mismatch)
     documents = _documents(filename, recursive, skip_empty)
-    _report(asyncio.run(_write("create", documents, namespace, options, skip_exists)))
+    _report(
+        asyncio.run(_write("create", documents, namespace, options, accept_unenforced, skip_exists))
+    )
 
 
 @click.command("apply")
 @file_options
+@_ACCEPT
 @datastore_options
 def apply(
     filename: str | None,
     recursive: bool,
     skip_empty: bool,
     namespace: str,
+    accept_unenforced: bool,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
@@ -66,17 +77,19 @@ def apply(
     """Create resources, or replace those that exist."""
     options = options_of(config, allow_version_mismatch)
     documents = _documents(filename, recursive, skip_empty)
-    _report(asyncio.run(_write("apply", documents, namespace, options)))
+    _report(asyncio.run(_write("apply", documents, namespace, options, accept_unenforced)))
 
 
 @click.command("replace")
 @file_options
+@_ACCEPT
 @datastore_options
 def replace(
     filename: str | None,
     recursive: bool,
     skip_empty: bool,
     namespace: str,
+    accept_unenforced: bool,
     config: str | None,
     context: str,
     allow_version_mismatch: bool,
@@ -84,7 +97,7 @@ def replace(
     """Replace resources that exist."""
     options = options_of(config, allow_version_mismatch)
     documents = _documents(filename, recursive, skip_empty)
-    _report(asyncio.run(_write("replace", documents, namespace, options)))
+    _report(asyncio.run(_write("replace", documents, namespace, options, accept_unenforced)))
 
 
 @click.command("delete")
@@ -132,10 +145,11 @@ async def _write(
     documents: Sequence[InputDocument],
     namespace: str,
     options: Options,
+    accept_unenforced: bool,
     skip_exists: bool = False,
 ) -> Outcome:
     kinds = [document.kind for document in documents]
-    prepared, errors = _prepared(documents, namespace)
+    prepared, errors = _prepared(documents, namespace, accept_unenforced)
     if errors or not documents:
         return Outcome(verb, kinds, 0, errors)
     handled = 0
@@ -161,7 +175,9 @@ async def _write(
     return Outcome(verb, kinds, handled, errors)
 
 
-def _prepared(documents: Sequence[InputDocument], namespace: str) -> tuple[list[Any], list[str]]:
+def _prepared(
+    documents: Sequence[InputDocument], namespace: str, accept_unenforced: bool
+) -> tuple[list[Any], list[str]]:
     """All resources ready to write, or all that is wrong with them (CTL-2)."""
     prepared, errors = [], []
     for document in documents:
@@ -171,7 +187,8 @@ def _prepared(documents: Sequence[InputDocument], namespace: str) -> tuple[list[
             errors.append(f"{document.place()}: {error}")
             continue
         prepared.append(resource)
-        errors += [f"{document.place(one.field)}: {one}" for one in problems(resource)]
+        wrong = problems(resource) + ([] if accept_unenforced else refused(resource))
+        errors += [f"{document.place(one.field)}: {one}" for one in wrong]
     return prepared, errors
 
 

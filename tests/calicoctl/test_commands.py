@@ -248,6 +248,14 @@ def test_namespaces(ctl: Ctl) -> None:
     assert (refused.code, "metadata.name: 'x' is not valid" in refused.err) == (1, True)
 
 
+def test_encryption_that_would_not_happen_is_refused(ctl: Ctl, etcd: Etcd) -> None:
+    text = document("FelixConfiguration", "default", wireguardEnabled=True)
+    done = ctl("apply", "-f", "-", stdin=text)
+    assert (done.code, "spec.wireguardEnabled: True is not valid" in done.err) == (1, True)
+    assert etcd.keys("") == []
+    assert ctl("apply", "-f", "-", "--accept-unenforced", stdin=text).code == 0
+
+
 def test_usage_errors_exit_1(ctl: Ctl) -> None:
     for arguments in (
         ("get",),

@@ -1,0 +1,30 @@
+"""What we store but cannot keep, where keeping silent would be dangerous.
+
+Encryption that does not happen is worse than none: asking for it is refused unless the
+operator says that it is known. Tested in `tests/calicoctl/test_commands.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libcalico.errors import InvalidValue
+
+ENCRYPTION = ("wireguardEnabled", "wireguardEnabledV6")
+
+
+def refused(resource: Any) -> list[InvalidValue]:
+    """The fields of a resource that ask for what this release does not enforce."""
+    if resource.kind != "FelixConfiguration":
+        return []
+    return [
+        InvalidValue(
+            f"spec.{field}",
+            True,
+            "this release does not encrypt: leave it out,"
+            " or give --accept-unenforced to store it all the same",
+            f"FelixConfiguration({resource.metadata.name})",
+        )
+        for field in ENCRYPTION
+        if resource.spec.get(field)
+    ]
