@@ -212,8 +212,9 @@ class Agent:
     def _on_down(self, event: PeerDown, now: float) -> None:
         self._act(self.helper.down(event.peer, event.reason, now))
         self.metrics.downs.labels(event.reason.value).inc()
-        log.warning("session down: %s", event.detail, extra={"peer": event.peer})
         planned = self._planned.get(event.peer)
+        level = logging.INFO if planned is None else logging.WARNING
+        log.log(level, "session down: %s", event.detail, extra={"peer": event.peer})
         if planned is not None and event.reason is not DownReason.REMOVED:
             self.status[event.peer].change(_waiting(planned), event.detail)
 
@@ -300,10 +301,11 @@ class Agent:
         peers = [self._describe(planned) for planned in self.plan.peers]
         self.metrics.tell(peers, len(self._publisher.current), self.rib.rejected)
         first = self.plan.peers[0].peer if self.plan.peers else None
+        speaker = "stopped" if first is None else "running" if self._speaker_up else "restarting"
         return {
             "router_id": str(first.router_id) if first else "",
             "local_as": first.local_as if first else 0,
-            "speaker": "running" if self._speaker_up else "restarting" if first else "stopped",
+            "speaker": speaker,
             "start_complete": self.gate.passed,
             "datastore": self._syncer is not None and self._syncer.connected,
             "felix": self._publisher.connected,

@@ -121,8 +121,10 @@ def test_restart_loses_no_route(pair: tuple[World, Node, Node], number: int) -> 
     complete = n1.ear.complete
     n1.kill(number)
     eventually("exabgp died with it", lambda: not n1.exabgp(), 0.5)
-    eventually("BIRD noticed", lambda: "graceful restart active" in world.birdc(
-        "show", "protocols", "all", "n1"))
+    eventually(
+        "BIRD noticed",
+        lambda: "graceful restart active" in world.birdc("show", "protocols", "all", "n1"),
+    )
     world.unblock("n1", "10.65.9.0/26")
     kept = {"10.65.1.0/26", "10.65.2.0/26", "10.65.9.0/26"}
     assert world.kernel_routes() == kept
@@ -182,6 +184,23 @@ def test_peer_added_and_removed_at_run_time(pair: tuple[World, Node, Node]) -> N
     settle(world, n1, n2)
     assert (n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]) == since
     assert n1.ear.lost == []
+
+
+def test_datastore_away(pair: tuple[World, Node, Node]) -> None:
+    """etcd dies and comes back: no session and no route moves; then changes arrive again."""
+    world, n1, n2 = pair
+    since = n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]
+    n1.ear.lost.clear()
+    world.kill_etcd()
+    eventually("n1 says so", lambda: n1.status["datastore"] is False)
+    assert n1.up(ROUTER, n2.address)
+    world.start_etcd()
+    world.block("n1", "10.65.9.0/26")
+    eventually("a block after it", lambda: "10.65.9.0/26" in n2.ear.table)
+    world.unblock("n1", "10.65.9.0/26")
+    settle(world, n1, n2)
+    assert n1.ear.lost == []
+    assert (n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]) == since
 
 
 @pytest.mark.promise("F-43")

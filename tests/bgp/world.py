@@ -153,9 +153,7 @@ class Node:
     def status(self) -> dict[str, Any]:
         """The status file, or nothing yet."""
         try:
-            found: dict[str, Any] = json.loads(
-                (self.run / "calico/status/bgp.json").read_bytes()
-            )
+            found: dict[str, Any] = json.loads((self.run / "calico/status/bgp.json").read_bytes())
         except OSError:
             return {}
         return found
@@ -190,8 +188,16 @@ class World:
     directory: Path
     nodes: dict[str, Node] = field(default_factory=dict)
     bird: subprocess.Popen[bytes] | None = None
+    etcd: subprocess.Popen[bytes] | None = None
 
     # -- datastore
+
+    def start_etcd(self) -> None:
+        """Start etcd, on the data of an earlier one if there was."""
+        self.etcd = _etcd(self)
+
+    def kill_etcd(self) -> None:
+        _end(self.etcd)
 
     def etcdctl(self, *arguments: str, input: str | None = None) -> str:
         endpoint = f"--endpoints=http://{ROUTER}:2379"
@@ -336,8 +342,7 @@ def cluster(count: int) -> Iterator[World]:
         hub.run("ip", "-6", "addr", "add", f"{ROUTER6}/64", "dev", "br0", "nodad")
         for number in range(1, count + 1):
             _node(world, stack, number)
-        etcd = _etcd(world)
-        stack.callback(_end, etcd)
+        world.start_etcd()
         try:
             yield world
         except BaseException:
@@ -347,6 +352,7 @@ def cluster(count: int) -> Iterator[World]:
             for node in world.nodes.values():
                 _end(node.process)
             _end(world.bird)
+            _end(world.etcd)
 
 
 def _node(world: World, stack: ExitStack, number: int) -> None:

@@ -82,6 +82,7 @@ class ExaBGPSpeaker:
         self._task: asyncio.Task[None] | None = None
         self._uid: int | None = None
         self._failures = 0
+        self._holds: dict[IPAddress, int] = {}
         self.restarts = 0
         self.command_errors = 0
         self.unreadable = 0
@@ -168,7 +169,8 @@ class ExaBGPSpeaker:
 
     def _frozen(self, quiet: int) -> bool:
         """Judge `quiet` ticks without a line; send a ping when one is due (BGP-3)."""
-        hold = min((peer.hold_time for peer in self._applied.values()), default=90)
+        asked = {address: peer.hold_time for address, peer in self._applied.items()}
+        hold = min((self._holds.get(address, asked[address]) for address in asked), default=90)
         ping_after = max(1.0, min(hold / 6, 10.0)) / _TICK
         dead_after = ping_after + max(2.0, min(hold / 4, 20.0)) / _TICK
         if quiet >= ping_after and self._flying is None:
@@ -266,8 +268,15 @@ class ExaBGPSpeaker:
             elif isinstance(said, (PathsReceived, PeerOpen, PeerProgress)):
                 if said.peer in self._sessions:
                     self._events.put_nowait(said)
+                    if isinstance(said, PeerOpen):
+                        self._holds[said.peer] = self._negotiated(said)
             elif said is not None:
                 self._events.put_nowait(said)
+
+    def _negotiated(self, said: PeerOpen) -> int:
+        """The hold time of a session: the smaller of the two wishes (RFC 4271 4.2)."""
+        peer = self._applied.get(said.peer)
+        return min(said.hold_time or 90, peer.hold_time if peer else 90)
 
     def _on_log(self, line: bytes) -> None:
         if self._reload is not None and not self._reload.done():

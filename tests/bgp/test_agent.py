@@ -1,0 +1,210 @@
+"""The agent between a datastore's batches and a speaker in memory: no time, no bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bgp import main
+from bgp.agent import Agent, SpeakerBroken
+from bgp.peering import Settings
+from bgp.publish import Publisher
+from bgp.speaker.interface import SpeakerFailed
+from libcalico.datastore.interface import Entry
+from libcalico.datastore.syncer import SyncBatch, Update
+from libcalico.errors import InvalidValue
+from libcalico.local.node_api import Fact, RefusedPath
+from libcalico.model.codec import resource_from_tree
+from libcalico.model.ipam import BlockAffinity
+from libcalico.model.keys import AffinityKey, Key, ResourceKey
+from tests.bgp.memory_speaker import Fabric, MemorySpeaker
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class Cluster:
+    """Agents that share a fabric and get the same batches."""
+
+    fabric: Fabric = field(default_factory=Fabric)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    speakers: dict[str, MemorySpeaker] = field(default_factory=dict)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def add(self, name: str, **more: Any) -> Agent:
+        speaker = self.speakers[name] = MemorySpeaker(self.fabric)
+        publisher = Publisher(Path("/nonexistent/node.sock"))
+        agent = self.agents[name] = Agent(name, speaker, publisher, Settings(), **more)
+        self.tasks.append(asyncio.create_task(agent.follow_speaker()))
+        self.tasks.append(asyncio.create_task(agent.keep_time()))
+        return agent
+
+    async def say(self, *changes: tuple[Key, Any], in_sync: bool = True) -> None:
+        updates = [
+            Update(key, None if value is None else Entry(key, value, 1, b""))
+            for key, value in changes
+        ]
+        for agent in self.agents.values():
+            await agent.take(SyncBatch(updates, in_sync))
+        await self.calm()
+
+    async def calm(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def table(self, name: str) -> dict[str, list[str]]:
+        current = self.agents[name]._publisher.current
+        return {path.prefix: path.next_hops for path in current.values()}
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def node(number: int) -> tuple[Key, Any]:
+    return resource("Node", f"n{number}", {"bgp": {"ipv4Address": f"10.0.0.{number}/24"}})
+
+
+def resource(kind: str, name: str, spec: dict[str, Any]) -> tuple[Key, Any]:
+    tree = {"kind": kind, "apiVersion": "projectcalico.org/v3", "metadata": {"name": name}}
+    return ResourceKey(kind, name), resource_from_tree({**tree, "spec": spec})
+
+
+def affinity(name: str, cidr: str) -> tuple[Key, Any]:
+    return AffinityKey(name, ip_network(cidr)), BlockAffinity()
+
+
+BASE = [
+    node(1),
+    node(2),
+    affinity("n1", "10.65.1.0/26"),
+    affinity("n2", "10.65.2.0/26"),
+]
+
+
+async def test_two_agents_learn_from_each_other() -> None:
+    """Nothing happens before the snapshot is complete; then blocks travel, and go."""
+    cluster = Cluster()
+    n1, n2 = cluster.add("n1"), cluster.add("n2")
+    await cluster.say(*BASE, in_sync=False)
+    assert n1.plan.peers == ()
+    assert not n1.gate.passed
+    await cluster.say()
+    assert cluster.table("n1") == {"10.65.2.0/26": ["10.0.0.2"]}
+    assert cluster.table("n2") == {"10.65.1.0/26": ["10.0.0.1"]}
+    assert n1.gate.passed
+    assert n2.gate.passed
+    described = n1.describe()
+    assert described["router_id"] == "10.0.0.1"
+    assert described["start_complete"] is True
+    (peer,) = described["peers"]
+    assert (peer["state"], peer["info"], peer["received"]) == ("up", "Established", 1)
+    await cluster.say((AffinityKey("n2", ip_network("10.65.2.0/26")), None))
+    assert cluster.table("n1") == {}
+    await cluster.say((ResourceKey("Node", "n2"), None))
+    assert n1.describe()["peers"] == []
+    assert n1.describe()["speaker"] == "stopped"
+    await cluster.stop()
+
+
+async def test_a_restarted_peer_keeps_its_routes() -> None:
+    """Closed without a word: stale, used, and swept by End-of-RIB."""
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    cluster.add("n2")
+    await cluster.say(*BASE)
+    await cluster.speakers["n2"].close()
+    await cluster.calm()
+    assert cluster.table("n1") == {"10.65.2.0/26": ["10.0.0.2"]}
+    (peer,) = n1.describe()["peers"]
+    assert peer["graceful_restart"] == "keeping routes"
+    assert (peer["state"], peer["stale"]) == ("start", 1)
+    del cluster.agents["n2"]
+    await cluster.say(node(3))
+    fresh = cluster.add("n2")
+    batch = [(key, value) for key, value in BASE if key != BASE[3][0]]
+    await fresh.take(
+        SyncBatch([Update(key, Entry(key, value, 1, b"")) for key, value in batch], True)
+    )
+    await cluster.calm()
+    assert cluster.table("n1") == {}
+    await cluster.stop()
+
+
+async def test_own_speaker_crash_moves_no_route() -> None:
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    cluster.add("n2")
+    await cluster.say(*BASE)
+    told: list[Any] = []
+    n1._publisher.publish = lambda changes: told.extend(changes)  # type: ignore[method-assign]
+    cluster.speakers["n1"].crash()
+    await cluster.calm()
+    assert told == []
+    assert n1.describe()["peers"][0]["stale"] == 0
+    await cluster.stop()
+
+
+async def test_gate_opens_at_the_deadline_and_without_peers() -> None:
+    cluster = Cluster()
+    slow = cluster.add("n1", start_deadline=0.1)
+    alone = cluster.add("n5")
+    await cluster.say(node(1), node(2))
+    assert alone.gate.passed  # it has no Node yet, so no peers
+    assert not slow.gate.passed
+    async with asyncio.timeout(5):
+        while not slow.gate.passed:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await cluster.stop()
+
+
+async def test_what_felix_says() -> None:
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    cluster.add("n2")
+    await cluster.say(*BASE)
+    n1.on_felix(RefusedPath("10.65.2.0/26", "not inside a pool"))
+    assert n1.describe()["felix_refused"] == {"10.65.2.0/26": "not inside a pool"}
+    n1.on_felix(Fact(["10.0.0.2", "10.0.0.1"]))  # the next hop turns out to be ourselves
+    assert cluster.table("n1") == {}
+    n1.on_felix(Fact(["10.0.0.1"]))
+    assert cluster.table("n1") == {"10.65.2.0/26": ["10.0.0.2"]}
+    assert ip_address("10.0.0.1") in n1.rib.own
+    with pytest.raises(SpeakerBroken):
+        n1.on_event(SpeakerFailed())
+    await cluster.stop()
+
+
+async def test_refused_peering_is_told() -> None:
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    spec = {"peerIP": "10.9.9.9", "asNumber": 1, "filters": ["strict"]}
+    await cluster.say(*BASE, resource("BGPPeer", "tor", spec))
+    (refused,) = n1.describe()["refused"]
+    assert refused["peer"] == "BGPPeer(tor)"
+    assert "spec.filters" in refused["reason"]
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("text", ["2", "0", "x", "65536", "-9"])
+async def test_bad_hold_time(text: str) -> None:
+    with pytest.raises(InvalidValue, match="CALICO_BGP_HOLD_TIME"):
+        main.settings({"CALICO_BGP_HOLD_TIME": text})
+
+
+async def test_settings_and_name() -> None:
+    assert main.settings({}).hold_time == 90
+    assert main.settings({"CALICO_BGP_HOLD_TIME": "9"}).hold_time == 9
+    assert await main.node_name({"NODENAME": " n1 "}) == "n1"
+    file = Path(tempfile.mkdtemp()) / "nodename"
+    waiting = asyncio.create_task(main.node_name({}, file))
+    await asyncio.sleep(0.05)
+    file.write_text("n7\n")
+    assert await asyncio.wait_for(waiting, 5) == "n7"
