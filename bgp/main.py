@@ -75,8 +75,12 @@ async def serve(environ: Mapping[str, str]) -> int:
     result = 0
 
     async def report() -> None:
+        connected = syncer.connected
         while True:
             loop.alive()
+            if syncer.connected != connected:
+                connected = syncer.connected
+                agent.writer.changed()
             sync.ready(agent.in_sync, syncer.error)
             start.ready(agent.gate.passed, "waiting for End-of-RIB of the peers")
             await asyncio.sleep(_HEARTBEAT if agent.gate.passed else 0.2)

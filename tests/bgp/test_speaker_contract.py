@@ -113,7 +113,7 @@ def story(factory: Factory, body: Callable[[Listener, Listener, int], Awaitable[
         tasks = [asyncio.create_task(each.run()) for each in speakers]
         try:
             async with asyncio.timeout(40):
-                await body(*speakers, free_port())
+                await body(speakers[0], speakers[1], free_port())
         finally:
             for each in speakers:
                 await each.speaker.close()
