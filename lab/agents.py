@@ -41,6 +41,7 @@ def environment(plan: Plan, node: str) -> dict[str, str]:
         "WAIT_FOR_DATASTORE": "true",
         "FELIX_IPTABLESREFRESHINTERVAL": "5",
         "FELIX_HEALTHENABLED": "true",
+        "FELIX_IPTABLESBACKEND": "NFT",
         "CALICO_BGP_HOLD_TIME": str(HOLD_SECONDS),
     }
 

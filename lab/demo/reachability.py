@@ -38,10 +38,10 @@ def check(story: Story, transcript: Transcript) -> None:
 
 
 def converged(story: Story, transcript: Transcript) -> None:
-    """Every node's kernel has a route to every other node's block."""
+    """Every node's kernel has a route to every other node's block, the router's to every block."""
     owned = look.blocks(story.lab)
     expect(len(owned) >= len(story.lab.nodes), f"etcd: a block per node expected: {owned}")
-    for machine in story.lab.nodes:
+    for machine in (story.lab.router, *story.lab.nodes):
         for block in owned:
             if block.node != machine.name:
                 story.wait(

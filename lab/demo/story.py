@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -85,6 +86,9 @@ def perform(story: Story, name: str, check: Check) -> Outcome:
         check(story, transcript)
     except (CheckFailed, LabError) as error:
         transcript.note(f"FAILED: {error}")
+        return Outcome(name, False, "\n".join(transcript.lines), took(begun))
+    except Exception:
+        transcript.note(f"FAILED: {traceback.format_exc()}")
         return Outcome(name, False, "\n".join(transcript.lines), took(begun))
     return Outcome(name, True, "\n".join(transcript.lines), took(begun))
 

@@ -69,7 +69,7 @@ def finish(running: subprocess.Popen[bytes]) -> str:
     except subprocess.TimeoutExpired:
         running.kill()
         output, _ = running.communicate()
-    return output.decode(errors="replace")
+    return (output or b"").decode(errors="replace")
 
 
 def lost(text: str) -> tuple[int, int]:

@@ -46,11 +46,12 @@ class Transcript:
             command,
             netns=pod.netns if pod else None,
             stdin=None if stdin is None else stdin.encode(),
-            check=check,
+            check=False,
             timeout=timeout,
         )
         place = f"{pod.title}@{machine.name}" if pod else machine.name
         given = f" <<EOF\n{stdin.strip()}\nEOF" if stdin else ""
         output = (done.stdout + done.stderr).rstrip()
         self.note(f"{place}$ {shlex.join(command)}{given}\n{output}".rstrip())
+        expect(not check or done.returncode == 0, f"the last command ended with {done.returncode}")
         return done.stdout
