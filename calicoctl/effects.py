@@ -7,6 +7,7 @@ overlap and addresses of removed nodes stay taken. Tested in
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from libcalico import pools
 from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Entry, Put, Selection
 from libcalico.errors import MuslinError
 from libcalico.model.keys import BlockKey, ResourceKey
+
+SETTLE_SECONDS = 0.5
+"""How long the nodes get to see that a pool is disabled (data model 1.13)."""
 
 BUILT_IN_TIERS = frozenset({"default", "kube-admin", "kube-baseline"})
 
@@ -57,6 +61,7 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
             )
         except CommitConflict:
             raise MuslinError(f"{entry.key} was changed meanwhile; try again") from None
+        await asyncio.sleep(SETTLE_SECONDS)
     await release_pool_affinities(store, entry.value.spec.network)
 
 

@@ -80,7 +80,12 @@ class Supervisor:
         policy, loop = RestartPolicy(), asyncio.get_running_loop()
         while True:
             started = loop.time()
-            child = self._start(program)
+            try:
+                child = self._start(program)
+            except OSError as error:
+                log.error("%s cannot be started: %s", program.name, error)
+                await asyncio.sleep(policy.delay(0.0))
+                continue
             await _ended(child)
             status = _reap(child)
             del self._children[program.name]

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
 import yaml
 
 from libcalico.datastore.interface import Put
@@ -52,7 +51,6 @@ def stored(ctl: Ctl, *arguments: str) -> Any:
     return json.loads(ctl("get", *arguments, "-o", "json").out)
 
 
-@pytest.mark.promise("M-126")
 def test_create_get_replace_delete(ctl: Ctl) -> None:
     assert ctl("create", "-f", "-", stdin=P1).out == "Successfully created 1 'IPPool' resource(s)\n"
     again = ctl("create", "-f", "-", stdin=P1)
@@ -96,6 +94,21 @@ def test_what_get_prints_can_be_applied(ctl: Ctl) -> None:
     for kind in ("ippool", "bgppeer", "tier"):
         text = ctl("get", kind, "-o", "yaml").out
         assert ctl("apply", "-f", "-", stdin=text).code == 0, kind
+
+
+def test_get_and_delete_by_file(ctl: Ctl) -> None:
+    ctl("apply", "-f", "-", stdin=f"{P1}\n---\n{TOR}")
+    shown = ctl("get", "-f", "-", stdin=f"{P1}\n---\n{TOR}")
+    assert [line.split()[0] for line in shown.out.splitlines() if line] == [
+        "NAME",
+        "p1",
+        "NAME",
+        "tor",
+    ]
+    # A file that says less than what is stored still names it.
+    gone = ctl("delete", "-f", "-", stdin=f"{P1}\n---\n{TOR}")
+    assert gone.out == "Successfully deleted 2 resource(s)\n"
+    assert "p1" not in ctl("get", "pools").out
 
 
 def test_an_old_resource_version_is_refused(ctl: Ctl) -> None:

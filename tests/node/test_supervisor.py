@@ -86,6 +86,18 @@ async def test_a_crash_loop_waits_longer_and_longer(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_program_that_cannot_start_does_not_stop_the_others() -> None:
+    supervisor = Supervisor([Program("a", ("/nothing/here",)), Program("b", SLEEPER)], os.environ)
+    task = asyncio.create_task(supervisor.run())
+    await until(lambda: list(supervisor.pids()) == ["b"])
+    await asyncio.sleep(0.1)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.asyncio
 async def test_leftovers_die_before_the_successor_starts(tmp_path: Path) -> None:
     note = tmp_path / "grandchild"
     code = (
