@@ -6,7 +6,7 @@ in `broken`, so one bad object never stops the rest. Nothing here may be program
 
 Invariants:
   CLC-1  `ready` is false until the snapshot is complete and while the datastore's own ready
-         flag is unset: an empty or wiped datastore removes nothing from the kernel.
+         flag is unset: a felix that starts on an empty datastore removes nothing.
   CLC-2  The result depends on the set of objects only, not on the order they arrived in.
 Tested in tests/felix/test_calc_graph.py.
 """

@@ -1,0 +1,234 @@
+"""`node.sock` with a real felix: paths become routes, offers become endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from libcalico.local.framing import Connection, connect_unix
+from libcalico.local.node_api import (
+    Await,
+    Fact,
+    Hello,
+    InForce,
+    Offer,
+    Path,
+    Paths,
+    PathsBegin,
+    PathsEnd,
+    RefusedPath,
+    Retract,
+)
+from tests.felix.world import CONTAINER, NODE, Pod, World, eventually
+
+REMOTE, REMOTE6 = "10.65.1.0/26", "fd65::1:0/122"
+OTHER = "d" * 64
+
+
+@asynccontextmanager
+async def connected(world: World, process: str) -> AsyncIterator[Connection]:
+    async with await connect_unix(world.socket, Hello(process)) as connection:
+        yield connection
+
+
+async def soon(check: Any, within: float = 3.0) -> Any:
+    return await asyncio.to_thread(eventually, check, within)
+
+
+async def message(connection: Connection, kind: type) -> Any:
+    async with asyncio.timeout(5):
+        while True:
+            found = await connection.receive()
+            if isinstance(found, kind):
+                return found
+
+
+@pytest.mark.asyncio
+async def test_own_addresses_are_told_at_once_and_when_they_change(world: World) -> None:
+    async with connected(world, "bgp") as bgp:
+        fact = await message(bgp, Fact)
+        assert fact.local_addresses == ["10.99.7.1", "2001:db8:7::1"]
+        world.node.run("ip", "addr", "add", "10.99.7.77/24", "dev", "eth0")
+        assert "10.99.7.77" in (await message(bgp, Fact)).local_addresses
+        world.node.run("ip", "addr", "del", "10.99.7.77/24", "dev", "eth0")
+        assert "10.99.7.77" not in (await message(bgp, Fact)).local_addresses
+
+
+@pytest.mark.promise("M-139")
+@pytest.mark.asyncio
+async def test_paths_become_routes_and_outlive_the_speaker(world: World) -> None:
+    stale = "10.65.2.0/26"
+    world.node.run(*f"ip route add {stale} via 10.99.7.2 proto 109 metric 1024".split())
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        await bgp.send(
+            Paths(
+                updated=[
+                    Path(REMOTE, ["10.99.7.2"]),
+                    Path(REMOTE6, ["2001:db8:7::2"]),
+                    Path("10.65.3.0/26", ["10.99.7.2", "10.99.7.3"]),
+                    Path("10.65.4.0/26", ["10.99.8.1"]),
+                    Path("198.51.100.0/24", ["10.99.7.2"], "external"),
+                ]
+            )
+        )
+        await soon(lambda: world.route(REMOTE))
+        assert world.route(stale), "kept until the snapshot is complete"
+        await bgp.send(PathsEnd())
+        await soon(lambda: not world.route(stale))
+        assert world.route(REMOTE) == f"{REMOTE} via 10.99.7.2 dev eth0 metric 1024"
+        assert "via 2001:db8:7::2 dev eth0" in world.route(REMOTE6)
+        multipath = world.route("10.65.3.0/26")
+        assert "nexthop via 10.99.7.2 dev eth0" in multipath
+        assert "nexthop via 10.99.7.3 dev eth0" in multipath
+        # A peer in another rack is reached by the rack's router.
+        assert world.route("10.65.4.0/26") == "10.65.4.0/26 via 10.99.7.2 dev eth0 metric 1024"
+        assert world.route("198.51.100.0/24")
+        await bgp.send(Paths(updated=[Path(REMOTE, ["10.99.7.3"])], withdrawn=["10.65.3.0/26"]))
+        await soon(lambda: "10.99.7.3" in world.route(REMOTE))
+        await soon(lambda: not world.route("10.65.3.0/26"))
+    await asyncio.sleep(0.3)
+    assert world.route(REMOTE), "the speaker is gone, its routes stay"
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        await bgp.send(Paths(updated=[Path(REMOTE, ["10.99.7.2"])]))
+        await bgp.send(PathsEnd())
+        await soon(lambda: not world.route("10.65.4.0/26"))
+        assert world.route(REMOTE)
+
+
+@pytest.mark.asyncio
+async def test_next_hops_follow_the_kernels_routes(world: World) -> None:
+    node = world.node
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        await bgp.send(Paths(updated=[Path("10.65.5.0/26", ["10.99.9.1"])]))
+        await bgp.send(PathsEnd())
+        await soon(lambda: "via 10.99.7.2" in world.route("10.65.5.0/26"))
+        node.run(*["ip", "route", "add", "10.99.9.0/24", "via", "10.99.7.9"])
+        await soon(lambda: "via 10.99.7.9" in world.route("10.65.5.0/26"), within=1.0)
+        node.run(
+            *[
+                "ip",
+                "route",
+                "replace",
+                "10.99.9.0/24",
+                "nexthop",
+                "via",
+                "10.99.7.8",
+                "nexthop",
+                "via",
+                "10.99.7.9",
+            ]
+        )
+        await soon(lambda: world.route("10.65.5.0/26").count("nexthop via") == 2, within=1.0)
+        node.run(*["ip", "route", "replace", "unreachable", "10.99.9.0/24"])
+        await soon(lambda: not world.route("10.65.5.0/26"), within=1.0)
+        refused = await message(bgp, RefusedPath)
+        assert refused.reason == "no route leads to its next hop"
+        node.run(*["ip", "route", "del", "unreachable", "10.99.9.0/24"])
+        await soon(lambda: "via 10.99.7.2" in world.route("10.65.5.0/26"), within=1.0)
+
+
+@pytest.mark.asyncio
+async def test_an_uplink_that_was_down_has_its_routes_again(world: World) -> None:
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        await bgp.send(Paths(updated=[Path(REMOTE, ["10.99.7.2"])]))
+        await bgp.send(PathsEnd())
+        await soon(lambda: world.route(REMOTE))
+        world.node.run("ip", "-batch", "-", input="link set eth0 down\nlink set eth0 up\n")
+        await soon(lambda: world.route(REMOTE), within=1.5)
+        world.node.run(*["ip", "route", "replace", "default", "via", "10.99.7.2"])
+
+
+@pytest.mark.asyncio
+async def test_paths_that_pull_traffic_away_are_refused_by_name(world: World) -> None:
+    refused = {
+        "10.65.0.5/32": "inside a block of this node",
+        "10.99.7.1/32": "address of this node",
+        "192.0.2.0/24": "in no enabled pool",
+        "169.254.0.0/16": "link-local",
+        "10.65.9.1/26": "host bits set",
+    }
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        await bgp.send(Paths(updated=[Path(prefix, ["10.99.7.2"]) for prefix in refused]))
+        await bgp.send(PathsEnd())
+        for _ in refused:
+            answer = await message(bgp, RefusedPath)
+            assert refused.pop(answer.prefix) in answer.reason
+    assert not refused
+    assert world.metric("muslin_felix_refused_paths") == 5
+
+
+@pytest.mark.asyncio
+async def test_an_address_lent_to_another_node_is_routed_there(world: World) -> None:
+    world.put_block("10.65.0.0/26", NODE, {7: "node2"})
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        await bgp.send(Paths(updated=[Path("10.65.0.7/32", ["10.99.7.2"])]))
+        await bgp.send(PathsEnd())
+        await soon(lambda: "via 10.99.7.2" in world.route("10.65.0.7/32"))
+        world.put_block("10.65.0.0/26", NODE)
+        await soon(lambda: not world.route("10.65.0.7/32"))
+
+
+@pytest.mark.asyncio
+async def test_an_offered_endpoint_is_in_force_before_it_is_stored(world: World) -> None:
+    name = world.endpoint_name("offered")
+    async with connected(world, "cni") as cni:
+        pod = world.wire("cali00offered", "10.65.0.20")
+        value = world.put_endpoint("offered", pod).decode()
+        world.delete_endpoint("offered")
+        await soon(lambda: not world.route("10.65.0.20/32"))
+        await cni.send(Await("default", name, CONTAINER))
+        await cni.send(Offer("default", name, value))
+        answer = await message(cni, InForce)
+        assert answer == InForce("default", name, CONTAINER)
+        # In force means: now, not soon.
+        assert world.route("10.65.0.20/32")
+        assert "RELATED,ESTABLISHED" in world.chain("cali-fw-cali00offered")
+        assert pod.reaches("203.0.113.9")
+        writes = world.metric("muslin_felix_route_writes_total")
+        world.put_endpoint("offered", pod)
+        await cni.send(Await("default", name, CONTAINER))
+        assert await message(cni, InForce) == InForce("default", name, CONTAINER)
+        assert world.metric("muslin_felix_route_writes_total") == writes
+        await cni.send(Retract("default", name, OTHER))
+        await asyncio.sleep(0.2)
+        assert world.route("10.65.0.20/32"), "another container's retraction"
+        await cni.send(Retract("default", name, CONTAINER))
+        await soon(lambda: not world.route("10.65.0.20/32"))
+        world.delete_endpoint("offered")
+
+
+@pytest.mark.asyncio
+async def test_in_force_waits_for_the_interface(world: World) -> None:
+    name = world.endpoint_name("waits")
+    ghost = Pod(world.outside, "cali000waits", "10.65.0.21", "")
+    async with connected(world, "cni") as cni:
+        world.put_endpoint("waits", ghost)
+        await cni.send(Await("default", name, CONTAINER))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await message(cni, InForce)
+        world.wire("cali000waits", "10.65.0.21")
+        assert (await message(cni, InForce)).error == ""
+
+
+@pytest.mark.asyncio
+async def test_what_never_will_be_in_force_is_answered_with_the_reason(world: World) -> None:
+    async with connected(world, "cni") as cni:
+        await cni.send(Offer("default", "x", "{}"))
+        await cni.send(Await("default", "x", CONTAINER))
+        assert "WorkloadEndpoint(default/x)" in (await message(cni, InForce)).error
+        pod = world.add_pod("first", "cali00shared", "10.65.0.22")
+        await soon(lambda: world.route("10.65.0.22/32"))
+        world.put_endpoint("second", Pod(pod.space, "cali00shared", "10.65.0.23", ""), OTHER)
+        await cni.send(Await("default", world.endpoint_name("second"), OTHER))
+        assert "belongs to" in (await message(cni, InForce)).error

@@ -1,0 +1,172 @@
+"""Drift: whatever somebody changes of what felix owns is back in time; the rest is left alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.felix.world import BLOCK, BLOCK6, Pod, World, eventually
+
+POD = "cali0000000000a"
+
+
+@pytest.fixture(scope="module")
+def pod(world: World) -> Pod:
+    pod = world.add_pod("a", POD, "10.65.0.1", "fd65::1")
+    eventually(lambda: world.route("10.65.0.1/32"))
+    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    return pod
+
+
+def back_within(seconds: float, check: Callable[[], object]) -> float:
+    """How long it took; fails after `seconds`."""
+    start = time.monotonic()
+    eventually(check, within=seconds)
+    return time.monotonic() - start
+
+
+@pytest.mark.promise("M-120")
+@pytest.mark.parametrize(
+    ("prefix", "deleted"),
+    [
+        ("10.65.0.1/32", "ip route del 10.65.0.1/32"),
+        (BLOCK, f"ip route del blackhole {BLOCK}"),
+        ("fd65::1/128", "ip -6 route del fd65::1/128"),
+        (BLOCK6, f"ip -6 route del blackhole {BLOCK6}"),
+    ],
+)
+def test_a_deleted_route_is_back_within_a_second(
+    world: World, pod: Pod, prefix: str, deleted: str
+) -> None:
+    eventually(lambda: world.route(prefix))
+    before = world.route(prefix)
+    world.node.run(*deleted.split())
+    back_within(1.0, lambda: world.route(prefix) == before)
+
+
+def test_a_route_of_ours_that_nobody_wants_goes_within_a_second(world: World, pod: Pod) -> None:
+    world.node.run(*f"ip route add 10.65.0.9 dev {POD} proto 109 metric 1024".split())
+    back_within(1.0, lambda: not world.route("10.65.0.9/32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("net.ipv4.conf.{}.proxy_arp", "0", "1"),
+        ("net.ipv4.conf.{}.forwarding", "0", "1"),
+        ("net.ipv6.conf.{}.proxy_ndp", "0", "1"),
+        ("net.ipv6.conf.{}.forwarding", "0", "1"),
+    ],
+)
+def test_a_changed_setting_is_back_within_a_second(
+    world: World, pod: Pod, name: str, wrong: str, right: str
+) -> None:
+    setting = name.format(POD)
+    assert world.node.run("sysctl", "-n", setting).strip() == right
+    world.node.run("sysctl", "-qw", f"{setting}={wrong}")
+    back_within(1.0, lambda: world.node.run("sysctl", "-n", setting).strip() == right)
+
+
+def test_a_changed_hardware_address_is_back_within_a_second(world: World, pod: Pod) -> None:
+    world.node.run("ip", "link", "set", POD, "address", "02:00:00:00:00:01")
+    back_within(1.0, lambda: "ee:ee:ee:ee:ee:ee" in world.node.run("ip", "link", "show", POD))
+
+
+def test_a_link_that_went_down_is_up_with_its_routes_within_a_second(
+    world: World, pod: Pod
+) -> None:
+    world.node.run("ip", "link", "set", POD, "down")
+    back_within(1.0, lambda: world.route("10.65.0.1/32"))
+    eventually(lambda: world.route("fd65::1/128"), within=1.0)
+    assert pod.reaches("10.99.7.1")
+
+
+def test_a_link_that_flapped_has_its_routes_within_a_second(world: World, pod: Pod) -> None:
+    """Down and up in one system call's time: the kernel drops the route and says nothing."""
+    world.node.run("ip", "-batch", "-", input=f"link set {POD} down\nlink set {POD} up\n")
+    back_within(1.0, lambda: world.route("10.65.0.1/32"))
+
+
+def test_a_changed_rule_is_back_within_the_refresh_interval(world: World, pod: Pod) -> None:
+    world.iptables("-D", "cali-from-wl-dispatch", "-m", "comment", "--comment",
+                   drop_comment(world), "-m", "comment", "--comment", "Unknown interface",
+                   "-j", "DROP")  # fmt: skip
+    world.iptables("-F", f"cali-tw-{POD}")
+    assert "Unknown interface" not in world.chain("cali-from-wl-dispatch")
+    back_within(4.0, lambda: "Unknown interface" in world.chain("cali-from-wl-dispatch"))
+    eventually(lambda: "RELATED,ESTABLISHED" in world.chain(f"cali-tw-{POD}"))
+    assert world.metric("muslin_felix_rule_drift_total") >= 1
+
+
+def drop_comment(world: World) -> str:
+    for line in world.chain("cali-from-wl-dispatch").splitlines():
+        if "Unknown interface" in line:
+            return line.split('"cali:')[1].split('"')[0].join(("cali:", ""))
+    raise AssertionError("no drop rule")
+
+
+def test_a_removed_hook_is_back_first(world: World, pod: Pod) -> None:
+    world.iptables("-F", "FORWARD")
+    world.iptables("-A", "FORWARD", "-s", "192.0.2.1", "-j", "DROP")
+    back_within(4.0, lambda: "cali-FORWARD" in world.chain("FORWARD"))
+    rules = [line for line in world.chain("FORWARD").splitlines() if line.startswith("-A")]
+    assert "cali-FORWARD" in rules[0]
+    assert "192.0.2.1" in rules[1]
+    assert "MARK" in rules[-1]
+    world.iptables("-D", "FORWARD", "-s", "192.0.2.1", "-j", "DROP")
+
+
+def test_what_is_foreign_stays(world: World, pod: Pod) -> None:
+    node = world.node
+    node.run(*["ip", "route", "add", "198.51.100.0/24", "via", "10.99.7.2", "proto", "12"])
+    node.run(*f"ip route add 10.65.0.99 dev {POD}".split())
+    node.run("ipset", "create", "someone", "hash:ip")
+    world.iptables("-N", "SOMEONE")
+    world.iptables("-A", "INPUT", "-j", "SOMEONE")
+    world.add_pod("other", "cali0000other", "10.65.0.50")
+    eventually(lambda: world.route("10.65.0.50/32"))
+    time_for_a_refresh(world)
+    assert "198.51.100.0/24" in world.routes("proto", "12")
+    assert f"10.65.0.99 dev {POD}" in world.routes()
+    assert "someone" in node.run("ipset", "list", "-name")
+    assert "-j SOMEONE" in world.chain("INPUT")
+
+
+def time_for_a_refresh(world: World) -> None:
+    saves = world.metric("felix_iptables_save_calls_total")
+    eventually(lambda: world.metric("felix_iptables_save_calls_total") >= saves + 8)
+
+
+def test_a_foreign_route_in_the_way_is_named_not_replaced(world: World, pod: Pod) -> None:
+    world.node.run(
+        *[
+            "ip",
+            "route",
+            "add",
+            "10.65.0.60",
+            "via",
+            "10.99.7.2",
+            "metric",
+            "1024",
+            "proto",
+            "static",
+        ]
+    )
+    world.add_pod("late", "cali00000late", "10.65.0.60")
+    eventually(lambda: world.metric("muslin_felix_route_conflicts") == 1)
+    assert "proto static" in world.routes("exact", "10.65.0.60/32")
+    world.node.run(*["ip", "route", "del", "10.65.0.60", "metric", "1024"])
+    back_within(1.0, lambda: world.route("10.65.0.60/32"))
+
+
+def test_idle_felix_writes_nothing(world: World, pod: Pod) -> None:
+    def writes() -> dict[str, float]:
+        names = ("felix_iptables_restore_calls", "muslin_felix_route_writes",
+                 "muslin_felix_link_writes", "muslin_felix_ipset_writes")  # fmt: skip
+        return {name: world.metric(f"{name}_total") for name in names}
+
+    before = writes()
+    time_for_a_refresh(world)
+    assert writes() == before

@@ -1,0 +1,131 @@
+"""Start and restart: nothing is touched before its time, nothing is written twice."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.felix.world import BLOCK, World, eventually
+
+KEPT = "10.65.77.0/26 via 10.99.7.2 dev eth0 proto 109 metric 1024"
+
+
+def kernel_state(world: World) -> str:
+    """Everything felix could change, without counters."""
+    commands = (
+        "ip route show table main",
+        "ip -6 route show table main",
+        "ip -o link",
+        "ipset save",
+        "iptables-legacy-save",
+        "iptables-nft-save",
+        "ip6tables-legacy-save",
+        "ip6tables-nft-save",
+        "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding",
+    )
+    text = "\n".join(world.node.run(*command.split(), check=False) for command in commands)
+    text = re.sub(r"^#.*\n", "", text, flags=re.M)
+    return re.sub(r"\[\d+:\d+\]| initval \w+| expires \d+sec", "", text)
+
+
+@pytest.mark.promise("M-206")
+def test_without_a_datastore_felix_waits_and_touches_nothing(bare_world: World) -> None:
+    world = bare_world
+    world.node.run(*f"ip route add {KEPT}".split())
+    before = kernel_state(world)
+    world.start_felix()
+    eventually(lambda: world.get("/liveness")[0] == 200, 10)
+    assert world.get("/readiness")[0] == 503
+    time.sleep(1)
+    assert kernel_state(world) == before
+    world.etcd.start()
+    eventually(lambda: "not ready" in world.log(), 10, "an empty datastore is not in sync")
+    assert kernel_state(world) == before
+    assert world.get("/readiness")[0] == 503
+    world.write_cluster()
+    world.wait_ready()
+    assert world.route(BLOCK)
+    # bgp has not spoken yet: what the kernel has is kept.
+    assert world.route("10.65.77.0/26")
+
+
+@pytest.mark.promise("M-113")
+def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> None:
+    pod = world.add_pod("a", "cali0000000000a", "10.65.0.1", "fd65::1")
+    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    eventually(lambda: world.route("fd65::1/128"))
+    eventually(lambda: "tentative" not in world.node.run("ip", "-6", "address"))
+    world.node.run(*f"ip route add {KEPT}".split())
+    before = kernel_state(world)
+    pings = subprocess.Popen(
+        pod.space.command("ping", "-n", "-q", "-i", "0.01", "-c", "500", "203.0.113.9"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    monitor = subprocess.Popen(
+        world.node.command("ip", "-o", "monitor", "link", "route", "rule"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    world.stop_felix(signal.SIGKILL)
+    assert kernel_state(world) == before
+    world.start_felix()
+    world.wait_ready()
+    for name in ("felix_iptables_restore_calls", "muslin_felix_route_writes",
+                 "muslin_felix_link_writes", "muslin_felix_ipset_writes"):  # fmt: skip
+        assert world.metric(f"{name}_total") == 0, name
+    assert kernel_state(world) == before
+    assert " 0% packet loss" in pings.communicate(timeout=10)[0]
+    monitor.terminate()
+    assert monitor.communicate(timeout=5)[0] == ""
+
+
+def test_what_changed_while_felix_was_dead_is_made_good(world: World) -> None:
+    stale = world.add_pod("stale", "cali000stale", "10.65.0.20")
+    eventually(lambda: stale.reaches("203.0.113.9", wait=0.3))
+    world.stop_felix(signal.SIGKILL)
+    world.delete_endpoint("stale")
+    world.node.run(*["ip", "route", "del", "blackhole", "10.65.0.0/26"])
+    world.iptables("-F", "cali-wl-to-host")
+    fresh = world.add_pod("fresh", "cali000fresh", "10.65.0.21")
+    world.start_felix()
+    world.wait_ready()
+    assert not world.route("10.65.0.20/32")
+    assert world.route("10.65.0.21/32")
+    assert world.route(BLOCK)
+    assert not world.chain("cali-fw-cali000stale")
+    assert "Configured DefaultEndpointToHostAction" in world.chain("cali-wl-to-host")
+    assert fresh.reaches("203.0.113.9")
+
+
+def test_etcd_away_changes_nothing_and_back_it_is_followed(world: World) -> None:
+    before = kernel_state(world)
+    world.etcd.stop()
+    time.sleep(1)
+    assert kernel_state(world) == before
+    world.etcd.start()
+    pod = world.add_pod("after", "cali000after", "10.65.0.22")
+    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3), 10)
+
+
+def test_an_orderly_end_leaves_the_kernel_as_it_is(world: World) -> None:
+    before = kernel_state(world)
+    assert world.stop_felix(signal.SIGTERM) == 0
+    assert kernel_state(world) == before
+    world.start_felix()
+    world.wait_ready()
+
+
+def test_a_wiped_datastore_is_no_order_to_remove_everything(world: World) -> None:
+    world.stop_felix(signal.SIGKILL)
+    world.etcd.delete("/calico/")
+    before = kernel_state(world)
+    world.start_felix()
+    eventually(lambda: world.log().count("not ready") == 1, 10)
+    assert kernel_state(world) == before
+    assert world.get("/liveness")[0] == 200
+    assert world.get("/readiness")[0] == 503
