@@ -21,6 +21,7 @@ from typing import Any
 from bgp import export, peering
 from bgp.bestpath import Candidate, Source
 from bgp.graceful_restart import START_DEADLINE, Action, Helper, StartGate, Verb
+from bgp.memory import PATIENCE, Memory
 from bgp.metrics import Metrics
 from bgp.peering import Plan, PlannedPeer, Settings
 from bgp.publish import Publisher
@@ -73,6 +74,7 @@ class Agent:
         settings: Settings,
         *,
         start_deadline: float = START_DEADLINE,
+        memory: Memory | None = None,
     ) -> None:
         self.view = ClusterView(me)
         self.plan = Plan()
@@ -90,6 +92,7 @@ class Agent:
         self._sources: dict[IPAddress, Source] = {}
         self._planned: dict[IPAddress, PlannedPeer] = {}
         self._syncer: Syncer | None = None
+        self._memory = memory or Memory(None)
         self._facts: list[str] = []
         self._speaker_up = False
         self._timer = asyncio.Event()
@@ -118,9 +121,23 @@ class Agent:
             await self._decide_export()
         if Changed.PEERING in changed:
             await self._decide_peering()
+        self._memory.save(self.plan.peers, self.routes)
+
+    async def remember(self, patience: float = PATIENCE) -> None:
+        """Take up the last decisions if the datastore stays silent (`bgp.memory`)."""
+        await asyncio.sleep(patience)
+        last = None if self.in_sync else self._memory.load()
+        if last is not None:
+            log.warning("no word from the datastore: going on with the last decisions")
+            await self._apply_routes(frozenset(last[1]))
+            await self._apply_plan(Plan(tuple(last[0])))
 
     async def _decide_export(self) -> None:
-        routes = export.routes(self.view.affinities, self.view.mine, self.view.pools.values())
+        view = self.view
+        routes = export.routes(view.affinities, view.mine, view.pools.values())
+        await self._apply_routes(routes)
+
+    async def _apply_routes(self, routes: frozenset[Route]) -> None:
         if routes != self.routes:
             self.routes = routes
             log.info("announcing", extra={"routes": len(routes)})
@@ -128,7 +145,9 @@ class Agent:
             self.writer.changed()
 
     async def _decide_peering(self) -> None:
-        plan = peering.plan(self.view, self._settings)
+        await self._apply_plan(peering.plan(self.view, self._settings))
+
+    async def _apply_plan(self, plan: Plan) -> None:
         for refused in set(plan.refused) - set(self.plan.refused):
             log.error("peering refused: %s", refused.reason, extra={"object": refused.source})
         old, self.plan = self._planned, plan

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bgp.agent import Agent, SpeakerBroken, selections
+from bgp.memory import Memory
 from bgp.peering import Settings
 from bgp.publish import Publisher
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
@@ -64,7 +65,7 @@ async def serve(environ: Mapping[str, str]) -> int:
     store = await connect(config)
     speaker = ExaBGPSpeaker(RUN_DIR)
     publisher = Publisher(paths.NODE_SOCKET)
-    agent = Agent(me, speaker, publisher, chosen)
+    agent = Agent(me, speaker, publisher, chosen, memory=Memory(RUN_DIR / "last.json"))
     publisher.on_message = agent.on_felix
     loop = health.Reporter("event-loop", timeout=30.0, ready=True)
     sync = health.Reporter("datastore-snapshot")
@@ -94,6 +95,7 @@ async def serve(environ: Mapping[str, str]) -> int:
             for work in (
                 agent.follow_datastore(syncer),
                 agent.follow_speaker(),
+                agent.remember(),
                 agent.keep_time(),
                 agent.writer.run(),
                 publisher.run(),

@@ -65,6 +65,10 @@ def test_mesh_and_router(pair: tuple[World, Node, Node]) -> None:
     assert n1.ear.routes["10.65.2.0/26"].origin == "node"
     assert n1.ear.routes["10.200.0.0/24"].origin == "external"
     assert n1.status["start_complete"] is True
+    for page in ("liveness", "readiness"):
+        n1.space.run("curl", "-sf", "--noproxy", "*", f"http://localhost:9097/{page}")
+    metrics = n1.space.run("curl", "-sf", "--noproxy", "*", "http://localhost:9097/metrics")
+    assert 'calico_bgp_peers{state="up"} 2.0' in metrics
 
 
 def test_exabgp_has_one_capability_and_its_own_user(pair: tuple[World, Node, Node]) -> None:
@@ -187,19 +191,27 @@ def test_peer_added_and_removed_at_run_time(pair: tuple[World, Node, Node]) -> N
 
 
 def test_datastore_away(pair: tuple[World, Node, Node]) -> None:
-    """etcd dies and comes back: no session and no route moves; then changes arrive again."""
+    """etcd dies: no session and no route moves, even when n1 is killed meanwhile.
+
+    etcd comes back: the sessions do not notice, and changes arrive again.
+    """
     world, n1, n2 = pair
-    since = n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]
     n1.ear.lost.clear()
+    n2.ear.lost.clear()
     world.kill_etcd()
     eventually("n1 says so", lambda: n1.status["datastore"] is False)
     assert n1.up(ROUTER, n2.address)
+    n1.kill()
+    n1.start()
+    eventually("n1 is back without etcd", lambda: n1.status.get("start_complete"))
+    assert n1.up(ROUTER, n2.address)
+    since = n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]
     world.start_etcd()
     world.block("n1", "10.65.9.0/26")
     eventually("a block after it", lambda: "10.65.9.0/26" in n2.ear.table)
     world.unblock("n1", "10.65.9.0/26")
     settle(world, n1, n2)
-    assert n1.ear.lost == []
+    assert (n1.ear.lost, n2.ear.lost) == ([], ["10.65.9.0/26"])
     assert (n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]) == since
 
 

@@ -151,12 +151,13 @@ class Node:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The status file, or nothing yet."""
+        """The status file of the running process, or nothing yet."""
         try:
             found: dict[str, Any] = json.loads((self.run / "calico/status/bgp.json").read_bytes())
         except OSError:
             return {}
-        return found
+        same = self.process is not None and found.get("pid") == self.process.pid
+        return found if same else {}
 
     def peers(self) -> dict[str, dict[str, Any]]:
         """The peers of the status file by address."""

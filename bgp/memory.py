@@ -1,0 +1,94 @@
+"""The last decisions, on tmpfs: so that a restart works while the datastore is away.
+
+A restarted agent asks the datastore first. If that does not answer, the peers would drop
+our routes when the restart time ends, though nothing here has changed. So the last sessions
+and announcements are kept in the run directory (it may hold keys: 0400, as ExaBGP's
+configuration), and taken up again after a short wait. The datastore's word replaces them
+as soon as it comes; sessions that are the same then do not notice.
+
+Tested in tests/bgp/test_memory.py and, with a dead etcd, in test_interop.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from ipaddress import IPv4Address, ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bgp.peering import PlannedPeer
+from bgp.speaker.interface import Family, Peer, Route
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 3.0
+"""How long a start waits for the datastore before it remembers, in seconds."""
+
+
+class Memory:
+    """A file with the last decisions; `path` None remembers nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._last = b""
+
+    def save(self, peers: Collection[PlannedPeer], routes: Collection[Route]) -> None:
+        """Write what was decided, if it is new. A failure is logged: the work goes on."""
+        text = encode(peers, routes)
+        if self._path is None or text == self._last:
+            return
+        fresh = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.unlink(missing_ok=True)
+            fresh.touch(mode=0o400)
+            fresh.write_bytes(text)
+            fresh.rename(self._path)
+            self._last = text
+        except OSError as error:
+            log.warning("the last decisions cannot be kept: %s", error)
+
+    def load(self) -> tuple[list[PlannedPeer], list[Route]] | None:
+        """What was decided last; None if there is nothing, or nothing readable."""
+        if self._path is None or not self._path.exists():
+            return None
+        try:
+            return decode(self._path.read_bytes())
+        except (OSError, msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+            log.warning("the last decisions cannot be read: %s", error)
+            return None
+
+
+def encode(peers: Collection[PlannedPeer], routes: Collection[Route]) -> bytes:
+    """Peers and routes as JSON; equal decisions give equal bytes."""
+    ordered = sorted(routes, key=lambda route: (route.prefix.version, str(route)))
+    return msgspec.json.encode({"peers": list(peers), "routes": ordered}, enc_hook=str)
+
+
+def decode(raw: bytes) -> tuple[list[PlannedPeer], list[Route]]:
+    """The inverse of `encode`. Raises what broken input causes."""
+    tree = msgspec.json.decode(raw)
+    return [_planned(each) for each in tree["peers"]], [_route(each) for each in tree["routes"]]
+
+
+def _planned(tree: dict[str, Any]) -> PlannedPeer:
+    peer = dict(tree["peer"])
+    for name in ("address", "local_address"):
+        peer[name] = ip_address(peer[name])
+    peer["router_id"] = IPv4Address(peer["router_id"])
+    peer["families"] = tuple(Family(name) for name in peer["families"])
+    return PlannedPeer(**{**tree, "peer": Peer(**peer)})
+
+
+def _route(tree: dict[str, Any]) -> Route:
+    values = {**tree, "prefix": ip_network(tree["prefix"])}
+    if values["next_hop"] is not None:
+        values["next_hop"] = ip_address(values["next_hop"])
+    if values["peers"] is not None:
+        values["peers"] = frozenset(ip_address(each) for each in values["peers"])
+    for name in ("communities", "large_communities", "as_path"):
+        values[name] = tuple(values[name])
+    return Route(**values)
