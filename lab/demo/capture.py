@@ -32,7 +32,18 @@ def capture(machine: Machine, interface: str) -> Iterator[Capture]:
     """Capture while the body runs."""
     file = f"/run/{interface}.pcap"
     machine.path(LOG).write_text("")
-    command = ["tcpdump", "-nn", "-U", "-Z", "root", "-i", interface, "-w", file]
+    command = [
+        "tcpdump",
+        "-nn",
+        "-U",
+        "--immediate-mode",
+        "-Z",
+        "root",
+        "-i",
+        interface,
+        "-w",
+        file,
+    ]
     running = machine.start(command, output=LOG)
     log = machine.path(LOG)
     try:

@@ -94,7 +94,7 @@ def test_an_unknown_cni_version_is_refused_with_what_is_supported(small: Lab) ->
     assert "9.9.9" in f"{answer['msg']} {answer.get('details')}"
 
 
-@pytest.mark.parametrize("cidr", ["10.65.0.0/33", "ten", "10.66.0.1/16", "10.66.0.0/30"])
+@pytest.mark.parametrize("cidr", ["10.65.0.0/33", "ten", "", "10.66.0.0/30"])
 def test_a_pool_with_a_bad_cidr_is_refused_by_field(small: Lab, cidr: str) -> None:
     before = sorted(look.etcd(small, f"{look.RESOURCES}/ippools/"))
     text = POOL.format(cidr=cidr).replace("name: pods", "name: bad").encode()

@@ -62,6 +62,8 @@ def test_a_dual_stack_pod(dual: Lab) -> None:
     for pod in (one, two):
         pods.remove(dual, pod)
     proc.wait_until(
-        lambda: six not in node.run(["ip", "-6", "route"]).stdout, "the /128 is gone", timeout=5
+        lambda: interface(one) not in node.run(["ip", "-6", "route"]).stdout,
+        "the /128 is gone",
+        timeout=5,
     )
     assert not any(look.in_use(dual).values())
