@@ -55,7 +55,7 @@ static void put_common(struct buffer *out)
 /* Write a DEL down for the daemon to finish; false with errno. */
 static bool queue_delete(void)
 {
-    const char *path = *variable("CNI_CALICO_PENDING") ? variable("CNI_CALICO_PENDING") : PENDING_PATH;
+    const char *other = variable("CNI_CALICO_PENDING"), *path = *other ? other : PENDING_PATH;
     struct buffer key = {0}, content = {0};
     char name[80], tail[64];
     buffer_add(&key, call.name, strlen(call.name) + 1);
@@ -82,7 +82,7 @@ static _Noreturn void give_up(const char *why)
     if (!is("DEL"))
         fail(AGAIN, "the daemon calico-cni on this node does not answer: %s", why);
     if (!queue_delete())
-        fail(AGAIN, "the daemon calico-cni does not answer (%s) and the DEL could not be queued: %s",
+        fail(AGAIN, "the daemon calico-cni does not answer (%s), and the DEL cannot be queued: %s",
              why, words(errno));
     dprintf(2, "%s: DEL queued, the daemon calico-cni does not answer: %s\n", call.name, why);
     _exit(0);
@@ -93,8 +93,8 @@ static bool send_request(int sock)
     struct buffer out = {0};
     char head[128];
     size_t from = frame_begin(&out);
-    buffer_put(&out, "{\"type\":\"hello\",\"process\":\"executable\",\"version\":1,\"release\":\"" RELEASE
-                     "\",\"features\":[\"exec\",\"undelivered\"]}");
+    buffer_put(&out, "{\"type\":\"hello\",\"process\":\"executable\",\"version\":1,"
+                     "\"release\":\"" RELEASE "\",\"features\":[\"exec\",\"undelivered\"]}");
     frame_end(&out, from);
     if (!send_all(sock, (struct text){out.at, out.length}, -1))
         return false;
@@ -118,19 +118,21 @@ static void run_delegate(int sock, struct text body)
     struct delegate_result result = {0};
     struct text given, plugin = frame_text(body, "plugin"), input = frame_text(body, "stdin");
     struct buffer out = {0};
-    char number[64];
-    int64_t limit = now_ms() + 1000 * (int64_t)frame_number(body, "timeout", 60);
+    char number[128];
+    int64_t limit = now_ms() + (int64_t)(1000 * frame_number(body, "timeout", 60));
     limit = limit < call.deadline ? limit : call.deadline;
     char **env = json_get(body, "env", &given) && *given.at == '{'
                      ? delegate_environment(environ, given) : NULL;
     if (env)
         delegate_run(getenv("CNI_PATH"), plugin.at, env, input, limit, &result);
     else
-        delegate_fail(&result, INTERNAL, "cannot run plugin \"%s\": %s", plugin.at, "bad environment");
+        delegate_fail(&result, INTERNAL, "cannot run plugin \"%s\": %s", plugin.at,
+                      "bad environment");
     need_memory(&result.out);
     size_t from = frame_begin(&out);
-    snprintf(number, sizeof number, "{\"type\":\"exec_result\",\"id\":%ld,\"status\":%d,\"stdout\":",
-             frame_number(body, "id", 0), result.status);
+    snprintf(number, sizeof number,
+             "{\"type\":\"exec_result\",\"id\":%ld,\"status\":%d,\"stdout\":",
+             (long)frame_number(body, "id", 0), result.status);
     buffer_put(&out, number);
     json_quote(&out, (struct text){result.out.at, result.status < 0 ? 0 : result.out.length});
     snprintf(number, sizeof number, ",\"code\":%d,\"error\":", result.code);

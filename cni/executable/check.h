@@ -78,7 +78,7 @@ static bool peek_version(void)
     return known && !text_is(value, "\"\"");
 }
 
-/* End with a fault of the environment; the version of the error object is stdin's if it is there. */
+/* End with a fault of the environment; the error object has stdin's version if it is there. */
 static _Noreturn void fail_environment(const char *msg, const char *details)
 {
     peek_version();
@@ -102,8 +102,9 @@ static bool is_name(struct text text)
 /* Whether a character is white space to the reference library (Unicode White_Space). */
 static bool is_space(const char *at, size_t length)
 {
-    static const char *const wide[] = {"\xc2\x85", "\xc2\xa0", "\xe1\x9a\x80", "\xe2\x80\xa8",
-                                       "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+    static const char *const wide[] = {"\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80",
+                                       "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf",
+                                       "\xe2\x81\x9f", "\xe3\x80\x80"};
     if (length <= 1)
         return *at == ' ' || (*at >= '\t' && *at <= '\r');
     if (length == 3 && memcmp(at, "\xe2\x80", 2) == 0 && (at[2] & 0xff) <= 0x8a)
@@ -269,7 +270,8 @@ static void check_config(void)
     if (is("DEL"))
         return;
     if (json_get(call.config, "plugins", &value) && *value.at == '[')
-        fail(CONFIG, "stdin holds a whole network list (it has plugins); a plugin gets one plugin's object");
+        fail(CONFIG, "stdin holds a whole network list (it has plugins); "
+                     "a plugin gets one plugin's object");
     check_type(call.config, "type");
     if (json_get(call.config, "ipam", &value) && *value.at == '{')
         check_type(value, "ipam.type");
@@ -309,7 +311,8 @@ static void open_netns(void)
     }
     if (call.netns < 0 && (problem == ENOENT || problem == ENOTDIR || problem == ESRCH))
         fail_text(UNKNOWN, "the network namespace of CNI_NETNS does not exist", text_of(path));
-    if (call.netns < 0 && (problem == EACCES || problem == EPERM || problem == EMFILE || problem == ENFILE))
+    if (call.netns < 0 &&
+        (problem == EACCES || problem == EPERM || problem == EMFILE || problem == ENFILE))
         fail(INTERNAL, "failed to open netns %s: %s", path, words(problem));
     if (!good)
         fail_text(ENVIRONMENT, "CNI_NETNS is not a network namespace", text_of(path));

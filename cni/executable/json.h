@@ -375,7 +375,8 @@ static inline bool json_decode(struct text quoted, struct buffer *out)
             unsigned point = (unsigned)json_hex(at, end);
             at += 4;
             if (point >= 0xd800 && point <= 0xdbff) {
-                point = 0x10000 + ((point - 0xd800) << 10) + ((unsigned)json_hex(at + 2, end) - 0xdc00);
+                unsigned low = (unsigned)json_hex(at + 2, end);
+                point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00);
                 at += 6;
             }
             utf8_put(out, point);
@@ -397,7 +398,8 @@ static inline void json_quote(struct buffer *out, struct text text)
         size_t from = i;
         while (i < text.length) {
             unsigned char c = (unsigned char)text.at[i];
-            size_t step = c < 0x20 || c == '"' || c == '\\' ? 0 : utf8_length(text.at + i, text.length - i);
+            bool special = c < 0x20 || c == '"' || c == '\\';
+            size_t step = special ? 0 : utf8_length(text.at + i, text.length - i);
             if (step == 0)
                 break;
             i += step;
@@ -406,9 +408,12 @@ static inline void json_quote(struct buffer *out, struct text text)
         if (i >= text.length)
             break;
         unsigned char c = (unsigned char)text.at[i++];
-        const char *known = c ? strchr("\"\"\\\\\nn\rr\tt", c) : NULL;
-        if (c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t')
-            buffer_add(out, (char[]){'\\', known[1]}, 2);
+        if (c == '"' || c == '\\')
+            buffer_add(out, (char[]){'\\', (char)c}, 2);
+        else if (c == '\n')
+            buffer_put(out, "\\n");
+        else if (c == '\t')
+            buffer_put(out, "\\t");
         else if (c < 0x20)
             buffer_add(out, (char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
         else

@@ -51,10 +51,10 @@ static inline void sha256_block(uint32_t state[8], const unsigned char *block)
     }
     memcpy(s, state, sizeof s);
     for (int i = 0; i < 64; i++) {
-        uint32_t one = s[7] + (sha256_turn(s[4], 6) ^ sha256_turn(s[4], 11) ^ sha256_turn(s[4], 25)) +
-                       ((s[4] & s[5]) ^ (~s[4] & s[6])) + k[i] + w[i];
-        uint32_t two = (sha256_turn(s[0], 2) ^ sha256_turn(s[0], 13) ^ sha256_turn(s[0], 22)) +
-                       ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        uint32_t e = sha256_turn(s[4], 6) ^ sha256_turn(s[4], 11) ^ sha256_turn(s[4], 25);
+        uint32_t a = sha256_turn(s[0], 2) ^ sha256_turn(s[0], 13) ^ sha256_turn(s[0], 22);
+        uint32_t one = s[7] + e + ((s[4] & s[5]) ^ (~s[4] & s[6])) + k[i] + w[i];
+        uint32_t two = a + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
         memmove(s + 1, s, 7 * sizeof *s);
         s[4] += one;
         s[0] = one + two;
@@ -148,7 +148,8 @@ static inline bool queue_store(const char *path, const char *name, struct text c
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     char fresh[64];
-    snprintf(fresh, sizeof fresh, ".%ld.%lld.%ld", (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
+    snprintf(fresh, sizeof fresh, ".%ld.%lld.%ld", (long)getpid(), (long long)now.tv_sec,
+             now.tv_nsec);
     int file = openat(directory, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool good = file >= 0 && queue_write_all(file, content) && fsync(file) == 0;
     if (good && linkat(directory, fresh, directory, name, 0) != 0) {

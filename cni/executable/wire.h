@@ -120,7 +120,9 @@ static bool receive_frame(int sock, struct buffer *frame, struct text *body, con
         *why = errno == ETIMEDOUT ? "it gave no answer in time" : *why;
         return false;
     }
-    size_t length = (size_t)header[0] << 24 | (size_t)header[1] << 16 | (size_t)header[2] << 8 | header[3];
+    size_t length = 0;
+    for (size_t i = 0; i < sizeof header; i++)
+        length = length << 8 | header[i];
     if (length > FRAME_LIMIT) {
         *why = "it sent a frame that is too large";
         return false;
@@ -132,7 +134,8 @@ static bool receive_frame(int sock, struct buffer *frame, struct text *body, con
         return false;
     }
     const char *problem;
-    if (!json_check((struct text){frame->at, length}, body, &problem, &offset) || *body->at != '{') {
+    struct text text = {frame->at, length};
+    if (!json_check(text, body, &problem, &offset) || *body->at != '{') {
         *why = "it sent a frame that is not a JSON object";
         return false;
     }
@@ -151,7 +154,7 @@ static struct text frame_text(struct text body, const char *key)
     return json_get(body, key, &value) && *value.at == '"' ? decoded(value) : (struct text){"", 0};
 }
 
-static long frame_number(struct text body, const char *key, long otherwise)
+static double frame_number(struct text body, const char *key, double otherwise)
 {
     struct text value;
     char digits[32] = "";
@@ -160,8 +163,7 @@ static long frame_number(struct text body, const char *key, long otherwise)
     memcpy(digits, value.at, value.length);
     char *end;
     double number = strtod(digits, &end);
-    bool good = *end == '\0' && number >= -1e9 && number <= 1e9;
-    return good ? (long)number : otherwise;
+    return *end == '\0' && number >= -1e9 && number <= 1e9 ? number : otherwise;
 }
 
 #endif

@@ -35,7 +35,9 @@ SANITIZERS = (
     "-D_GNU_SOURCE",
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined",
+    "-DRETRY_MS=20",
 )
+SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=600", "-DRETRY_MS=20")
 BASE = {
     "CNI_COMMAND": "ADD",
     "CNI_CONTAINERID": "c0ffee",
@@ -136,6 +138,25 @@ def call(
     assert "Sanitizer" not in stderr, stderr
     assert "runtime error" not in stderr, stderr
     return Done(done.returncode, done.stdout, stderr)
+
+
+def away_from_daemon(tmp_path: Path) -> dict[str, str]:
+    """The environment of a call whose daemon is away, with a queue of its own."""
+    return BASE | {
+        "CNI_CALICO_SOCKET": str(tmp_path / "none.sock"),
+        "CNI_CALICO_PENDING": str(tmp_path / "calico" / "cni" / "pending"),
+    }
+
+
+def pending(env: Mapping[str, str]) -> list[Path]:
+    """What lies in the queue of a call."""
+    directory = Path(env["CNI_CALICO_PENDING"])
+    return sorted(directory.iterdir()) if directory.exists() else []
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """The usual configuration with some members changed."""
+    return CONFIG | changes
 
 
 Handler = Callable[[channel.Channel, protocol.Request, int | None], Awaitable[None]]

@@ -1,16 +1,13 @@
 """The executable alone: no daemon, no network namespace of a pod, whatever its surroundings.
 
-Expectations: it answers VERSION and every fault of the input by itself, queues a DEL that it
-cannot hand over, says "try again later" for the rest, and survives closed descriptors, slow
-or missing stdin, hostile environments and a directory in the place of stdin.
+Expectations: it answers VERSION and every fault of the input by itself, and survives closed
+descriptors, slow or missing stdin, hostile environments, a directory in the place of stdin.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
 import subprocess
 import time
 from itertools import combinations
@@ -19,29 +16,24 @@ from typing import Any
 
 import pytest
 
-from cni import protocol
 from cni.result import SUPPORTED_VERSIONS
-from tests.cni.executable import BASE, CONFIG, SANITIZERS, Done, built, call, plugin
-
-SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=600", "-DRETRY_MS=20")
+from tests.cni.executable import (
+    BASE,
+    CONFIG,
+    SHORT,
+    Done,
+    away_from_daemon,
+    built,
+    call,
+    config,
+    plugin,
+    sanitized,
+)
 
 
 @pytest.fixture
 def away(tmp_path: Path) -> dict[str, str]:
-    """The environment of a call whose daemon is away, with a queue of its own."""
-    return BASE | {
-        "CNI_CALICO_SOCKET": str(tmp_path / "none.sock"),
-        "CNI_CALICO_PENDING": str(tmp_path / "calico" / "cni" / "pending"),
-    }
-
-
-def pending(env: dict[str, str]) -> list[Path]:
-    directory = Path(env["CNI_CALICO_PENDING"])
-    return sorted(directory.iterdir()) if directory.exists() else []
-
-
-def config(**changes: Any) -> dict[str, Any]:
-    return CONFIG | changes
+    return away_from_daemon(tmp_path)
 
 
 # VERSION and the flags
@@ -121,112 +113,6 @@ def test_flags_and_ignored_arguments() -> None:
     assert run("-x").error["code"] == 100
     answer = run("foo", "bar", env={"CNI_COMMAND": "VERSION"})
     assert (answer.status, json.loads(answer.stdout)["cniVersion"]) == (0, "1.1.0")
-
-
-# The daemon is away
-
-
-@pytest.mark.parametrize(
-    ("command", "code"), [("ADD", 11), ("CHECK", 11), ("GC", 11), ("STATUS", 50)]
-)
-def test_daemon_away_is_an_error_that_names_it(
-    command: str, code: int, away: dict[str, str]
-) -> None:
-    started = time.monotonic()
-    done = call(plugin("calico-ipam"), away | {"CNI_COMMAND": command}, config(cniVersion="1.1.0"))
-    assert 0.8 < time.monotonic() - started < 3
-    assert done.error["code"] == code
-    assert done.error["cniVersion"] == "1.1.0"
-    assert "calico-cni" in done.error["msg"]
-    assert pending(away) == []
-
-
-def test_delete_is_queued_and_succeeds(away: dict[str, str]) -> None:
-    env = away | {"CNI_COMMAND": "DEL", "CNI_ARGS": 'K8S_POD_NAME=p"q;X=\u00e9\\'}
-    stdin = json.dumps(config(note="\u65e5\n\U0001f600"))
-    done = call(built("calico", *SHORT), env, stdin)
-    assert (done.status, done.stdout) == (0, b"")
-    assert "queued" in done.stderr
-    (file,) = pending(env)
-    assert file.name == protocol.pending_name("calico", "net", "c0ffee", "eth0")
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    queued = protocol.decode_pending(file.read_bytes())
-    assert (queued.version, queued.argv0, queued.env, queued.stdin) == (1, "calico", env, stdin)
-    assert abs(queued.time - time.time()) < 60
-
-
-def test_a_repeated_delete_keeps_the_first_record(away: dict[str, str]) -> None:
-    env = away | {"CNI_COMMAND": "DEL"}
-    call(built("calico", *SHORT), env | {"CNI_ARGS": "K8S_POD_NAME=p"}, CONFIG)
-    assert call(built("calico", *SHORT), env, CONFIG).status == 0
-    (file,) = pending(env)
-    assert protocol.decode_pending(file.read_bytes()).env["CNI_ARGS"] == "K8S_POD_NAME=p"
-
-
-def test_each_attachment_and_plugin_has_its_own_record(away: dict[str, str]) -> None:
-    expected = set()
-    for name, network, container, ifname in [
-        ("calico", "net", "a", "eth0"),
-        ("calico-ipam", "net", "a", "eth0"),
-        ("calico", "other", "a", "eth0"),
-        ("calico", "net", "a", "net1"),
-        ("calico", "net", "c" * 300, "eth0"),
-    ]:
-        env = away | {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": container, "CNI_IFNAME": ifname}
-        assert call(built(name, *SHORT), env, config(name=network)).status == 0
-        expected.add(protocol.pending_name(name, network, container, ifname))
-    assert {file.name for file in pending(away)} == expected
-
-
-@pytest.mark.parametrize("length", [0, 1, 54, 55, 56, 63, 64, 65, 119, 120, 200])
-def test_the_digest_is_sha256(length: int, away: dict[str, str]) -> None:
-    env = away | {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "x" + "y" * length}
-    call(built("calico", *SHORT), env, CONFIG)
-    (file,) = pending(env)
-    key = f"calico\0net\0{env['CNI_CONTAINERID']}\0eth0"
-    assert file.stem == hashlib.sha256(key.encode()).hexdigest()
-
-
-def test_the_queue_follows_no_symbolic_link(away: dict[str, str], tmp_path: Path) -> None:
-    env = away | {"CNI_COMMAND": "DEL"}
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    directory = Path(env["CNI_CALICO_PENDING"])
-    directory.parent.mkdir(parents=True)
-    directory.symlink_to(elsewhere)
-    done = call(built("calico", *SHORT), env, CONFIG)
-    assert done.error["code"] == 11
-    assert list(elsewhere.iterdir()) == []
-    directory.unlink()
-    directory.mkdir()
-    name = protocol.pending_name("calico", "net", "c0ffee", "eth0")
-    (directory / name).symlink_to(elsewhere / "victim")
-    assert call(built("calico", *SHORT), env, CONFIG).error["code"] == 11
-    assert not (elsewhere / "victim").exists()
-    assert [file.name for file in directory.iterdir()] == [name]
-
-
-def test_a_loose_queue_is_closed_and_a_foreign_one_refused(away: dict[str, str]) -> None:
-    env = away | {"CNI_COMMAND": "DEL"}
-    directory = Path(env["CNI_CALICO_PENDING"])
-    directory.mkdir(parents=True)
-    directory.chmod(0o777)
-    assert call(built("calico", *SHORT), env, CONFIG).status == 0
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    os.chown(directory, 65534, 65534)
-    done = call(built("calico", *SHORT), env | {"CNI_CONTAINERID": "other"}, CONFIG)
-    assert done.error["code"] == 11
-
-
-def test_a_delete_that_failed_never_sounds_as_done(away: dict[str, str], tmp_path: Path) -> None:
-    """go-cni and dockershim take these words in a DEL error as success (ERR-17)."""
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    env = away | {"CNI_COMMAND": "DEL", "CNI_CALICO_PENDING": str(blocked / "pending")}
-    text = call(built("calico", *SHORT), env, CONFIG).stdout.decode().lower()
-    assert "not found" not in text
-    assert "no such file or directory" not in text
 
 
 # The namespace
@@ -339,7 +225,7 @@ def test_stdin_that_never_ends_ends_at_our_deadline(away: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("redirect", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-", "2>&- 9>&1"])
 def test_closed_descriptors_do_no_harm(redirect: str, away: dict[str, str]) -> None:
-    for executable in (built("calico", *SHORT), built("calico", *SANITIZERS, "-DRETRY_MS=20")):
+    for executable in (built("calico", *SHORT), sanitized()):
         done = subprocess.run(
             ["sh", "-c", f'exec "$0" {redirect}', str(executable)],
             input=json.dumps(CONFIG).encode(),

@@ -26,7 +26,7 @@ from cni.channel import Channel
 from tests.cni.executable import (
     BASE,
     CONFIG,
-    SANITIZERS,
+    SHORT,
     Daemon,
     Done,
     accept,
@@ -36,9 +36,6 @@ from tests.cni.executable import (
     sanitized,
 )
 from tests.support.netns import network_namespace
-
-SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=500", "-DRETRY_MS=20")
-HASTY = (*SANITIZERS, "-DDEADLINE_MS=1500", "-DRETRY_MS=20")
 
 
 @pytest.fixture
@@ -258,7 +255,7 @@ def test_nonsense_is_a_daemon_that_does_not_answer(noise: bytes, env: dict[str, 
     thread.start()
     assert started.wait(10)
     try:
-        outcome("ADD", env, built("calico-ipam", *HASTY))
+        outcome("ADD", env, sanitized("calico-ipam"))
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)
