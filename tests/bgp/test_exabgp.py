@@ -67,6 +67,13 @@ def test_password_is_never_shown() -> None:
     assert 'a"b' not in config.render(PEERS, RELAY)
 
 
+def test_a_key_is_never_logged() -> None:
+    """ExaBGP quotes the configuration line that it does not like."""
+    assert child.readable(b'md5-password "c2VjcmV0" is wrong') != ""
+    assert "c2VjcmV0" not in child.readable(b'md5-password "c2VjcmV0" is wrong')
+    assert child.readable(b"bound \xff") == "bound \ufffd"
+
+
 def test_private_file_is_never_wider(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     old = os.umask(0)

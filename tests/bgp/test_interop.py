@@ -66,9 +66,8 @@ def test_mesh_and_router(pair: tuple[World, Node, Node]) -> None:
     assert n1.ear.routes["10.200.0.0/24"].origin == "external"
     assert n1.status["start_complete"] is True
     for page in ("liveness", "readiness"):
-        n1.space.run("curl", "-sf", "--noproxy", "*", f"http://localhost:9097/{page}")
-    metrics = n1.space.run("curl", "-sf", "--noproxy", "*", "http://localhost:9097/metrics")
-    assert 'calico_bgp_peers{state="up"} 2.0' in metrics
+        eventually(page, lambda page=page: n1.get(page))  # type: ignore[misc]
+    assert 'calico_bgp_peers{state="up"} 2.0' in n1.get("metrics")
 
 
 def test_exabgp_has_one_capability_and_its_own_user(pair: tuple[World, Node, Node]) -> None:

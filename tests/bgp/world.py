@@ -170,6 +170,11 @@ class Node:
             peer["info"] == "Established" for peer in peers.values()
         )
 
+    def get(self, page: str) -> str:
+        """A page of the health server; nothing if it is not 200."""
+        url = f"http://localhost:9097/{page}"
+        return self.space.run("curl", "-sf", "--noproxy", "*", url, check=False)
+
     def exabgp(self) -> list[int]:
         """Process ids of ExaBGP and its relay on this node."""
         found = []

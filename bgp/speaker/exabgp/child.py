@@ -113,12 +113,22 @@ async def validate(configuration: Path, uid: int) -> str:
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _START_TIMEOUT)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return f"exabgp validate gave no answer within {_START_TIMEOUT:g} s"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
     if process.returncode == 0:
         return ""
-    return output.decode(errors="replace").strip()[-500:] or f"exit {process.returncode}"
+    lines = [readable(line) for line in output.splitlines() if line.strip()]
+    return " | ".join(lines)[-500:] or f"exit {process.returncode}"
+
+
+def readable(line: bytes) -> str:
+    """A line of ExaBGP's log, fit for ours: it may quote the configuration, keys included."""
+    if b"md5" in line:
+        return "(a line that may hold a key is withheld)"
+    return line.decode(errors="replace")
 
 
 def _command(action: str, configuration: Path, uid: int) -> list[str]:
@@ -322,10 +332,10 @@ def _listen(path: Path, uid: int) -> socket.socket:
 def _drain(descriptor: int) -> str:
     os.set_blocking(descriptor, False)
     try:
-        text = os.read(descriptor, 1 << 16).decode(errors="replace")
+        text = os.read(descriptor, 1 << 16)
     except OSError:
         return ""
-    return " | ".join(line for line in text.splitlines()[-6:] if line.strip())
+    return " | ".join(readable(line) for line in text.splitlines()[-6:] if line.strip())
 
 
 __all__: Sequence[str] = (
@@ -333,6 +343,7 @@ __all__: Sequence[str] = (
     "Child",
     "ChildFailed",
     "prepare_run_dir",
+    "readable",
     "relay_command",
     "speaker_id",
     "validate",

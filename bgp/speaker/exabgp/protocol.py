@@ -37,6 +37,7 @@ from bgp.speaker.interface import (
 
 PING = "version"
 PREFIXES_PER_LINE = 400
+PEERS_PER_LINE = 400
 
 
 class Ack(enum.Enum):
@@ -216,7 +217,8 @@ def announce(routes: Iterable[Route], peers: Collection[IPAddress]) -> Iterator[
         groups.setdefault(_attribute_text(route), []).append(route.prefix)
     for attributes, prefixes in sorted(groups.items()):
         for chunk in _chunks(prefixes):
-            yield f"{_to(peers)}announce attributes {attributes} nlri {chunk}"
+            for to in _to(peers):
+                yield f"{to}announce attributes {attributes} nlri {chunk}"
 
 
 def withdraw(prefixes: Iterable[IPNetwork], peers: Collection[IPAddress]) -> Iterator[str]:
@@ -224,7 +226,8 @@ def withdraw(prefixes: Iterable[IPNetwork], peers: Collection[IPAddress]) -> Ite
     if not peers:
         return
     for chunk in _chunks(list(prefixes)):
-        yield f"{_to(peers)}withdraw attributes next-hop self nlri {chunk}"
+        for to in _to(peers):
+            yield f"{to}withdraw attributes next-hop self nlri {chunk}"
 
 
 def end_of_rib(peer: IPAddress, family: Family) -> str:
@@ -232,8 +235,11 @@ def end_of_rib(peer: IPAddress, family: Family) -> str:
     return f"neighbor {peer} announce eor {family.value}"
 
 
-def _to(peers: Collection[IPAddress]) -> str:
-    return " , ".join(f"neighbor {peer}" for peer in sorted(peers, key=int)) + " "
+def _to(peers: Collection[IPAddress]) -> Iterator[str]:
+    ordered = sorted(peers, key=int)
+    for start in range(0, len(ordered), PEERS_PER_LINE):
+        some = ordered[start : start + PEERS_PER_LINE]
+        yield " , ".join(f"neighbor {peer}" for peer in some) + " "
 
 
 def _chunks(prefixes: list[IPNetwork]) -> Iterator[str]:

@@ -21,7 +21,7 @@ import logging
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bgp.speaker.exabgp import child as children
@@ -31,7 +31,6 @@ from bgp.speaker.interface import (
     Event,
     Family,
     IPAddress,
-    IPNetwork,
     PathsReceived,
     Peer,
     PeerDown,
@@ -59,7 +58,7 @@ class _Session:
     """What we know of one configured peer's session."""
 
     up: bool = False
-    offered: set[Route] = field(default_factory=set)
+    offered: frozenset[Route] = frozenset()
 
 
 class ExaBGPSpeaker:
@@ -82,6 +81,7 @@ class ExaBGPSpeaker:
         self._task: asyncio.Task[None] | None = None
         self._uid: int | None = None
         self._failures = 0
+        self._last_words: deque[bytes] = deque(maxlen=6)
         self._holds: dict[IPAddress, int] = {}
         self.restarts = 0
         self.command_errors = 0
@@ -95,10 +95,13 @@ class ExaBGPSpeaker:
 
     async def announce(self, routes: Collection[Route]) -> None:
         self._routes = frozenset(routes)
+        alike: dict[tuple[tuple[Family, ...], frozenset[Route]], list[IPAddress]] = {}
         for address, session in self._sessions.items():
             if session.up:
-                self._offer(address, session)
-        self._next_command()
+                key = (self._families(address), frozenset(session.offered))
+                alike.setdefault(key, []).append(address)
+        for addresses in alike.values():
+            self._offer(addresses)
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
@@ -244,6 +247,10 @@ class ExaBGPSpeaker:
 
     def _on_end(self) -> None:
         self._child = None
+        if self._wanted:
+            said = " | ".join(children.readable(line) for line in self._last_words)
+            log.warning("exabgp ended; its last words: %s", said)
+        self._last_words.clear()
         self._flying = None
         self._commands.clear()
         self._sessions = {}
@@ -284,7 +291,9 @@ class ExaBGPSpeaker:
                 self._reload.set_result(True)
             elif _NOT_RELOADED in line:
                 self._reload.set_result(False)
-        log.debug("exabgp: %s", line.decode(errors="replace"))
+        self._last_words.append(line)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("exabgp: %s", children.readable(line))
 
     def _on_state(self, said: protocol.State) -> None:
         session = self._sessions.get(said.peer)
@@ -293,9 +302,9 @@ class ExaBGPSpeaker:
         if said.state == "up":
             if session.up:  # a new session took the old one's place without a word
                 self._events.put_nowait(PeerDown(said.peer, DownReason.CLOSED, "replaced"))
-            session.up, session.offered = True, set()
+            session.up, session.offered = True, frozenset()
             self._events.put_nowait(PeerUp(said.peer))
-            self._offer(said.peer, session)
+            self._offer([said.peer])
             self._command(
                 protocol.end_of_rib(said.peer, family) for family in self._families(said.peer)
             )
@@ -315,27 +324,36 @@ class ExaBGPSpeaker:
         peer = self._wanted.get(address) or self._applied.get(address)
         return peer.families if peer else ()
 
-    def _offer(self, address: IPAddress, session: _Session) -> None:
-        """Queue the difference between what a peer was offered and should be (SPK-2)."""
+    def _wish(self, address: IPAddress) -> frozenset[Route]:
+        """What a peer should be offered."""
         families = self._families(address)
-        wish = {
+        return frozenset(
             route
             for route in self._routes
             if Family.of(route.prefix) in families
             and (route.peers is None or address in route.peers)
-        }
-        kept = {route.prefix for route in wish}
-        gone: dict[Family, set[IPNetwork]] = {}
-        for route in session.offered - wish:
-            if route.prefix not in kept:
-                gone.setdefault(Family.of(route.prefix), set()).add(route.prefix)
-        for family in sorted(gone, key=lambda family: family.value):
-            self._command(protocol.withdraw(gone[family], [address]))
-        fresh = wish - session.offered
-        for family in families:
-            routes = [route for route in fresh if Family.of(route.prefix) is family]
-            self._command(protocol.announce(routes, [address]))
-        session.offered = wish
+        )
+
+    def _offer(self, addresses: list[IPAddress]) -> None:
+        """Queue what peers that were offered the same lack or have too much (SPK-2).
+
+        Peers that need the same change share the lines: in a mesh, that is nearly all.
+        """
+        changes: dict[tuple[frozenset[Route], frozenset[Route]], list[IPAddress]] = {}
+        for address in addresses:
+            session, wish = self._sessions[address], self._wish(address)
+            fresh, gone = wish - session.offered, session.offered - wish
+            changes.setdefault((fresh, gone), []).append(address)
+            session.offered = wish
+        for (fresh, gone), peers in changes.items():
+            replaced = {route.prefix for route in fresh}
+            for family in Family:
+                lost = [route.prefix for route in gone if Family.of(route.prefix) is family]
+                self._command(
+                    protocol.withdraw([net for net in lost if net not in replaced], peers)
+                )
+                new = [route for route in fresh if Family.of(route.prefix) is family]
+                self._command(protocol.announce(new, peers))
 
     def sent(self, address: IPAddress) -> int:
         """How many routes are offered to a peer now."""
