@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -199,11 +198,11 @@ async def test_bad_hold_time(text: str) -> None:
         main.settings({"CALICO_BGP_HOLD_TIME": text})
 
 
-async def test_settings_and_name() -> None:
+async def test_settings_and_name(tmp_path: Path) -> None:
     assert main.settings({}).hold_time == 90
     assert main.settings({"CALICO_BGP_HOLD_TIME": "9"}).hold_time == 9
     assert await main.node_name({"NODENAME": " n1 "}) == "n1"
-    file = Path(tempfile.mkdtemp()) / "nodename"
+    file = tmp_path / "nodename"
     waiting = asyncio.create_task(main.node_name({}, file))
     await asyncio.sleep(0.05)
     file.write_text("n7\n")

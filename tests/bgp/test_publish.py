@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -69,12 +68,12 @@ def change(number: int, hop: str | None = "10.0.0.2") -> tuple[Any, BestPath | N
     return net, BestPath(str(net), [hop]) if hop else None
 
 
-def place() -> Path:
-    return Path(tempfile.mkdtemp(prefix="mpub")) / "private" / "node.sock"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "private" / "node.sock"
 
 
-async def test_snapshot_then_changes() -> None:
-    path = place()
+async def test_snapshot_then_changes(path: Path) -> None:
     felix, publisher = Felix(path), Publisher(path)
     publisher.publish([change(1), change(2)])
     async with running(publisher), await framing.serve_unix(path, felix.hear):
@@ -90,9 +89,8 @@ async def test_snapshot_then_changes() -> None:
         assert felix.kinds.count(PathsEnd) == 1
 
 
-async def test_felix_restarts() -> None:
+async def test_felix_restarts(path: Path) -> None:
     """PUB-1: a new felix gets the whole picture again, with its end mark."""
-    path = place()
     publisher = Publisher(path)
     publisher.publish([change(1)])
     publisher.complete()
@@ -108,9 +106,8 @@ async def test_felix_restarts() -> None:
             assert set(second.table) == {"10.65.2.0/24"}
 
 
-async def test_bursts_are_coalesced_and_split(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bursts_are_coalesced_and_split(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "BATCH", 100)
-    path = place()
     felix, publisher = Felix(path), Publisher(path)
     publisher.complete()
     async with running(publisher), await framing.serve_unix(path, felix.hear):
@@ -123,8 +120,7 @@ async def test_bursts_are_coalesced_and_split(monkeypatch: pytest.MonkeyPatch) -
         assert {tuple(each.next_hops) for each in felix.table.values()} == {("10.0.0.4",)}
 
 
-async def test_felix_answers() -> None:
-    path = place()
+async def test_felix_answers(path: Path) -> None:
     felix, answers = Felix(path), list[Any]()
     publisher = Publisher(path, answers.append)
     async with running(publisher), await framing.serve_unix(path, felix.hear):
