@@ -2,7 +2,7 @@
 
 `<prefix>/endpoint-status/<orchestrator> <workload> <endpoint>`, each part URL-escaped
 (dataplane reference 3.6). Written when the endpoint comes into force, removed when it is gone.
-Tested in tests/felix/test_endpoint_status.py.
+Tested in tests/felix/test_status.py.
 """
 
 from __future__ import annotations

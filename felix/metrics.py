@@ -2,7 +2,7 @@
 
 Nothing is counted twice: a scrape reads the main loop's own figures, so a node that serves no
 metrics pays nothing. Names: dataplane reference 7.4; ours begin with `muslin_`.
-Tested in tests/felix/test_metrics.py.
+Tested in tests/felix/test_forwarding.py.
 """
 
 from __future__ import annotations

@@ -86,11 +86,14 @@ class LocalEndpoints:
     def store(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """The datastore says so; None: it is gone. Returns whether the result changed."""
         before = self.get(key)
-        self._offered.pop(key, None)
         if endpoint is None:
-            self._stored.pop(key, None)
+            old, offered = self._stored.pop(key, None), self._offered.get(key)
             self._retracted.pop(key, None)
+            # The end of a predecessor, told late, is not the end of its offered successor.
+            if offered and (old is None or old.container_id == offered.container_id):
+                del self._offered[key]
         else:
+            self._offered.pop(key, None)
             self._stored[key] = endpoint
             if self._retracted.get(key) != endpoint.container_id:
                 self._retracted.pop(key, None)
@@ -100,7 +103,9 @@ class LocalEndpoints:
         """`cni` is about to store it. Returns whether the result changed."""
         before = self.get(endpoint.key)
         self._retracted.pop(endpoint.key, None)
-        if self._stored.get(endpoint.key) != endpoint:
+        if self._stored.get(endpoint.key) == endpoint:
+            self._offered.pop(endpoint.key, None)
+        else:
             self._offered[endpoint.key] = endpoint
         return self.get(endpoint.key) != before
 

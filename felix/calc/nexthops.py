@@ -65,6 +65,9 @@ class Resolver:
         return cached
 
     def _lookup(self, address: IPAddress, skip: frozenset[IPNetwork]) -> tuple[NextHop, ...]:
+        if address.is_link_local:
+            # It means something on one link only, and nobody said on which.
+            return ()
         host = ip_network(address)
         for version, length in self._lengths:
             if version != address.version:

@@ -57,7 +57,7 @@ class RemoteRoutes:
         }
         self._external = external
         self._resolver = Resolver(self._kernel[0], external, self._kernel[1])
-        return self._evaluate([*self.table.paths, *self.hops, *self.refused])
+        return self._evaluate({*self.table.paths, *self.hops, *self.refused, *self.unresolved})
 
     def _evaluate(self, prefixes: Iterable[IPNetwork]) -> set[IPNetwork]:
         changed = set()

@@ -1,6 +1,6 @@
 """From the calculation and the parameters to the wanted rules and sets: pure.
 
-Tested in tests/felix/test_desired.py.
+Tested in tests/felix/test_forwarding.py.
 """
 
 from __future__ import annotations
@@ -19,13 +19,25 @@ from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import tables
 
 
-def wanted_tables(
-    family: Family, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
-) -> dict[str, TableModel]:
-    """The iptables tables of one family. Without a policy engine every endpoint is open."""
-    endpoints = {name: EndpointRules(name, open_end=True) for name in active}
-    masquerade = bool(calc.masqueraded_members(family))
-    return tables(family, rule_settings(config, family), endpoints, nat_outgoing=masquerade)
+class RuleBuilder:
+    """The iptables tables of each family; built anew only when what they depend on changed."""
+
+    def __init__(self) -> None:
+        self._built: dict[Family, tuple[object, dict[str, TableModel]]] = {}
+
+    def tables(
+        self, family: Family, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
+    ) -> dict[str, TableModel]:
+        """The tables. Without a policy engine every endpoint is open at its end."""
+        masquerade = bool(calc.masqueraded_members(family))
+        inputs = (config, tuple(sorted(active)), masquerade)
+        built = self._built.get(family)
+        if built is None or built[0] != inputs:
+            endpoints = {name: EndpointRules(name, open_end=True) for name in active}
+            settings = rule_settings(config, family)
+            built = (inputs, tables(family, settings, endpoints, nat_outgoing=masquerade))
+            self._built[family] = built
+        return built[1]
 
 
 def wanted_sets(families: frozenset[int], config: Config, calc: Calculator) -> dict[str, WantedSet]:

@@ -30,7 +30,7 @@ from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
 from felix.dataplane import interfaces
-from felix.dataplane.desired import wanted_sets, wanted_tables
+from felix.dataplane.desired import RuleBuilder, wanted_sets
 from felix.dataplane.flush import Flusher
 from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
@@ -80,6 +80,7 @@ class Dataplane:
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
         self._flusher = Flusher(self.kick)
+        self._rules = RuleBuilder()
 
     @property
     def set_writes(self) -> int:
@@ -179,7 +180,7 @@ class Dataplane:
         self.state.active, self.state.shadowed = active, shadowed
         for family in sorted(self._families):
             version = cast(Family, family)
-            self.tables.want(version, wanted_tables(version, self.config, self.calc, active))
+            self.tables.want(version, self._rules.tables(version, self.config, self.calc, active))
         if "ipsets" in due:
             self._sets.forget()
         self._sets.want(wanted_sets(self._families, self.config, self.calc))
@@ -217,6 +218,8 @@ class Dataplane:
             host.sock, view, remote_known=self.paths.complete, held=self._flusher.held
         )
         self.state.route_writes += outcome.written + outcome.deleted
+        if outcome.more:
+            self.kick()
         here = {network.network_address for e in active.values() for network in e.networks}
         self._flusher.flush(outcome.departed - here)
         return {f"route {network}": reason for network, reason in outcome.failures.items()}

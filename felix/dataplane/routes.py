@@ -7,7 +7,7 @@ Invariants:
   RTE-3  Until `bgp`'s first snapshot is complete, no route to a remote network is removed.
   RTE-4  Of several wishes for one destination a local pod wins over a blackhole, and both
          over a remote route.
-Tested in tests/felix/test_routes.py and, with a kernel, tests/felix/test_repair.py.
+Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from linux.tables import DeltaTable
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
+MOST_WRITES = 2000
+"""Routes written in one turn; more would keep the event loop from everything else."""
 
 
 def pod_route(network: IPNetwork, index: int) -> Route:
@@ -60,10 +62,14 @@ def is_pod_route(route: Route) -> bool:
 
 @dataclass
 class Outcome:
-    """What a commit did, and what it could not do. `departed`: addresses of removed pod routes."""
+    """What a commit did, and what it could not do. `more`: not all fitted one turn.
+
+    `departed`: addresses of removed pod routes.
+    """
 
     written: int = 0
     deleted: int = 0
+    more: bool = False
     failures: dict[IPNetwork, str] = field(default_factory=dict)
     departed: set[IPAddress] = field(default_factory=set)
 
@@ -167,7 +173,9 @@ class RouteTable:
         doomed = [self.table.actual[key] for key in delta.deletes]
         if not remote_known:
             doomed = [route for route in doomed if self._is_local(route, view)]
-        outcome = Outcome()
+        outcome = Outcome(more=len(upserts) + len(doomed) > MOST_WRITES)
+        upserts = upserts[:MOST_WRITES]
+        doomed = doomed[: MOST_WRITES - len(upserts)]
         if upserts or doomed:
             self._write(sock, upserts, doomed, outcome)
         return outcome

@@ -7,7 +7,7 @@ link asks for a dump of the routes.
 
 Invariants:
   VIEW-1  After a dump and all later events, the view equals the kernel's tables.
-Tested in tests/felix/test_view.py and, with a kernel, tests/felix/test_repair.py.
+Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py.
 """
 
 from __future__ import annotations

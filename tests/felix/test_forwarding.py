@@ -53,7 +53,7 @@ def test_traffic_that_leaves_the_pools_has_the_nodes_address(world: World) -> No
 
 def test_an_unknown_interface_gets_nothing_through(world: World) -> None:
     stranger = world.wire("cali000stranger", "10.65.0.30")
-    world.node.run(*["ip", "route", "add", "10.65.0.30/32", "dev", "cali000stranger"])
+    world.ip("route add 10.65.0.30/32 dev cali000stranger")
     try:
         assert not stranger.reaches("10.65.0.1", wait=0.3)
         assert not stranger.reaches("10.99.7.1", wait=0.3)

@@ -47,7 +47,7 @@ def test_a_deleted_route_is_back_within_a_second(
 
 
 def test_a_route_of_ours_that_nobody_wants_goes_within_a_second(world: World, pod: Pod) -> None:
-    world.node.run(*f"ip route add 10.65.0.9 dev {POD} proto 109 metric 1024".split())
+    world.ip(f"route add 10.65.0.9 dev {POD} proto 109 metric 1024")
     back_within(1.0, lambda: not world.route("10.65.0.9/32"))
 
 
@@ -120,8 +120,8 @@ def test_a_removed_hook_is_back_first(world: World, pod: Pod) -> None:
 
 def test_what_is_foreign_stays(world: World, pod: Pod) -> None:
     node = world.node
-    node.run(*["ip", "route", "add", "198.51.100.0/24", "via", "10.99.7.2", "proto", "12"])
-    node.run(*f"ip route add 10.65.0.99 dev {POD}".split())
+    world.ip("route add 198.51.100.0/24 via 10.99.7.2 proto 12")
+    world.ip(f"route add 10.65.0.99 dev {POD}")
     node.run("ipset", "create", "someone", "hash:ip")
     world.iptables("-N", "SOMEONE")
     world.iptables("-A", "INPUT", "-j", "SOMEONE")
@@ -140,24 +140,11 @@ def time_for_a_refresh(world: World) -> None:
 
 
 def test_a_foreign_route_in_the_way_is_named_not_replaced(world: World, pod: Pod) -> None:
-    world.node.run(
-        *[
-            "ip",
-            "route",
-            "add",
-            "10.65.0.60",
-            "via",
-            "10.99.7.2",
-            "metric",
-            "1024",
-            "proto",
-            "static",
-        ]
-    )
+    world.ip("route add 10.65.0.60 via 10.99.7.2 metric 1024 proto static")
     world.add_pod("late", "cali00000late", "10.65.0.60")
     eventually(lambda: world.metric("muslin_felix_route_conflicts") == 1)
     assert "proto static" in world.routes("exact", "10.65.0.60/32")
-    world.node.run(*["ip", "route", "del", "10.65.0.60", "metric", "1024"])
+    world.ip("route del 10.65.0.60 metric 1024")
     back_within(1.0, lambda: world.route("10.65.0.60/32"))
 
 

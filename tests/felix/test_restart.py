@@ -35,7 +35,7 @@ def kernel_state(world: World) -> str:
 @pytest.mark.promise("M-206")
 def test_without_a_datastore_felix_waits_and_touches_nothing(bare_world: World) -> None:
     world = bare_world
-    world.node.run(*f"ip route add {KEPT}".split())
+    world.ip(f"route add {KEPT}")
     before = kernel_state(world)
     world.start_felix()
     eventually(lambda: world.get("/liveness")[0] == 200, 10)
@@ -59,7 +59,7 @@ def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> No
     eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
     eventually(lambda: world.route("fd65::1/128"))
     eventually(lambda: "tentative" not in world.node.run("ip", "-6", "address"))
-    world.node.run(*f"ip route add {KEPT}".split())
+    world.ip(f"route add {KEPT}")
     before = kernel_state(world)
     pings = subprocess.Popen(
         pod.space.command("ping", "-n", "-q", "-i", "0.01", "-c", "500", "203.0.113.9"),
@@ -89,7 +89,7 @@ def test_what_changed_while_felix_was_dead_is_made_good(world: World) -> None:
     eventually(lambda: stale.reaches("203.0.113.9", wait=0.3))
     world.stop_felix(signal.SIGKILL)
     world.delete_endpoint("stale")
-    world.node.run(*["ip", "route", "del", "blackhole", "10.65.0.0/26"])
+    world.ip("route del blackhole 10.65.0.0/26")
     world.iptables("-F", "cali-wl-to-host")
     fresh = world.add_pod("fresh", "cali000fresh", "10.65.0.21")
     world.start_felix()

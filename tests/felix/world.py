@@ -298,6 +298,10 @@ class World:
         )
         return "".join(found)
 
+    def ip(self, words: str) -> str:
+        """Run ip(8) on the node."""
+        return self.node.run("ip", *words.split())
+
     def iptables(self, *arguments: str) -> None:
         """Run iptables of the back end that felix uses."""
         kind = "legacy" if "iptables-legacy" in self.log() else "nft"

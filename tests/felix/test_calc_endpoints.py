@@ -1,0 +1,160 @@
+"""Stored, offered and retracted endpoints, merged."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from felix.calc.endpoints import Endpoint, LocalEndpoints, from_resource
+from libcalico.errors import InvalidValue
+from libcalico.model import Metadata, ResourceKey, WorkloadEndpoint, WorkloadEndpointSpec
+
+KEY = ResourceKey("WorkloadEndpoint", "node1-k8s-web-eth0", "default")
+
+
+def endpoint(
+    container: str = "c1",
+    interface: str = "cali1",
+    key: ResourceKey = KEY,
+    address: str = "10.0.0.1",
+) -> Endpoint:
+    return Endpoint(
+        key,
+        container,
+        interface,
+        (ip_network(address),),
+        "",
+        (),
+        "k8s",
+        f"default/{key.name}",
+        "eth0",
+    )
+
+
+def stored(spec: WorkloadEndpointSpec) -> WorkloadEndpoint:
+    return WorkloadEndpoint(metadata=Metadata(name=KEY.name, namespace="default"), spec=spec)
+
+
+def test_a_stored_endpoint_is_read() -> None:
+    spec = WorkloadEndpointSpec(
+        orchestrator="k8s",
+        node="node1",
+        containerID="c1",
+        pod="web",
+        endpoint="eth0",
+        ipNetworks=["10.65.0.1/32", "fd65::1/128"],
+        interfaceName="cali1",
+        mac="aa:bb:cc:dd:ee:ff",
+    )
+    found = from_resource(KEY, stored(spec))
+    assert found.networks == (ip_network("10.65.0.1/32"), ip_network("fd65::1/128"))
+    assert found.identity == ("k8s", "default/web", "eth0")
+
+
+@pytest.mark.parametrize(
+    ("interface", "network", "field"),
+    [
+        ("", "10.0.0.1/32", "spec.interfaceName"),
+        ("c" * 16, "10.0.0.1/32", "spec.interfaceName"),
+        ("cali1", "10.0.0.0/24", "spec.ipNetworks"),
+        ("cali1", "nonsense", "spec.ipNetworks"),
+    ],
+)
+def test_what_cannot_be_routed_is_named(interface: str, network: str, field: str) -> None:
+    spec = WorkloadEndpointSpec(interfaceName=interface, ipNetworks=[network])
+    with pytest.raises(InvalidValue, match=field):
+        from_resource(KEY, stored(spec))
+
+
+def test_the_watch_event_of_an_offer_changes_nothing() -> None:
+    table = LocalEndpoints()
+    assert table.offer(endpoint())
+    assert not table.store(KEY, endpoint())
+    assert not table.offer(endpoint())
+    assert table.get(KEY) == endpoint()
+
+
+def test_an_offer_that_was_stored_differently_gives_way() -> None:
+    table = LocalEndpoints()
+    table.offer(endpoint("c1"))
+    assert table.store(KEY, endpoint("c2"))
+    assert table.get(KEY) == endpoint("c2")
+
+
+def test_a_predecessors_late_end_does_not_end_an_offer() -> None:
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("old"))
+    table.offer(endpoint("new"))
+    assert not table.store(KEY, None)
+    assert table.get(KEY) == endpoint("new")
+    assert not table.store(KEY, endpoint("new"))
+    assert table.store(KEY, None)
+
+
+def test_a_retraction_hides_its_container_until_the_store_agrees() -> None:
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("c1"))
+    assert not table.retract(KEY, "c2")
+    assert table.retract(KEY, "c1")
+    assert table.get(KEY) is None
+    assert not table.store(KEY, endpoint("c1")), "an event that was under way"
+    assert table.store(KEY, endpoint("c2")), "the successor"
+    assert not table.store(KEY, endpoint("c2"))
+    assert table.store(KEY, None)
+    assert table.store(KEY, endpoint("c1")), "the name comes back"
+
+
+def test_an_offer_is_forgotten_unless_it_was_stored() -> None:
+    table = LocalEndpoints()
+    table.offer(endpoint())
+    assert table.forget_offer(endpoint())
+    assert table.get(KEY) is None
+    table.offer(endpoint())
+    table.store(KEY, endpoint())
+    assert not table.forget_offer(endpoint())
+    assert table.get(KEY) == endpoint()
+
+
+def test_an_interface_has_one_owner_and_the_others_are_named() -> None:
+    table = LocalEndpoints()
+    first, second = (ResourceKey("WorkloadEndpoint", name, "default") for name in ("a", "b"))
+    table.store(second, endpoint(key=second))
+    table.store(first, endpoint(key=first))
+    winners, shadowed = table.active()
+    assert winners["cali1"].key == first
+    assert "belongs to WorkloadEndpoint(default/a)" in shadowed[second]
+    table.store(first, None)
+    assert table.active() == ({"cali1": endpoint(key=second)}, {})
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["store", "drop", "offer", "retract"]), st.sampled_from("ab"))
+)
+
+
+@given(OPERATIONS)
+def test_after_the_store_spoke_it_is_right(operations: list[tuple[str, str]]) -> None:
+    table = LocalEndpoints()
+    for operation, container in operations:
+        match operation:
+            case "store":
+                table.store(KEY, endpoint(container))
+                assert table.get(KEY) in (endpoint(container), None)
+            case "drop":
+                table.store(KEY, None)
+                assert table.get(KEY) in (None, endpoint("a"), endpoint("b"))
+            case "offer":
+                table.offer(endpoint(container))
+                assert table.get(KEY) == endpoint(container)
+            case "retract":
+                table.retract(KEY, container)
+                found = table.get(KEY)
+                assert found is None or found.container_id != container
+    table.store(KEY, None)
+    table.store(KEY, None)
+    assert table.get(KEY) is None
+    table.store(KEY, endpoint("z"))
+    assert table.get(KEY) == endpoint("z")

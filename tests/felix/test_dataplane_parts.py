@@ -1,0 +1,187 @@
+"""The parts of the main loop that need no kernel: timers, flushes, the view, the route table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from felix import ROUTE_METRIC, ROUTE_PROTOCOL
+from felix.calc.endpoints import Endpoint
+from felix.config.parameters import Config
+from felix.dataplane.flush import Flusher, departed
+from felix.dataplane.routes import RouteTable, blackhole_route, pod_route
+from felix.dataplane.timers import Timers
+from felix.dataplane.view import KernelView
+from libcalico.model import ResourceKey
+from linux.addresses import Address
+from linux.links import Link
+from linux.monitor import AddressChanged, LinkChanged, Overrun, RouteChanged, SettingChanged
+from linux.routes import NextHop, Route
+
+ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "veth", 0, 0, None, 0, "", b"", b"")
+POD = replace(ETH0, index=7, name="cali1")
+BOTH = frozenset({4, 6})
+
+
+def endpoint(address: str, container: str = "c", interface: str = "cali1") -> Endpoint:
+    key = ResourceKey("WorkloadEndpoint", address, "default")
+    networks = (ip_network(address),)
+    return Endpoint(key, container, interface, networks, "", (), "k8s", address, "eth0")
+
+
+def view(*links: Link) -> KernelView:
+    found = KernelView(("cali",))
+    found.replace_links(links, ())
+    found.replace_routes(())
+    found.stale_all = found.stale_routes = False
+    return found
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_each_table_is_due_at_its_own_interval() -> None:
+    clock = Clock()
+    timers = Timers(clock, lambda: 0.0)
+    config = Config(iptables_refresh_interval=5, route_refresh_interval=0)
+    assert timers.due(config) == frozenset()
+    assert timers.sleep(config, 10, None) == 5
+    assert timers.sleep(config, 10, 0.5) == 0.5
+    clock.now = 5
+    assert timers.due(config) == {"iptables"}
+    assert timers.due(config) == frozenset()
+    clock.now = 89
+    assert timers.sleep(config, 10, None) == 0
+    clock.now = 90
+    assert timers.due(config) == {"iptables", "links", "ipsets"}
+
+
+def test_departed_addresses_are_those_without_the_same_container() -> None:
+    before = {"cali1": endpoint("10.0.0.1"), "cali2": endpoint("10.0.0.2", interface="cali2")}
+    assert departed(before, before) == set()
+    assert departed(before, {}) == {ip_address("10.0.0.1"), ip_address("10.0.0.2")}
+    moved = {"cali9": endpoint("10.0.0.1", "c", "cali9")}
+    assert departed(before, moved) == {ip_address("10.0.0.2")}
+    taken = {"cali1": endpoint("10.0.0.1", "successor"), "cali2": before["cali2"]}
+    assert departed(before, taken) == {ip_address("10.0.0.1")}
+
+
+@pytest.mark.asyncio
+async def test_an_address_is_held_until_its_flows_are_gone() -> None:
+    gate, finished = asyncio.Event(), asyncio.Event()
+    deleted: list[IPv4Address | IPv6Address] = []
+
+    async def delete(addresses: Iterable[IPv4Address | IPv6Address]) -> None:
+        await gate.wait()
+        deleted.extend(addresses)
+        raise OSError("even so")
+
+    flusher = Flusher(finished.set, delete)
+    address = ip_address("10.0.0.1")
+    flusher.left({"cali1": endpoint("10.0.0.1")}, {})
+    flusher.flush([address])
+    assert flusher.held == {address}
+    gate.set()
+    await asyncio.wait_for(finished.wait(), 1)
+    assert flusher.held == frozenset()
+    assert deleted == [address]
+    await flusher.stop()
+
+
+def test_a_workload_link_that_went_takes_its_routes_along() -> None:
+    found = view(ETH0, POD)
+    route = pod_route(ip_network("10.0.0.1/32"), POD.index)
+    found.absorb([RouteChanged(route, False)])
+    assert found.own == {route.key: route}
+    changes = found.absorb([LinkChanged(replace(POD, up=False), False)])
+    assert changes == {route.key: None}
+    assert found.own == {}
+    assert not found.stale_routes
+
+
+def test_a_workload_link_that_was_talked_about_is_suspect_and_others_stale() -> None:
+    found = view(ETH0, POD)
+    found.absorb([LinkChanged(POD, False)])
+    assert found.suspects == {POD.index}
+    assert not found.stale_routes
+    found.absorb([LinkChanged(ETH0, False)])
+    assert found.stale_routes
+
+
+def test_settings_overruns_and_new_names() -> None:
+    found = view(ETH0)
+    found.absorb([SettingChanged(7, 2), SettingChanged(-1, 2), Overrun()])
+    assert found.stale_links == {7}
+    assert found.stale_all
+    found.absorb([LinkChanged(replace(ETH0, name="uplink"), False)])
+    assert found.link_named("eth0") is None
+    assert found.link_named("uplink") is not None
+    found.absorb([LinkChanged(replace(ETH0, name="uplink"), True)])
+    assert found.link_named("uplink") is None
+
+
+def test_own_addresses_are_the_nodes_not_the_pods() -> None:
+    found = view(ETH0, POD)
+    for index, text in ((2, "10.99.1.1/24"), (2, "fe80::1/64"), (1, "127.0.0.1/8"),
+                        (7, "10.1.1.1/32"), (2, "2001:db8::1/64")):  # fmt: skip
+        found.absorb([AddressChanged(Address(index, ip_interface(text)), False)])
+    assert {str(address) for address in found.own_addresses()} == {"10.99.1.1", "2001:db8::1"}
+    found.absorb([AddressChanged(Address(2, ip_interface("10.99.1.1/24")), True)])
+    assert {str(address) for address in found.own_addresses()} == {"2001:db8::1"}
+    assert found.stale_routes
+
+
+def test_foreign_routes_are_kept_apart() -> None:
+    found = view(ETH0, POD)
+    foreign = Route(ip_network("192.0.2.0/24"), (NextHop(ip_address("10.99.1.9"), 2),))
+    to_pod = Route(ip_network("10.0.0.9/32"), (NextHop(None, 7),))
+    other_table = replace(foreign, table=100)
+    found.absorb([RouteChanged(r, False) for r in (foreign, to_pod, other_table)])
+    assert found.base_routes() == (foreign,)
+    ours = replace(foreign, protocol=ROUTE_PROTOCOL)
+    assert found.absorb([RouteChanged(ours, False)]) == {ours.key: ours}
+    assert found.base_routes() == ()
+    assert found.absorb([RouteChanged(foreign, False)]) == {foreign.key: None}
+
+
+PREFIXES = st.sampled_from([ip_network(t) for t in ("10.0.0.1/32", "10.0.0.0/26", "10.1.0.0/26")])
+
+
+@given(st.sets(PREFIXES), st.sets(PREFIXES))
+def test_local_wishes_win_over_remote_ones(local: set[object], remote: set[object]) -> None:
+    table, kernel = RouteTable(), view(ETH0, POD)
+    endpoints = [endpoint(str(n)) for n in local if str(n).endswith("/32")]
+    blocks = [n for n in local if str(n).endswith("/26")]
+    hops = {n: (NextHop(ip_address("10.99.1.2"), 2),) for n in remote}
+    table.want_remote(hops, remote, BOTH)  # type: ignore[arg-type]
+    table.want_local(endpoints, blocks, kernel, BOTH)  # type: ignore[arg-type]
+    wanted = {route.dst: route for route in table.table.desired.values()}
+    assert wanted.keys() == local | remote
+    for network, route in wanted.items():
+        assert route.protocol == ROUTE_PROTOCOL
+        assert route.metric == ROUTE_METRIC
+        if network in local:
+            expected = {pod_route(network, 7), blackhole_route(network)}
+            assert route in expected
+        else:
+            assert route.next_hops == hops[network]
+    table.want_local([], [], kernel, BOTH)
+    assert {route.dst for route in table.table.desired.values()} == remote
+
+
+def test_an_endpoint_without_its_link_or_family_has_no_route() -> None:
+    table = RouteTable()
+    table.want_local([endpoint("10.0.0.1/32")], [], view(ETH0), BOTH)
+    table.want_local([endpoint("10.0.0.1/32")], [], view(replace(POD, up=False)), BOTH)
+    table.want_local([endpoint("fd00::1/128")], [], view(POD), frozenset({4}))
+    assert not table.table.desired

@@ -1,0 +1,42 @@
+"""The endpoint status files that Calico's CNI plugin waits for."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import ip_network
+from pathlib import Path
+
+from felix.calc.endpoints import Endpoint
+from felix.endpoint_status import EndpointStatus
+from libcalico.model import ResourceKey
+
+
+def endpoint(name: str, interface: str) -> Endpoint:
+    key = ResourceKey("WorkloadEndpoint", name, "default")
+    networks = (ip_network("10.65.0.1/32"),)
+    return Endpoint(key, "c", interface, networks, "", (), "k8s", f"default/{name}", "eth0")
+
+
+def test_files_follow_the_endpoints_in_force(tmp_path: Path) -> None:
+    folder = tmp_path / "endpoint-status"
+    status = EndpointStatus(str(tmp_path))
+    status.update([endpoint("pod1", "cali1")])
+    path = folder / "k8s default%2Fpod1 eth0"
+    assert json.loads(path.read_text()) == {"ifaceName": "cali1", "ipv4Nets": ["10.65.0.1/32"]}
+    again = EndpointStatus(str(tmp_path))
+    (folder / "k8s default%2Fstale eth0").write_text("{}")
+    before = path.stat().st_mtime_ns
+    again.update([endpoint("pod1", "cali1")])
+    assert [entry.name for entry in folder.iterdir()] == [path.name]
+    assert path.stat().st_mtime_ns == before
+    again.update([endpoint("pod1", "cali2")])
+    assert json.loads(path.read_text())["ifaceName"] == "cali2"
+    again.update([])
+    assert list(folder.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_without_a_prefix_or_with_a_bad_one_nothing_happens(tmp_path: Path) -> None:
+    EndpointStatus("").update([endpoint("pod1", "cali1")])
+    (tmp_path / "file").touch()
+    EndpointStatus(str(tmp_path / "file")).update([endpoint("pod1", "cali1")])
