@@ -78,6 +78,8 @@ def main() -> None:
     build_tree()
     with open("/etc/hostname", "w") as file:
         file.write(sys.argv[1] + "\n")
+    with open("/etc/hosts", "w") as file:
+        file.write(f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {sys.argv[1]}\n")
     os.chdir("/")
     os.write(1, b"ready\n")
     null = os.open("/dev/null", os.O_RDWR)
