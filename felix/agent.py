@@ -53,6 +53,7 @@ class Agent:
         self.node, self._environ, self._where = node, environ, where or Paths()
         self.calc = Calculator(node)
         self._told_problems: set[str] = set()
+        self._problems: list[str] = []
         self.config = self._configure()
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
@@ -70,7 +71,10 @@ class Agent:
             text = str(problem)
             if text not in self._told_problems:
                 self._told_problems.add(text)
-                log.warning("configuration: %s", text)
+                # Calico has some 190 parameters; those of a later step are no mistake.
+                level = logging.INFO if problem.unknown else logging.WARNING
+                log.log(level, "configuration: %s", text)
+        self._problems = [str(problem) for problem in resolved.problems if not problem.unknown]
         logging.getLogger().setLevel(level_number(resolved.config.log_severity_screen))
         return resolved.config
 
@@ -168,5 +172,5 @@ class Agent:
             for dst in plane.routes.conflicts
         ]
         found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
-        found += [("configuration", text) for text in sorted(self._told_problems)]
+        found += [("configuration", text) for text in self._problems]
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

@@ -19,18 +19,20 @@ from felix.config.parameters import ELSEWHERE, PARAMETERS, Config, Parameter
 from libcalico import paths
 
 ANNOTATION_PREFIX = "config.projectcalico.org/"
+UNKNOWN = "is not a parameter of this release; ignored"
 _BY_NAME = {parameter.name.lower(): parameter for parameter in PARAMETERS}
 _BY_FIELD = {parameter.field: parameter for parameter in PARAMETERS}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A value that was not taken, or a name that is not known."""
+    """A value that was not taken, or a name that is not known (`unknown`; a lesser worry)."""
 
     source: str
     name: str
     value: str
     reason: str
+    unknown: bool = False
 
     def __str__(self) -> str:
         return f"{self.source}: {self.name}={self.value!r}: {self.reason}"
@@ -131,8 +133,7 @@ def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Pr
     for field, value in entry.get("spec", {}).items():
         parameter = _BY_FIELD.get(field)
         if parameter is None:
-            reason = "is not a parameter of this release; ignored"
-            problems.append(Problem(origin, field, str(value), reason))
+            problems.append(Problem(origin, field, str(value), UNKNOWN, unknown=True))
             continue
         if parameter.local:
             reason = "is local to a node and not taken from the datastore"
@@ -149,5 +150,5 @@ def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Pr
 def _known(name: str, value: str, source: str, problems: list[Problem]) -> Parameter | None:
     parameter = _BY_NAME.get(name.lower())
     if parameter is None and name.lower() not in ELSEWHERE:
-        problems.append(Problem(source, name, value, "is not a parameter of this release; ignored"))
+        problems.append(Problem(source, name, value, UNKNOWN, unknown=True))
     return parameter

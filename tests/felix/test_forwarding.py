@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.felix.world import BLOCK, Pod, World, eventually, reaches
+from tests.felix.world import BLOCK, NODE, Pod, World, eventually, reaches
 from tests.support.netns import Namespace
 
 
@@ -98,6 +98,26 @@ def test_a_deleted_endpoint_leaves_no_route_and_no_rule(world: World) -> None:
     assert not pod.reaches("10.65.0.1", wait=0.3)
     # A free address of an own block must not loop: it ends here, with an answer.
     assert "blackhole" in world.route(BLOCK)
+
+
+def test_a_departed_pods_connections_are_forgotten(world: World) -> None:
+    pod = world.add_pod("talks", "cali0000talks", "10.65.0.42")
+    eventually(lambda: pod.reaches("203.0.113.9", wait=0.3))
+    assert seen_source(world.outside, pod.space, "203.0.113.9")
+    assert "src=10.65.0.42" in world.node.run("conntrack", "-L")
+    world.delete_endpoint("talks")
+    eventually(lambda: "10.65.0.42" not in world.node.run("conntrack", "-L"))
+    assert "10.65.0.1" in world.node.run("conntrack", "-L"), "others keep theirs"
+
+
+def test_parameters_of_the_datastore_apply_live(world: World) -> None:
+    spec = {"natOutgoingExclusions": "IPPoolsAndHostIPs", "bpfLogLevel": "Off", "healthPort": "x"}
+    world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", spec)
+    eventually(lambda: "cali40all-hosts-net" in world.chain("cali-nat-outgoing", "nat"))
+    assert "10.99.7.1" in world.node.run("ipset", "list", "cali40all-hosts-net")
+    world.delete("felixconfigurations", f"node.{NODE}")
+    eventually(lambda: "cali40all-hosts-net" not in world.chain("cali-nat-outgoing", "nat"))
+    eventually(lambda: "cali40all-hosts-net" not in world.node.run("ipset", "list", "-name"))
 
 
 def test_an_endpoint_before_its_interface_is_served_when_that_comes(world: World) -> None:
