@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from typing import Any
 
-from bgp import selectors
 from bgp.speaker.interface import (
     BGP_PORT,
     DEFAULT_HOLD_TIME,
@@ -29,6 +28,7 @@ from bgp.speaker.interface import (
     Peer,
 )
 from bgp.view import ClusterView, NodeView, router_id
+from libcalico import durations, selectors
 from libcalico.errors import MuslinError
 
 DEFAULT_AS = 64512
@@ -251,8 +251,8 @@ def _planned(
 def _selected(view: ClusterView, node: str, selector: str) -> list[str]:
     if node:
         return [node] if node in view.nodes else []
-    wanted = selector or "all()"
-    return [name for name, each in view.nodes.items() if selectors.matches(wanted, each.labels)]
+    wanted = selectors.parse(selector)
+    return [name for name, each in view.nodes.items() if wanted.matches(each.labels)]
 
 
 def _owner(view: ClusterView, address: IPAddress) -> NodeView | None:
@@ -287,17 +287,14 @@ def parse_peer_ip(text: str) -> tuple[IPAddress, int]:
     return address, port
 
 
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-
-
 def _seconds(text: str | None, default: int) -> int:
     """A Go duration in whole seconds, at least 1. Raises `ValueError`."""
     if not text:
         return default
-    parts = re.findall(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)", text)
-    if "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"maxRestartTime: {text!r} is not valid: a duration such as 1m30s")
-    return max(1, int(sum(float(number) * _UNITS[unit] for number, unit in parts)))
+    try:
+        return max(1, int(durations.parse(text)))
+    except ValueError as error:
+        raise ValueError(f"maxRestartTime: {text!r} is not valid: {error}") from None
 
 
 def _order(address: IPAddress) -> tuple[int, int]:

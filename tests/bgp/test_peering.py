@@ -169,7 +169,7 @@ def test_peer_selector_works_from_both_ends() -> None:
         ({"peerIP": "10.1.1", "asNumber": 1}, "spec.peerIP"),
         ({"peerIP": "10.1.1.1:0", "asNumber": 1}, "a port is 1 to 65535"),
         ({"peerIP": "10.1.1.1", "asNumber": 1, "maxRestartTime": "soon"}, "maxRestartTime"),
-        ({"nodeSelector": "a || b", "peerIP": "10.1.1.1", "asNumber": 1}, "not understood"),
+        ({"nodeSelector": "a ||", "peerIP": "10.1.1.1", "asNumber": 1}, "selector"),
         ({"localWorkloadSelector": "all()", "asNumber": 1}, "spec.localWorkloadSelector"),
         ({"peerIP": "10.1.1.1", "asNumber": 1, "ttlSecurity": 255}, "spec.ttlSecurity"),
     ],

@@ -6,6 +6,8 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   changes, because a change of credentials clears it.
 - Its own uid with only CAP_NET_BIND_SERVICE. UID 0 keeps the uid (where no other uid is
   mapped, or ExaBGP's files cannot be read by others) and drops every other capability.
+- ExaBGP asks for the host's full name at every start and reload; where the resolver is silent
+  that takes seconds of silence on every session, so the plain host name serves.
 - The pause before dialling again grows to 5 s at most, as BIRD does in Calico; ExaBGP's own
   limit of 60 s would keep a peer that was away for minutes away for one minute more.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import struct
 import sys
 import time
@@ -87,6 +90,7 @@ def main() -> None:
         pass
     if action == "server":
         _cap_redial_pause()
+    socket.getfqdn = lambda name="": name or socket.gethostname()
     sys.argv = ["exabgp", action, configuration]
     from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]
 
