@@ -75,7 +75,8 @@ class Agent:
                 level = logging.INFO if problem.unknown else logging.WARNING
                 log.log(level, "configuration: %s", text)
         self._problems = [str(problem) for problem in resolved.problems if not problem.unknown]
-        logging.getLogger().setLevel(level_number(resolved.config.log_severity_screen))
+        if "log_severity_screen" in resolved.origins:
+            logging.getLogger().setLevel(level_number(resolved.config.log_severity_screen))
         return resolved.config
 
     def _resolve(self) -> Resolved:

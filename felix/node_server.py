@@ -145,6 +145,8 @@ class NodeServer:
             case Retract(namespace, name, container_id):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 peer.offers.pop(key, None)
+                if peer.awaits.get(key) == container_id:
+                    del peer.awaits[key]
                 if self._plane.calc.endpoints.retract(key, container_id):
                     self._plane.kick()
             case Await(namespace, name, container_id):

@@ -60,9 +60,9 @@ class Host:
             finally:
                 held, self._held = self._held, None
                 self._absorb(held or ())
-        stale, view.stale_links = view.stale_links, set()
-        for index in stale:
+        for index in list(view.stale_links):
             link = links.get(self.sock, index)
+            view.stale_links.discard(index)
             if link is not None:
                 view.links[index] = link
 

@@ -10,6 +10,7 @@ Tested in tests/felix/test_repair.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ from linux.netlink import Socket
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 _INET = {"route_localnet": 1, "proxy_arp": 1, "forwarding": 1}
 _INET6 = {"proxy_ndp": 1, "forwarding": 1}
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -77,16 +80,24 @@ class Interfaces:
     def _sysctls(self, link: Link, families: frozenset[int]) -> int:
         changed = 0
         if link.index not in self._delayed:
-            changed += self._ensure(link, f"net/ipv4/neigh/{link.name}/proxy_delay", 0)
+            changed += self._try(f"net/ipv4/neigh/{link.name}/proxy_delay", 0)
             self._delayed.add(link.index)
         accept_ra = link.inet6("accept_ra")
         if accept_ra not in (None, 0):
-            changed += self._ensure(link, f"net/ipv6/conf/{link.name}/accept_ra", 0)
+            changed += self._try(f"net/ipv6/conf/{link.name}/accept_ra", 0)
         if 6 in families and not link.inet6("disable_ipv6"):
             for name, value in _INET6.items():
                 if link.inet6(name) not in (None, value):
                     changed += self._ensure(link, f"net/ipv6/conf/{link.name}/{name}", value)
         return changed
+
+    def _try(self, name: str, value: int) -> bool:
+        """Best effort: a workload works without it, so a failure is only said."""
+        try:
+            return sysctl.ensure(name, value)
+        except KernelError as error:
+            log.debug("%s", error)
+            return False
 
     def _ensure(self, link: Link, name: str, value: int) -> bool:
         try:

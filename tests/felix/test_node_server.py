@@ -217,3 +217,22 @@ async def test_what_never_will_be_in_force_is_answered_with_the_reason(world: Wo
         world.put_endpoint("second", Pod(pod.space, "cali00shared", "10.65.0.23", ""), OTHER)
         await cni.send(Await("default", world.endpoint_name("second"), OTHER))
         assert "belongs to" in (await message(cni, InForce)).error
+
+
+@pytest.mark.asyncio
+async def test_thousands_of_paths_are_written_while_the_process_answers(world: World) -> None:
+    prefixes = [f"198.18.{n // 256}.{n % 256}/32" for n in range(5000)]
+    async with connected(world, "bgp") as bgp:
+        await bgp.send(PathsBegin())
+        paths = [Path(prefix, ["10.99.7.2"], "external") for prefix in prefixes]
+        await bgp.send(Paths(updated=paths))
+        await bgp.send(PathsEnd())
+        await soon(lambda: len(own_routes(world)) == len(prefixes), within=10)
+        assert world.get("/liveness")[0] == 200
+        await bgp.send(Paths(withdrawn=prefixes[1:]))
+        await soon(lambda: own_routes(world) == ["198.18.0.0"], within=10)
+
+
+def own_routes(world: World) -> list[str]:
+    lines = world.routes("proto", "109").splitlines()
+    return [line.split()[0] for line in lines if line.startswith("198.18.")]
