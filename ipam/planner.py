@@ -132,6 +132,9 @@ def _allocate(draft: _Draft, request: Allocate, usable: Sequence[Pool], sources:
     for family in request.families:
         address = _take(draft, request, family, usable, sources)
         if address is None:
+            if companion and companion.key not in draft.view:
+                # Before more is sought: perhaps this attachment has its address already.
+                raise _Missing(companion.key)
             return Short(family)
         given.append(address)
     if companion:

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 from ipam import affinities, blocks, claims, planner, pools
 from ipam.blocks import IPAddress
-from ipam.committer import settle
-from ipam.errors import BlockLimit, IPAMError, NoPool, PoolsExhausted
+from ipam.committer import ATTEMPTS, settle
+from ipam.errors import BlockLimit, Contention, IPAMError, NoPool, PoolsExhausted
 from ipam.planner import Sources
 from ipam.pools import Pool
 from ipam.requests import Allocate, Answer, Granted, Refused, Request, Short
@@ -178,8 +178,15 @@ class NodeAllocator:
             looked = True
         if time.monotonic() - self._borrowed_at > BORROW_SECONDS:
             self._borrowable = []
+        if self._borrowable:
+            # Who borrows must know whether that is still allowed.
+            self._strict = (await claims.read_config(self._store)).strict_affinity
         reloaded = False
+        rounds = 0
         while group:
+            rounds += 1
+            if rounds > ATTEMPTS:
+                raise Contention(f"gave up after {ATTEMPTS} rounds: others take every free block")
             usable: dict[int, list[Pool]] = {}
             ready: list[Ticket] = []
             for ticket in group:
@@ -276,7 +283,8 @@ class NodeAllocator:
                 raise PoolsExhausted(
                     f"no free address in pools {pools.names(chosen)}: all are in use"
                 ) from error
-            self._borrowable = borrowed
+            others = [c for c in self._borrowable if not pools.containing(chosen, c)]
+            self._borrowable = others + borrowed
             self._borrowed_at = time.monotonic()
 
     async def _load(self, known: Sequence[Pool]) -> None:

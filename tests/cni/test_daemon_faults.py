@@ -22,6 +22,7 @@ from cni import channel, protocol, wiring
 from cni.daemon import Daemon
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import ClusterInformation, ClusterInformationSpec, Metadata, ResourceKey
+from linux.errors import KernelError
 from tests.cni.executable import plugin
 from tests.cni.world import (
     CIDR4,
@@ -224,7 +225,7 @@ async def test_a_failure_of_the_wiring_is_undone(
 
         def failing(*arguments: Any) -> Any:
             real(*arguments)
-            raise wiring.KernelError(12, f"{step} for a test")
+            raise KernelError(12, f"{step} for a test")
 
         monkeypatch.setattr(wiring, step, failing)
         error = (await node.add(pod)).error
