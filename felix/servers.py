@@ -2,7 +2,7 @@
 
 Both follow the parameters live. A port that is taken is said in the log and tried again at
 the next change; it never stops the agent.
-Tested in tests/felix/test_forwarding.py.
+Tested in tests/felix/test_servers.py.
 """
 
 from __future__ import annotations
