@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from lab import proc
@@ -41,6 +42,7 @@ def environment(plan: Plan, node: str) -> dict[str, str]:
         "WAIT_FOR_DATASTORE": "true",
         "FELIX_IPTABLESREFRESHINTERVAL": "5",
         "FELIX_HEALTHENABLED": "true",
+        # No kubelet here has left the hint by which the back end is found on a real host.
         "FELIX_IPTABLESBACKEND": "NFT",
         "CALICO_BGP_HOLD_TIME": str(HOLD_SECONDS),
     }
@@ -55,10 +57,11 @@ def install(machine: Machine, plan: Plan) -> None:
     machine.run([sys.executable, "-m", "cni.install"], environment=environment(plan, machine.name))
 
 
-def start(machine: Machine, plan: Plan) -> None:
-    """Start `calico-node run`, which supervises the rest."""
+def start(machine: Machine, plan: Plan, extra: Mapping[str, str]) -> None:
+    """Start `calico-node run`, which supervises the rest; `extra` wins over the lab's settings."""
     program = shutil.which("calico-node", path=machine.environment()["PATH"]) or "calico-node"
-    machine.start([program, "run"], environment=environment(plan, machine.name), output=str(LOG))
+    settings = {**environment(plan, machine.name), **extra}
+    machine.start([program, "run"], environment=settings, output=str(LOG))
 
 
 def wait(machine: Machine, *, timeout: float) -> None:

@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--bare", action="store_true", help="machines, etcd and BIRD without the agents"
     )
+    up.add_argument("--env", action="append", default=[], metavar="K=V", help="for the agents")
     words.add_parser("down", parents=[shared], help="take a lab down, also after a crash")
     shown = words.add_parser("status", parents=[shared], help="what is there")
     shown.add_argument("--json", action="store_true")
@@ -92,6 +93,7 @@ def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
             nodes=options.nodes,
             topology=options.topology,
             agents_too=not options.bare,
+            environment=pairs(options.env, "env"),
             say=say,
         )
         say(f"lab {made.name}: {len(made.nodes)} nodes up in {time.monotonic() - begun:.1f} s")

@@ -8,7 +8,7 @@ name. Tested in tests/lab/test_updown.py.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -67,7 +67,13 @@ class Lab:
 
 
 def up(
-    name: str, *, nodes: int = 3, topology: str = "racks", agents_too: bool = True, say: Say = print
+    name: str,
+    *,
+    nodes: int = 3,
+    topology: str = "racks",
+    agents_too: bool = True,
+    environment: Mapping[str, str] | None = None,
+    say: Say = print,
 ) -> Lab:
     """Make a lab. On failure what was made is taken down again and LabError says why."""
     plan = make_plan(nodes, topology)
@@ -79,7 +85,7 @@ def up(
                 raise LabError(f"a network namespace {name}-{entry} exists already")
         if not NETNS.exists():
             (state.base_directory() / NETNS_MARK).touch()
-        lab = Lab(State(name=name, topology=topology, nodes=nodes), plan)
+        lab = Lab(State(name, topology, nodes, environment=dict(environment or {})), plan)
         state.save(lab.state)
         try:
             build(lab, say)
@@ -119,7 +125,7 @@ def start_agents(lab: Lab, say: Say) -> None:
 
     def one(node: Machine) -> None:
         agents.install(node, lab.plan)
-        agents.start(node, lab.plan)
+        agents.start(node, lab.plan, lab.state.environment)
         try:
             agents.wait(node, timeout=READY_SECONDS)
         except LabError as error:

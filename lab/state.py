@@ -40,12 +40,16 @@ class MachineRecord:
 
 @dataclass
 class State:
-    """The choices a lab was made from, and its machines."""
+    """The choices a lab was made from, and its machines.
+
+    `environment` is set for every node's agents beside what the lab sets.
+    """
 
     name: str
     topology: str
     nodes: int
     ready: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
     machines: dict[str, MachineRecord] = field(default_factory=dict)
 
 

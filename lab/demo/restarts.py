@@ -62,6 +62,17 @@ def kill(story: Story, transcript: Transcript, machine: Machine, title: str) -> 
             timeout=story.patience + HOLD_SECONDS,
         )
         transcript.note(f"router: session Established, table exact after {again:.1f} s")
+        meshed(story, machine)
+
+
+def meshed(story: Story, machine: Machine) -> None:
+    """The sessions to the other nodes are back too: until then a restarted speaker keeps all routes.
+
+    (Graceful restart: the next check would otherwise see a withdrawal late, and rightly so.)
+    """
+    quiet, peers = Transcript(lambda _: None), routing.expected_peers(story, machine.name)
+    routing.sockets(story, quiet, machine.name, peers)
+    routing.node_status(story, quiet, machine.name, peers)
 
 
 def serves(story: Story, transcript: Transcript) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from lab import cluster, state
 from lab.demo.__main__ import CHECKS
-from tests.support.host import snapshot
+from tests.support.host import output, snapshot
 
 LIMIT_SECONDS = 90.0
 
@@ -78,3 +80,42 @@ def ours(table: str, line: str, name: str) -> bool:
     if table in ("ip netns", "mounts", "/run"):
         return name in line or "calico" in line
     return True
+
+
+def test_an_interrupted_demo_takes_its_lab_down() -> None:
+    name = f"int{os.getpid()}"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "lab.demo", "--lab", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("--- nodes:"):
+            break
+    running.send_signal(signal.SIGINT)
+    rest = running.stdout.read()
+    assert running.wait(60) == 1
+    assert "interrupted" in rest
+    assert state.load(name) is None
+    assert not [line for line in output("ip", "netns") if line.startswith(f"{name}-")]
+
+
+def test_a_lab_that_was_there_before_is_left_alone() -> None:
+    name = f"old{os.getpid()}"
+    cluster.up(name, nodes=1, agents_too=False, say=lambda _: None)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "lab.demo", "--json", "--lab", name],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 1
+        report = json.loads(done.stdout)
+        assert "already up" in report["checks"][0]["detail"]
+        assert state.load(name) is not None
+    finally:
+        cluster.down(name)
