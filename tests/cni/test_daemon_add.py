@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -300,3 +301,44 @@ async def test_sixteen_at_once_share_transactions(node: World) -> None:
         finally:
             for space in spaces:
                 space.__exit__(None, None, None)
+
+
+@pytest.mark.asyncio
+async def test_the_log_the_status_file_and_the_metrics_tell_of_an_add(
+    node: World, pod: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="cni")
+    async with node.daemon() as daemon:
+        result_of(await node.add(pod))
+        wanted = ["veth created", "address assigned", "address configured"]
+        assert [r.message for r in caplog.records if r.message in wanted] == wanted
+        await until(lambda: daemon.health.port != 0)
+        await until(lambda: daemon.services.cluster.connected)
+        url = f"http://127.0.0.1:{daemon.health.port}"
+
+        def read(path: str) -> str:
+            return node.space.run("curl", "-s", "-m", "5", "-w", "%{http_code}", url + path)
+
+        metrics = await asyncio.to_thread(read, "/metrics")
+        for stage in ("names", "plan", "wire", "commit", "answer", "total"):
+            line = f'calico_cni_stage_seconds_count{{command="ADD",stage="{stage}"}}'
+            assert line in metrics
+        assert (await asyncio.to_thread(read, "/liveness")).endswith("200")
+        found = daemon._status()["traces"][-1]
+        assert found["command"] == "ADD"
+        assert set(found["stages"]) >= {"names", "plan", "wire", "commit"}
+        await until((node.settings.status / "cni.json").exists)
+        await node.delete(pod)
+
+
+@pytest.mark.asyncio
+async def test_verbs_of_later_releases_are_refused_honestly(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        result_of(await node.add(pod))
+        assert "CHECK is not served" in (await node.cni("CHECK", pod, "web-1")).error["msg"]
+        newest = {"cniVersion": "1.1.0"}
+        assert (await node.cni("STATUS", None, "", config=newest)).status == 0
+        gone = await node.cni("GC", None, "", config={**newest, "cni.dev/valid-attachments": []})
+        assert "GC is not served" in gone.error["msg"]
+        assert node.in_use() == 1
+        await node.delete(pod)

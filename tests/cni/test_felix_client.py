@@ -1,0 +1,114 @@
+"""The line to felix outlives felix; the journal outlives us."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cni import protocol
+from cni.errors import CNIError
+from cni.felix_client import FelixClient, Subject
+from cni.pending import Journal
+from cni.request import Request
+from libcalico.errors import DatastoreUnavailable
+from tests.cni.test_attachment import request
+from tests.cni.world import FelixPeer, until
+
+SUBJECT = Subject("default", "node1-k8s-web-eth0", "c" * 64)
+
+
+@pytest.mark.asyncio
+async def test_a_wait_survives_a_restart_of_felix(tmp_path: Path) -> None:
+    """CNI-16."""
+    client = FelixClient(tmp_path / "node.sock")
+    running = asyncio.create_task(client.run())
+    try:
+        client.offer(SUBJECT, b"{}")
+        waiting = asyncio.create_task(client.in_force(SUBJECT, 20))
+        async with FelixPeer(tmp_path / "node.sock") as felix:
+            felix.hold = True
+            await until(lambda: len(felix.messages) == 2)
+        assert not waiting.done()
+        async with FelixPeer(tmp_path / "node.sock") as felix:
+            assert await waiting == ""
+            assert felix.offers(), "the offer is told again"
+            client.forget(SUBJECT)
+            client.retract(SUBJECT)
+            await until(felix.retractions)
+            assert felix.retractions()[0].container_id == "c" * 64
+        with pytest.raises(TimeoutError):
+            await client.in_force(SUBJECT, 0.05)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_a_record_stays_until_its_release_is_committed(tmp_path: Path) -> None:
+    """CNI-17, CNI-18."""
+    away = True
+    replayed: list[protocol.PendingDelete] = []
+
+    async def replay(record: protocol.PendingDelete) -> None:
+        if away:
+            raise DatastoreUnavailable("etcd is away")
+        replayed.append(record)
+
+    journal = Journal(tmp_path / "pending", replay)
+    web = request()
+    assert not journal.holds(web)
+    journal.record(_as_del(web))
+    journal.record(_as_del(web))
+    assert journal.count() == 1
+    assert journal.holds(web)
+    assert not await journal.replay_all()
+    assert journal.holds(web)
+    away = False
+    assert await journal.replay_all()
+    assert not journal.holds(web)
+    assert replayed[0].env["CNI_CONTAINERID"] == "c" * 64
+
+
+@pytest.mark.asyncio
+async def test_an_add_of_unknown_outcome_is_looked_at_again(tmp_path: Path) -> None:
+    """CNI-19: a transaction that a hanging datastore swallowed may come to light later."""
+    replayed = 0
+
+    async def replay(_: protocol.PendingDelete) -> None:
+        nonlocal replayed
+        replayed += 1
+
+    journal = Journal(tmp_path / "pending", replay)
+    journal.record(request())
+    assert await journal.replay_all()
+    assert await journal.replay_all()
+    assert replayed == 2
+    assert journal.holds(request())
+    journal.drop(request())
+    assert not journal.holds(request())
+
+
+@pytest.mark.asyncio
+async def test_what_is_no_record_is_set_aside_and_links_are_not_followed(tmp_path: Path) -> None:
+    async def replay(_: protocol.PendingDelete) -> None:
+        raise CNIError(7, "unusable")
+
+    journal = Journal(tmp_path, replay)
+    (tmp_path / "junk.json").write_text("{")
+    (tmp_path / ".half.json").write_text("{")
+    (tmp_path / "bad.json").write_text(
+        '{"version":1,"argv0":"calico","env":{},"stdin":"","time":1}'
+    )
+    secret = tmp_path / "elsewhere"
+    secret.write_text("secret")
+    (tmp_path / "link.json").symlink_to(secret)
+    assert not await journal.replay_all()
+    assert sorted(path.name for path in tmp_path.glob("*.bad")) == ["bad.bad", "junk.bad"]
+    assert secret.read_text() == "secret"
+
+
+def _as_del(add: Request) -> Request:
+    return msgspec.structs.replace(add, env={**add.env, "CNI_COMMAND": "DEL"})
