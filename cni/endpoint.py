@@ -3,7 +3,7 @@
 Pure. The endpoint travels with the addresses in one transaction as the allocator's companion
 (`ipam.requests.Companion`), guarded by what was there before.
 
-Invariants (tests/cni/test_endpoint.py):
+Invariants (tests/cni/test_attachment.py):
   CNI-12  An endpoint of another container of the same pod is overwritten by ADD (a new
           sandbox) and left alone by DEL (an old one): it belongs to the newest container.
   CNI-13  An existing endpoint keeps its uid and creation time.

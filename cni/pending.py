@@ -5,7 +5,7 @@ A DEL must succeed for the runtime even while the datastore is away, or the pod 
 remembered here and done later, also after a reboot. The executable writes the same files when
 the daemon itself is away (`cni.protocol`, "PendingDelete").
 
-Invariants (tests/cni/test_pending.py):
+Invariants (tests/cni/test_felix_client.py, tests/cni/test_daemon_faults.py):
   CNI-17  A record is on the disk (fsync of file and directory) before the DEL is answered.
   CNI-18  A record goes only after its release is committed; replaying one twice is harmless.
   CNI-19  The record of an ADD stays for `LATE_SECONDS` and is replayed again: a transaction

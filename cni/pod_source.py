@@ -3,7 +3,7 @@
 The Kubernetes API is one source; what the runtime hands over with the call is the other:
 labels by the CNI conventions (`args.cni.labels`), annotations by the capability
 `io.kubernetes.cri.pod-annotations`, ports by `portMappings`. An orchestrator other than
-Kubernetes, and the lab, have only the second. Tested in tests/cni/test_pod_source.py.
+Kubernetes, and the lab, have only the second. Tested in tests/cni/test_attachment.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ end is up, so the pod never sends into a half-made host. Host routes are felix's
 Everything here blocks for well under a millisecond (removing a link: about 20 ms, so that
 runs in a thread) and never awaits, so a namespace that was entered is left again.
 
-Invariants (tests/cni/test_wiring.py):
+Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-14  A link that is not provably ours is neither removed nor changed (ADD-02, CNI-11).
   CNI-15  `create` leaves nothing behind when it raises.
 

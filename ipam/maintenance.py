@@ -1,7 +1,7 @@
 """Giving back in bulk: the addresses and claims of a removed node, the blocks of a removed pool.
 
 Every step is guarded and idempotent; whoever is interrupted simply starts again.
-Source: data model 1.13 and 4.7. Tested in tests/ipam/test_maintenance.py.
+Source: data model 1.13 and 4.7. Tested in tests/ipam/test_service.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How full the pools are, and who holds an address: what `calicoctl ipam show` prints.
 
-Source: data model 4.10 (utilisation), 6.4. Tested in tests/ipam/test_usage.py.
+Source: data model 4.10 (utilisation), 6.4. Tested in tests/ipam/test_service.py.
 """
 
 from __future__ import annotations

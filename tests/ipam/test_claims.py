@@ -1,0 +1,144 @@
+"""Claiming blocks: every half-made state is settled, races have one winner, empties are reused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_network
+
+import pytest
+
+from ipam import affinities, blocks, claims
+from ipam.errors import PoolsExhausted
+from ipam.naming import rfc3339
+from ipam.pools import Pool
+from ipam.view import View
+from libcalico.datastore.interface import Change, CommitConflict, Put
+from libcalico.errors import DatastoreUnavailable
+from libcalico.model import BlockAffinity, IPAMConfig
+from libcalico.model.ipam import CONFIRMED, DEFAULT_IPAM_CONFIG, PENDING, PENDING_DELETION
+from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork
+from tests.ipam.memory import MemoryStore
+
+CIDR = ip_network("10.0.0.0/30")
+POOL = Pool("p", ip_network("10.0.0.0/29"), 30)
+NOW = 1795273157 * 10**9
+
+
+def clock() -> int:
+    return NOW
+
+
+async def put_block(
+    store: MemoryStore, owner: str | None, cidr: IPNetwork = CIDR, used: bool = False
+) -> None:
+    claimed = rfc3339(NOW - 120 * 10**9)
+    block = blocks.create(cidr, owner, claimed, 1)
+    if used:
+        block, _ = blocks.assign(block, 1, "x", {})
+    await store.commit([Put(BlockKey(cidr), block)])
+
+
+async def put_affinity(store: MemoryStore, host: str, state: str) -> None:
+    await store.commit([Put(AffinityKey(host, CIDR), BlockAffinity(state=state))])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("state", [CONFIRMED, "", PENDING, PENDING_DELETION])
+@pytest.mark.parametrize("block", ["ours", "other's", "missing"])
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_every_half_made_claim_is_settled(state: str, block: str, enabled: bool) -> None:
+    store, view = MemoryStore(), View()
+    await put_affinity(store, "n1", state)
+    if block != "missing":
+        await put_block(store, "host:n1" if block == "ours" else "host:n2")
+    pool = Pool("p", POOL.cidr, 30, disabled=not enabled)
+    loaded = await affinities.load(store, view, "n1", [pool], clock)
+    affinity = store.entries.get(AffinityKey("n1", CIDR))
+    stored = store.entries.get(BlockKey(CIDR))
+    if block == "other's":
+        assert (loaded, affinity) == ([], None)
+        assert stored
+        assert stored.value.affinity == "host:n2"
+    elif not enabled and (block == "missing" or state == PENDING_DELETION):
+        assert (loaded, affinity, stored) == ([], None, None)
+    else:
+        assert loaded == [CIDR]
+        assert affinity
+        assert affinity.value.state in (CONFIRMED, "")
+        assert stored
+        assert stored.value.affinity == "host:n1"
+        assert view.get(BlockKey(CIDR)) == stored
+
+
+@pytest.mark.asyncio
+async def test_a_crash_at_any_commit_of_a_claim_is_recovered_from() -> None:
+    """IPAM-10, IPAM-11."""
+    for crash in (1, 2):
+        for applied in (False, True):
+            store = MemoryStore()
+            count = 0
+
+            def die(_: Sequence[Change], at: int = crash) -> None:
+                nonlocal count
+                count += 1
+                if count == at:
+                    raise DatastoreUnavailable("a crash")
+
+            if applied:
+                store.after_commit = die
+            else:
+                store.before_commit = die
+            with pytest.raises(DatastoreUnavailable):
+                await affinities.claim(store, View(), "n1", CIDR, clock)
+            store.before_commit = store.after_commit = lambda _: None
+            view = View()
+            loaded = await affinities.load(store, view, "n1", [POOL], clock)
+            if loaded:
+                assert store.entries[AffinityKey("n1", CIDR)].value.state == CONFIRMED
+                assert blocks.owner_host(store.entries[BlockKey(CIDR)].value) == "n1"
+            else:
+                assert not store.entries
+            # Another node is not kept from the rest of the pool.
+            other = await claims.claim_one(
+                store, View(), "n2", [POOL], 0, DEFAULT_IPAM_CONFIG, clock
+            )
+            assert not loaded or other != CIDR
+
+
+@pytest.mark.asyncio
+async def test_a_race_for_one_block_has_one_winner() -> None:
+    store = MemoryStore()
+    outcomes = await asyncio.gather(
+        *(affinities.claim(store, View(), f"n{i}", CIDR, clock) for i in range(5)),
+        return_exceptions=True,
+    )
+    assert [o for o in outcomes if o is True] == [True]
+    assert all(isinstance(o, bool | CommitConflict) for o in outcomes)
+    owners = [key for key in store.entries if isinstance(key, AffinityKey)]
+    assert len(owners) == 1
+
+
+@pytest.mark.asyncio
+async def test_an_empty_block_that_somebody_left_is_taken_over() -> None:
+    store = MemoryStore()
+    pool = Pool("p", CIDR, 30)
+    await put_affinity(store, "n2", CONFIRMED)
+    await put_block(store, "host:n2", used=True)
+    with pytest.raises(PoolsExhausted):
+        await claims.claim_one(store, View(), "n1", [pool], 0, DEFAULT_IPAM_CONFIG, clock)
+    await put_block(store, "host:n2")
+    early = lambda: NOW - 100 * 10**9  # noqa: E731
+    with pytest.raises(PoolsExhausted):
+        await claims.claim_one(store, View(), "n1", [pool], 0, DEFAULT_IPAM_CONFIG, early)
+    taken = await claims.claim_one(store, View(), "n1", [pool], 0, DEFAULT_IPAM_CONFIG, clock)
+    assert taken == CIDR
+    assert blocks.owner_host(store.entries[BlockKey(CIDR)].value) == "n1"
+    assert AffinityKey("n2", CIDR) not in store.entries
+
+
+@pytest.mark.asyncio
+async def test_claiming_can_be_switched_off() -> None:
+    config = IPAMConfig(strict_affinity=True, auto_allocate_blocks=False)
+    with pytest.raises(PoolsExhausted, match="auto_allocate_blocks is false"):
+        await claims.claim_one(MemoryStore(), View(), "n1", [POOL], 0, config, clock)

@@ -1,0 +1,86 @@
+"""A plan is within etcd's limits, and a request that fails leaves no trace in it."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from itertools import islice
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipam import blocks, planner
+from ipam.planner import Sources, plan
+from ipam.pools import Pool, block_order
+from ipam.requests import Granted, Request, Short
+from ipam.view import View
+from libcalico.datastore.interface import Put
+from libcalico.model.keys import BlockKey, HandleKey, IPNetwork
+from tests.ipam.world import allocate, release
+
+POOLS = [Pool("p", ip_network("10.0.0.0/16"), 29), Pool("q", ip_network("fd00::/64"), 125)]
+
+
+def view_of(count4: int, count6: int) -> tuple[View, Sources]:
+    view = View()
+    cidrs: list[IPNetwork] = []
+    for pool, count in zip(POOLS, (count4, count6), strict=True):
+        cidrs += islice(block_order(pool, "n"), count)
+    puts = [Put(BlockKey(cidr), blocks.create(cidr, "host:n", None, 5), 0) for cidr in cidrs]
+    view.wrote(puts, 1)
+    return view, Sources("n", cidrs)
+
+
+@given(
+    count4=st.integers(0, 3),
+    count6=st.integers(0, 3),
+    families=st.lists(st.sampled_from([(4,), (6,), (4, 6)]), max_size=40),
+)
+def test_plans_are_whole_and_within_limits(
+    count4: int, count6: int, families: list[tuple[int, ...]]
+) -> None:
+    """IPAM-5, IPAM-8, IPAM-9."""
+    view, sources = view_of(count4, count6)
+    requests = [allocate(f"pod{i}", families=f) for i, f in enumerate(families)]
+    made = plan(view, requests, [POOLS] * len(requests), sources)
+    # A short request first looks whether its endpoint holds an address already.
+    view.learn(dict.fromkeys(made.missing))
+    made = plan(view, requests, [POOLS] * len(requests), sources)
+    assert not made.missing
+    assert len(made.changes) <= planner.MAX_CHANGES
+    assert len({change.key for change in made.changes}) == len(made.changes)
+    given_out: set[blocks.IPAddress] = set()
+    for request, answer in zip(requests, made.outcome, strict=True):
+        if isinstance(answer, Granted):
+            assert tuple(a.version for a in answer.addresses) == request.families
+            assert not given_out & set(answer.addresses)
+            given_out |= set(answer.addresses)
+        else:
+            assert isinstance(answer, Short)
+    written = [c.value for c in made.changes if isinstance(c, Put) and isinstance(c.key, BlockKey)]
+    stored = [item.address for block in written for item in blocks.allocations(block)]
+    assert sorted(stored, key=str) == sorted(given_out, key=str)
+    handles = [change for change in made.changes if isinstance(change.key, HandleKey)]
+    assert len(handles) == sum(isinstance(a, Granted) for a in made.outcome)
+
+
+def test_two_requests_for_one_endpoint_go_into_two_groups() -> None:
+    view, sources = view_of(1, 0)
+    pair: list[Request] = [allocate("web"), release("web")]
+    made = plan(view, pair, [POOLS, []], sources)
+    assert made.missing, "a release reads first"
+    view.learn(dict.fromkeys(made.missing))
+    made = plan(view, pair, [POOLS, []], sources)
+    assert isinstance(made.outcome[0], Granted)
+    assert len({change.key for change in made.changes}) == len(made.changes)
+
+
+def test_a_torn_block_is_passed_over() -> None:
+    view, sources = view_of(2, 0)
+    first = BlockKey(sources.affine[0])
+    torn = msgspec.structs.replace(view.value(first), unallocated=[0])
+    view.wrote([Put(first, torn, 1)], 2)
+    made = plan(view, [allocate("web")], [POOLS], sources)
+    (answer,) = made.outcome
+    assert isinstance(answer, Granted)
+    assert answer.addresses[0] in sources.affine[1]
