@@ -66,7 +66,7 @@ def kill(story: Story, transcript: Transcript, machine: Machine, title: str) -> 
 
 
 def meshed(story: Story, machine: Machine) -> None:
-    """The sessions to the other nodes are back too: until then a restarted speaker keeps all routes.
+    """The mesh sessions are back too: until then a restarted speaker keeps all its routes.
 
     (Graceful restart: the next check would otherwise see a withdrawal late, and rightly so.)
     """
