@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from ipaddress import ip_network
 from typing import Any
 
@@ -138,23 +139,16 @@ def block_count(pool: Pool) -> int:
 def block_order(pool: Pool, host: str) -> Iterator[IPNetwork]:
     """All block networks of a pool, from a start that depends on the host, wrapping around.
 
-    Hosts so begin at different places and seldom want the same block. The start is derived
-    by FNV-1 as in Calico; its value need not be equal, it only affects placement.
+    Hosts so begin at different places and seldom want the same block. Calico takes another
+    hash; the start only affects placement. What matters is that names which differ in one
+    digit begin far apart.
     """
     count = block_count(pool)
     if not count:
         return
-    start = _fnv1_64(host.encode()) % count
+    start = int.from_bytes(blake2b(host.encode(), digest_size=8).digest()) % count
     width = 1 << (pool.cidr.max_prefixlen - pool.block_size)
     base = int(pool.cidr.network_address)
     kind = type(pool.cidr)
     for step in range(count):
         yield kind((base + (start + step) % count * width, pool.block_size))
-
-
-def _fnv1_64(data: bytes) -> int:
-    value = 0xCBF29CE484222325
-    for byte in data:
-        value = (value * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-        value ^= byte
-    return value

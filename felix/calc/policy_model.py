@@ -1,0 +1,141 @@
+"""What the policy calculation hands to the rules: resolved policies, sets, endpoint views.
+
+The seam between two halves. `felix.calc.policy` (label index, active policies, members)
+produces these values; `felix.rules.policy` renders them into the rule model. Selectors,
+service accounts and named ports are already sets here; addresses are `ipaddress` objects,
+ports numbers. Nothing in here depends on a back end.
+
+Invariants:
+  POL-1  A rule that cannot be enforced in full never widens access: an allow or pass rule with
+         anything in `unenforced` is left out by the renderer, a deny rule applies without it.
+  POL-2  Every set that a resolved rule names exists in the same flush, with its members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from ipaddress import IPv4Network, IPv6Network
+
+from libcalico.model.keys import ResourceKey
+
+IPNetwork = IPv4Network | IPv6Network
+
+
+class Verb(Enum):
+    """What a rule does. `LOG` goes on with the next rule, `PASS` with the next tier."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    PASS = "pass"
+    LOG = "log"
+
+
+class SetKind(Enum):
+    """What the members of a set are."""
+
+    NETS = "hash:net"
+    ADDRESS_PORTS = "hash:ip,port"
+
+
+@dataclass(frozen=True, slots=True)
+class EntityMatch:
+    """One side of a rule; everything given must hold.
+
+    `sets` are all required. `ports` (first, last) and `named_ports` (ids of address-and-port
+    sets) are alternatives of each other; so are the negative ones, none of which may hold.
+    """
+
+    nets: tuple[IPNetwork, ...] = ()
+    not_nets: tuple[IPNetwork, ...] = ()
+    sets: tuple[str, ...] = ()
+    not_sets: tuple[str, ...] = ()
+    ports: tuple[tuple[int, int], ...] = ()
+    named_ports: tuple[str, ...] = ()
+    not_ports: tuple[tuple[int, int], ...] = ()
+    not_named_ports: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+
+
+ANYONE = EntityMatch()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRule:
+    """One rule of a policy or profile, independent of the endpoint it serves.
+
+    `version` is 4, 6 or None for both. `icmp` is (type or None, code or None).
+    `unenforced` names fields that the data plane lacks (POL-1).
+    """
+
+    verb: Verb
+    version: int | None = None
+    protocol: int | None = None
+    not_protocol: int | None = None
+    icmp: tuple[int | None, int | None] | None = None
+    not_icmp: tuple[int | None, int | None] | None = None
+    source: EntityMatch = ANYONE
+    destination: EntityMatch = ANYONE
+    annotations: tuple[tuple[str, str], ...] = ()
+    unenforced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPolicy:
+    """A policy or, with an empty tier, a profile: what its chains hold.
+
+    `missing` is a profile that endpoints name and nobody defines: it denies everything.
+    """
+
+    key: ResourceKey
+    tier: str
+    ingress: tuple[ResolvedRule, ...]
+    egress: tuple[ResolvedRule, ...]
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TierView:
+    """One tier as one endpoint sees it: policies that select it, in order, by direction."""
+
+    name: str
+    ingress: tuple[ResourceKey, ...] = ()
+    egress: tuple[ResourceKey, ...] = ()
+    ends_in_deny: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointPolicy:
+    """All that decides about the traffic of one local endpoint."""
+
+    tiers: tuple[TierView, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SetChange:
+    """A set that is new (`full`), changed (`added`, `removed`) or gone (`removed_whole`).
+
+    Members are texts as ipset spells them: `10.0.0.1`, `10.0.0.0/24`, `10.0.0.1,tcp:80`;
+    both families mixed, the data plane splits them.
+    """
+
+    set_id: str
+    kind: SetKind
+    full: frozenset[str] | None = None
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+    removed_whole: bool = False
+
+
+@dataclass(slots=True)
+class PolicyChanges:
+    """One flush. Apply sets, then policies and profiles, then endpoints; removals in reverse."""
+
+    sets: list[SetChange] = field(default_factory=list)
+    policies: dict[ResourceKey, ResolvedPolicy | None] = field(default_factory=dict)
+    profiles: dict[str, ResolvedPolicy | None] = field(default_factory=dict)
+    endpoints: dict[ResourceKey, EndpointPolicy | None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.sets or self.policies or self.profiles or self.endpoints)
