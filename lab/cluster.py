@@ -77,21 +77,17 @@ def up(
 ) -> Lab:
     """Make a lab. On failure what was made is taken down again and LabError says why."""
     plan = make_plan(nodes, topology)
+    state.check_name(name)
     with state.locked():
-        if state.load(name) is not None:
-            raise LabError(f"lab {name!r} is already up (or left over): `lab down --lab {name}`")
-        for entry in (ROUTER, ETCD, *(node.name for node in plan.nodes)):
-            if (NETNS / machine.netns_name(name, entry)).exists():
-                raise LabError(f"a network namespace {name}-{entry} exists already")
-        if not NETNS.exists():
-            (state.base_directory() / NETNS_MARK).touch()
-        lab = Lab(State(name, topology, nodes, environment=dict(environment or {})), plan)
-        state.save(lab.state)
         try:
-            build(lab, say)
-        except BaseException:
-            take_down(name)
-            raise
+            lab = prepare(name, plan, environment or {})
+            try:
+                build(lab, say)
+            except BaseException:
+                take_down(name)
+                raise
+        finally:
+            restore_host()
     try:
         if agents_too:
             start_agents(lab, say)
@@ -101,6 +97,20 @@ def up(
     lab.state.ready = True
     state.save(lab.state)
     return lab
+
+
+def prepare(name: str, plan: Plan, environment: Mapping[str, str]) -> Lab:
+    """The record of a new lab; LabError when its name is in use."""
+    if state.load(name) is not None:
+        raise LabError(f"lab {name!r} is already up (or left over): `lab down --lab {name}`")
+    for entry in (ROUTER, ETCD, *(node.name for node in plan.nodes)):
+        if (NETNS / machine.netns_name(name, entry)).exists():
+            raise LabError(f"a network namespace {name}-{entry} exists already")
+    if not NETNS.exists():
+        (state.base_directory() / NETNS_MARK).touch()
+    made = State(name, plan.topology, len(plan.nodes), environment=dict(environment))
+    state.save(made)
+    return Lab(made, plan)
 
 
 def build(lab: Lab, say: Say) -> None:
@@ -148,7 +158,10 @@ def find(name: str) -> Lab:
 def down(name: str) -> bool:
     """Take a lab down, whole or broken; False when there was nothing."""
     with state.locked():
-        return take_down(name)
+        try:
+            return take_down(name)
+        finally:
+            restore_host()
 
 
 def take_down(name: str) -> bool:
@@ -163,7 +176,6 @@ def take_down(name: str) -> bool:
     for path in existing:
         proc.run(["ip", "netns", "delete", path.name])
     shutil.rmtree(state.directory(name), ignore_errors=True)
-    restore_host()
     return found is not None
 
 

@@ -129,6 +129,19 @@ def test_a_failed_up_takes_everything_down_again(
 
 
 @pytest.mark.parametrize("name", ["", "-x", "A", "a/b", "x" * 40, ".."])
-def test_names_that_cannot_be_a_prefix_are_refused(name: str) -> None:
+def test_names_that_cannot_be_a_prefix_are_refused(name: str, own_base: Path) -> None:
     with pytest.raises(LabError, match="allowed are a-z"):
         cluster.up(name, agents_too=False, say=quiet)
+    assert not own_base.exists()
+
+
+def test_a_namespace_in_the_way_is_named_and_left_alone(lab_name: str, own_base: Path) -> None:
+    netns = f"{lab_name}-router"
+    proc.run(["ip", "netns", "add", netns])
+    try:
+        with pytest.raises(LabError, match=f"network namespace {netns} exists already"):
+            cluster.up(lab_name, agents_too=False, say=quiet)
+        assert netns in " ".join(output("ip", "netns"))
+        assert not own_base.exists()
+    finally:
+        proc.run(["ip", "netns", "delete", netns])
