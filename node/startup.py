@@ -17,16 +17,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from libcalico.model.defaults import apply_defaults
-from libcalico.model.validate import validate
-
 from libcalico import apiconfig, pools
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
+from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import BlockKey, ResourceKey
+from libcalico.model.validate import validate
 from node import autodetect, defaults, interfaces, registration
 from node.environment import AddressWish, IPInterface, Settings, node_name, settings
 

@@ -15,9 +15,8 @@ from lab.demo.transcript import Transcript, expect
 from lab.router import HOLD_SECONDS
 
 NODE = "node2"
-# Timers count whole seconds (ExaBGP's fires 9 to 10 s after the last message); the rest is the way
-# from there into another node's kernel on a machine with more nodes than cores.
-TIMER_GRAIN = 3.0
+# From a timer that has run out into another node's kernel, and our own polling of it.
+TIMER_GRAIN = 0.5
 BACK_SECONDS = 40.0
 
 

@@ -8,6 +8,8 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   mapped, or ExaBGP's files cannot be read by others) and drops every other capability.
 - ExaBGP asks for the host's full name at every start and reload; where the resolver is silent
   that takes seconds of silence on every session, so the plain host name serves.
+- The hold timer runs to the fraction of a second: ExaBGP counts whole seconds and waits for
+  one more than the hold time, so a dead peer would keep its routes a second too long.
 - The pause before dialling again grows to 5 s at most, as BIRD does in Calico; ExaBGP's own
   limit of 60 s would keep a peer that was away for minutes away for one minute more.
 
@@ -23,6 +25,7 @@ import socket
 import struct
 import sys
 import time
+from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -76,6 +79,24 @@ def _cap_redial_pause() -> None:
     Delay.increase = increase
 
 
+def _exact_hold_timer() -> None:
+    from exabgp.bgp.message import _NOP, KeepAlive  # type: ignore[import-untyped]
+    from exabgp.bgp.message import Notify
+    from exabgp.bgp.timer import ReceiveTimer  # type: ignore[import-untyped]
+
+    def check(self: ReceiveTimer, message: Any = _NOP, ignore: int = _NOP.TYPE) -> bool:
+        if self.holdtime == 0:
+            return bool(message.TYPE != KeepAlive.TYPE)
+        now = time.monotonic()
+        if ignore != message.TYPE or not hasattr(self, "last_heard"):
+            self.last_heard = now
+        if now - self.last_heard >= self.holdtime:
+            raise Notify(self.code, self.subcode, self.message)
+        return True
+
+    ReceiveTimer.check_ka_timer = check
+
+
 def main() -> None:
     """Give up what is not needed, then run ExaBGP in this very process."""
     parent, uid, action, configuration = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5]
@@ -90,6 +111,7 @@ def main() -> None:
         pass
     if action == "server":
         _cap_redial_pause()
+        _exact_hold_timer()
     socket.getfqdn = lambda name="": name or socket.gethostname()
     sys.argv = ["exabgp", action, configuration]
     from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]
