@@ -48,6 +48,7 @@ class Pod:
     result: Json
     add_milliseconds: float
     steps: Mapping[str, float] = field(default_factory=dict)
+    named_ports: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sandbox(self) -> Sandbox:
@@ -60,6 +61,7 @@ class Pod:
             self.uid,
             self.labels,
             self.annotations,
+            self.named_ports,
         )
 
     @property
@@ -89,10 +91,12 @@ def add(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     ports: Sequence[str] = (),
+    named_ports: Mapping[str, str] | None = None,
     timeout: float = PLUGIN_TIMEOUT,
 ) -> Pod:
-    """Start a pod: namespace, loopback, network, responder.
+    """Start a pod: namespace, loopback, network, responder on `ports`.
 
+    `named_ports` is what the pod declares, name to `tcp:80`; nothing listens because of it.
     After a failure one DEL as containerd does, whose own failure hides nothing; then the error.
     """
     if record_path(lab, namespace, name).exists():
@@ -115,6 +119,7 @@ def add(
         str(uuid.uuid4()),
         labels or {},
         annotations or {},
+        named_ports or {},
     )
     try:
         runtime.add(LOOPBACK, sandbox, "lo")
@@ -139,6 +144,7 @@ def add(
         labels=sandbox.labels,
         annotations=sandbox.annotations,
         ports=tuple(ports),
+        named_ports=sandbox.named_ports,
         network=network,
         result=answers[-1].result or {},
         add_milliseconds=sum(answer.milliseconds for answer in answers),

@@ -56,6 +56,7 @@ class Sandbox:
     uid: str
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    named_ports: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cni_args(self) -> list[tuple[str, str]]:
@@ -85,12 +86,22 @@ def plugin_input(network: Json, plugin: Json, sandbox: Sandbox, previous: Json |
     declared = plugin.get("capabilities") or {}
     if declared.get(ANNOTATIONS) and sandbox.annotations:
         config["runtimeConfig"] = {ANNOTATIONS: dict(sandbox.annotations)}
+    args: Json = {}
     if sandbox.labels:
-        labels = [{"key": key, "value": value} for key, value in sandbox.labels.items()]
-        config["args"] = {**(plugin.get("args") or {}), "cni": {"labels": labels}}
+        args["labels"] = [{"key": key, "value": value} for key, value in sandbox.labels.items()]
+    if sandbox.named_ports:
+        args["ports"] = [named_port(name, port) for name, port in sandbox.named_ports.items()]
+    if args:
+        config["args"] = {**(plugin.get("args") or {}), "cni": args}
     if previous is not None:
         config["prevResult"] = previous
     return config
+
+
+def named_port(name: str, port: str) -> Json:
+    """A container port as Kubernetes has it, from a name and `tcp:80`. Pure."""
+    protocol, _, number = port.partition(":")
+    return {"name": name, "protocol": protocol.upper(), "port": int(number)}
 
 
 def environment(command: str, sandbox: Sandbox, interface: str, netns: str) -> dict[str, str]:

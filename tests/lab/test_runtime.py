@@ -38,6 +38,12 @@ def test_labels_travel_in_args_cni_labels() -> None:
     assert config["prevResult"] == {"ips": []}
 
 
+def test_named_ports_travel_in_args_cni_ports() -> None:
+    sandbox = Sandbox("a", "b", "c", "d", "e", named_ports={"dns": "udp:53"})
+    config = runtime.plugin_input(NETWORK, {"type": "one"}, sandbox, None)
+    assert config["args"]["cni"] == {"ports": [{"name": "dns", "protocol": "UDP", "port": 53}]}
+
+
 def test_cni_args_have_containerds_set_in_changing_order() -> None:
     seen = {runtime.environment("ADD", SANDBOX, "eth0", "/n")["CNI_ARGS"] for _ in range(50)}
     assert len(seen) > 1
