@@ -80,8 +80,7 @@ def _cap_redial_pause() -> None:
 
 
 def _exact_hold_timer() -> None:
-    from exabgp.bgp.message import _NOP, KeepAlive  # type: ignore[import-untyped]
-    from exabgp.bgp.message import Notify
+    from exabgp.bgp.message import _NOP, KeepAlive, Notify  # type: ignore[import-untyped]
     from exabgp.bgp.timer import ReceiveTimer  # type: ignore[import-untyped]
 
     def check(self: ReceiveTimer, message: Any = _NOP, ignore: int = _NOP.TYPE) -> bool:
