@@ -157,3 +157,22 @@ def test_idle_felix_writes_nothing(world: World, pod: Pod) -> None:
     before = writes()
     time_for_a_refresh(world)
     assert writes() == before
+
+
+def test_a_deleted_neighbour_of_a_pod_is_back_within_a_second(world: World, pod: Pod) -> None:
+    """The host's entry is not pinned, so the kernel itself learns it again; nobody is cut off."""
+    neighbour = ("ip", "neigh", "show", "10.65.0.1", "dev", POD)
+    assert pod.reaches("203.0.113.9")
+    assert "lladdr" in world.node.run(*neighbour)
+    world.node.run("ip", "neigh", "del", "10.65.0.1", "dev", POD)
+    assert "lladdr" not in world.node.run(*neighbour)
+    back_within(1.0, lambda: pod.reaches("203.0.113.9", wait=0.3))
+    assert "lladdr" in world.node.run(*neighbour)
+
+
+def test_a_pod_whose_gateway_entry_was_deleted_is_answered_by_proxy_arp(
+    world: World, pod: Pod
+) -> None:
+    pod.space.run("ip", "neigh", "flush", "dev", "eth0", "nud", "all")
+    back_within(1.0, lambda: pod.reaches("203.0.113.9", wait=0.3))
+    assert "ee:ee:ee:ee:ee:ee" in pod.space.run("ip", "neigh", "show", "169.254.1.1")
