@@ -58,9 +58,25 @@ from libcalico.model.node import (
     NodeWireguardSpec,
     OrchRef,
 )
+from libcalico.model.policy import (
+    GlobalNetworkPolicy,
+    GlobalNetworkPolicySpec,
+    NetworkPolicy,
+    NetworkPolicySpec,
+)
 from libcalico.model.pool import IPPool, IPPoolSpec, IPPoolStatus
 from libcalico.model.profile import Profile, ProfileSpec
-from libcalico.model.rules import EntityRule, Rule
+from libcalico.model.rules import (
+    EntityRule,
+    HTTPMatch,
+    HTTPPath,
+    ICMPFields,
+    Rule,
+    RuleMetadata,
+    ServiceAccountMatch,
+    ServiceMatch,
+)
+from libcalico.model.sets import GlobalNetworkSet, NetworkSet, NetworkSetSpec
 
 __all__ = [
     "API_VERSION",
@@ -83,8 +99,14 @@ __all__ = [
     "Community",
     "EntityRule",
     "FelixConfiguration",
+    "GlobalNetworkPolicy",
+    "GlobalNetworkPolicySpec",
+    "GlobalNetworkSet",
+    "HTTPMatch",
+    "HTTPPath",
     "Handle",
     "HandleKey",
+    "ICMPFields",
     "IPAMConfig",
     "IPAMConfigKey",
     "IPAMConfiguration",
@@ -96,6 +118,10 @@ __all__ = [
     "Key",
     "Kind",
     "Metadata",
+    "NetworkPolicy",
+    "NetworkPolicySpec",
+    "NetworkSet",
+    "NetworkSetSpec",
     "Node",
     "NodeAddress",
     "NodeBGPSpec",
@@ -111,8 +137,11 @@ __all__ = [
     "Resource",
     "ResourceKey",
     "Rule",
+    "RuleMetadata",
     "SecretKeyRef",
+    "ServiceAccountMatch",
     "ServiceIPBlock",
+    "ServiceMatch",
     "Tier",
     "TierSpec",
     "TierStatus",

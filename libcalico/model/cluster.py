@@ -29,6 +29,14 @@ class ClusterInformation(Struct, frozen=True, kw_only=True):
     spec: ClusterInformationSpec = always(ClusterInformationSpec())
 
 
+FIXED_TIERS: dict[str, tuple[int, str]] = {
+    "default": (1_000_000, "Deny"),
+    "kube-admin": (1_000, "Pass"),
+    "kube-baseline": (10_000_000, "Pass"),
+}
+"""Order and default action of the tiers that every cluster has (data model 1.8)."""
+
+
 class TierSpec(Struct, frozen=True):
     """`order` None is last; `defaultAction` is Deny or Pass."""
 

@@ -20,11 +20,13 @@ from typing import Any
 import msgspec
 
 from libcalico.errors import InvalidValue
+from libcalico.model import policy
 from libcalico.model.cluster import FelixConfiguration
 from libcalico.model.ipam import Block, BlockAffinity, Handle, IPAMConfig
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey
 from libcalico.model.kinds import KINDS, Resource, kind_named
 from libcalico.model.overlay import overlay
+from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _PLAIN_TYPES: dict[type, Any] = {
@@ -50,6 +52,13 @@ def type_of(key: Key) -> Any:
 
 def decode_value(key: Key, raw: bytes) -> Any:
     """The typed value of stored bytes. Raises InvalidValue naming the path."""
+    value = _decode(key, raw)
+    if isinstance(value, (NetworkPolicy, GlobalNetworkPolicy)):
+        return policy.shown(value, key.name if isinstance(key, ResourceKey) else "")
+    return value
+
+
+def _decode(key: Key, raw: bytes) -> Any:
     type_ = type_of(key)
     try:
         return _decoder(type_).decode(raw)
@@ -63,10 +72,17 @@ def decode_value(key: Key, raw: bytes) -> Any:
 
 def encode_value(key: Key, value: Any, base: bytes | None = None) -> bytes:
     """The bytes to store for `value`; `base` is what it was read from (CODEC-2)."""
+    if isinstance(value, (NetworkPolicy, GlobalNetworkPolicy)):
+        value = policy.stored(value)
     fresh = _encode(value)
     if base is not None:
         fresh = overlay(type_of(key), fresh, base)
     return _escape(fresh)
+
+
+def shown_value(value: Any) -> bytes:
+    """The JSON of a resource as people see it: without what only the datastore needs."""
+    return _escape(_encode(value))
 
 
 def resource_from_tree(tree: Mapping[str, Any], *, strict: bool = False) -> Resource:

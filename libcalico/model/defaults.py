@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from libcalico.errors import InvalidValue
 from libcalico.model.bgp import BGPConfiguration
-from libcalico.model.cluster import FelixConfiguration, Tier
+from libcalico.model.cluster import FIXED_TIERS, FelixConfiguration, Tier
 from libcalico.model.endpoint import WorkloadEndpoint
 from libcalico.model.kinds import Resource
+from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
 from libcalico.model.pool import IPPool
 from libcalico.model.validate_endpoint import expected_name
 from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
@@ -42,8 +43,10 @@ def apply_defaults(resource: R) -> R:
                     serviceLoadBalancerAggregation=spec.serviceLoadBalancerAggregation or "Enabled",
                 ),
             )
-        case Tier(spec=spec):
-            return replace(resource, spec=replace(spec, defaultAction=spec.defaultAction or "Deny"))
+        case NetworkPolicy() | GlobalNetworkPolicy():
+            return cast(R, with_defaults(resource))
+        case Tier():
+            return cast(R, _tier(resource))
         case WorkloadEndpoint():
             return cast(R, _endpoint(resource))
         case FelixConfiguration(spec=spec):
@@ -52,6 +55,19 @@ def apply_defaults(resource: R) -> R:
             level = {} if "bpfLogLevel" in spec else {"bpfLogLevel": ""}
             return replace(resource, spec={**spec, **missing, **level, **late})
     return resource
+
+
+def _tier(tier: Tier) -> Tier:
+    order, action = FIXED_TIERS.get(tier.metadata.name, (None, "Deny"))
+    spec = tier.spec
+    return replace(
+        tier,
+        spec=replace(
+            spec,
+            order=order if spec.order is None else spec.order,
+            defaultAction=spec.defaultAction or action,
+        ),
+    )
 
 
 def _pool(pool: IPPool) -> IPPool:

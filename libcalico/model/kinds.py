@@ -12,8 +12,10 @@ from libcalico.model.endpoint import WorkloadEndpoint
 from libcalico.model.ipam import IPAMConfiguration
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
+from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 from libcalico.model.pool import IPPool
 from libcalico.model.profile import Profile
+from libcalico.model.sets import GlobalNetworkSet, NetworkSet
 
 Resource = (
     Node
@@ -24,6 +26,10 @@ Resource = (
     | FelixConfiguration
     | Tier
     | Profile
+    | NetworkPolicy
+    | GlobalNetworkPolicy
+    | NetworkSet
+    | GlobalNetworkSet
     | ClusterInformation
     | IPAMConfiguration
 )
@@ -63,6 +69,22 @@ KINDS: dict[str, Kind] = {
         ),
         Kind("Tier", "tiers", False, Tier),
         Kind("Profile", "profiles", False, Profile, ("pro", "pros")),
+        Kind(
+            "NetworkPolicy",
+            "networkpolicies",
+            True,
+            NetworkPolicy,
+            ("policy", "policies", "np", "nps", "pol", "pols"),
+        ),
+        Kind(
+            "GlobalNetworkPolicy",
+            "globalnetworkpolicies",
+            False,
+            GlobalNetworkPolicy,
+            ("gnp", "gnps"),
+        ),
+        Kind("NetworkSet", "networksets", True, NetworkSet, ("netsets",)),
+        Kind("GlobalNetworkSet", "globalnetworksets", False, GlobalNetworkSet, ("gnetsets",)),
         Kind(
             "ClusterInformation",
             "clusterinformations",

@@ -1,17 +1,17 @@
 """Policy rules as profiles and policies share them (data model 2.10).
 
 Since v3.32 an empty `source` or `destination` is not written; before, `{}` was. Both
-read as the same empty `EntityRule`.
+read as the same empty `EntityRule`. Decoding makes ports and protocols canonical and keeps
+what is no port, no protocol or no action as it is: `validate.problems` names it, and who
+enforces rules sees that there was one.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import force_setattr
 
 from libcalico.model import numorstring
-from libcalico.model.base import Struct
+from libcalico.model.base import Struct, always
 
 
 class ServiceMatch(Struct, frozen=True):
@@ -43,9 +43,16 @@ class EntityRule(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.ports:
-            force_setattr(self, "ports", [numorstring.port(p) for p in self.ports])
+            force_setattr(self, "ports", [_port(port) for port in self.ports])
         if self.notPorts:
-            force_setattr(self, "notPorts", [numorstring.port(p) for p in self.notPorts])
+            force_setattr(self, "notPorts", [_port(port) for port in self.notPorts])
+
+
+def _port(value: int | str) -> int | str:
+    try:
+        return numorstring.port(value)
+    except ValueError:
+        return value
 
 
 ANY = EntityRule()
@@ -58,17 +65,30 @@ class ICMPFields(Struct, frozen=True):
     code: int | None = None
 
 
+class HTTPPath(Struct, frozen=True):
+    """A path that is equal to `exact` or begins with `prefix`; one of the two."""
+
+    exact: str = ""
+    prefix: str = ""
+
+
 class HTTPMatch(Struct, frozen=True):
     """Methods and paths of HTTP."""
 
     methods: list[str] = []
-    paths: list[dict[str, str]] = []
+    paths: list[HTTPPath] = []
+
+
+class RuleMetadata(Struct, frozen=True):
+    """What is told about a rule, for people and logs."""
+
+    annotations: dict[str, str] = {}
 
 
 class Rule(Struct, frozen=True, kw_only=True):
     """Allow, Deny, Log or Pass what matches everything that is set."""
 
-    action: str
+    action: str = always("")
     ipVersion: int | None = None
     protocol: int | str | None = None
     icmp: ICMPFields | None = None
@@ -77,7 +97,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     source: EntityRule = ANY
     destination: EntityRule = ANY
     http: HTTPMatch | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: RuleMetadata | None = None
 
     def __post_init__(self) -> None:
         for side in ("source", "destination"):
@@ -85,5 +105,6 @@ class Rule(Struct, frozen=True, kw_only=True):
                 force_setattr(self, side, ANY)
         for name in ("protocol", "notProtocol"):
             value = getattr(self, name)
-            if isinstance(value, str):
-                force_setattr(self, name, numorstring.protocol(value))
+            if isinstance(value, str) and value.isascii() and value.isdigit():
+                # "6" is 6; a number out of range is left to the validator.
+                force_setattr(self, name, int(value))

@@ -13,9 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from libcalico.errors import InvalidValue
-from libcalico.model import validate_bgp, validate_endpoint, validate_pool
+from libcalico.model import validate_bgp, validate_endpoint, validate_policy, validate_pool
 from libcalico.model.checks import SINGLE_LABEL, Problems
-from libcalico.model.cluster import ClusterInformation, FelixConfiguration, Tier
+from libcalico.model.cluster import (
+    FIXED_TIERS,
+    ClusterInformation,
+    FelixConfiguration,
+    Tier,
+)
 from libcalico.model.ipam import IPAMConfiguration
 from libcalico.model.kinds import KINDS, Resource
 from libcalico.model.node import Node
@@ -23,11 +28,6 @@ from libcalico.model.profile import Profile
 
 ADDRESS_TYPES = ("CalicoNodeIP", "InternalIP", "ExternalIP")
 ACTIONS = ("Allow", "Deny", "Log", "Pass")
-FIXED_TIERS: dict[str, tuple[int, str]] = {
-    "default": (1_000_000, "Deny"),
-    "kube-admin": (1_000, "Pass"),
-    "kube-baseline": (10_000_000, "Pass"),
-}
 
 
 def problems(resource: Resource) -> list[InvalidValue]:
@@ -153,6 +153,10 @@ _CHECKS: dict[str, Callable[[Any, Problems], None]] = {
     "FelixConfiguration": _felix,
     "Tier": _tier,
     "Profile": _profile,
+    "NetworkPolicy": validate_policy.check_policy,
+    "GlobalNetworkPolicy": validate_policy.check_policy,
+    "NetworkSet": validate_policy.check_set,
+    "GlobalNetworkSet": validate_policy.check_set,
     "ClusterInformation": _cluster,
     "IPAMConfiguration": _ipam,
 }

@@ -1,0 +1,154 @@
+"""NetworkPolicy and GlobalNetworkPolicy (data model 2.10).
+
+How a policy is stored (1.12) is not how it is shown: `stored` and `shown` translate. Both
+are applied by the codec, so that nobody else sees the annotation that keeps the name.
+"""
+
+from __future__ import annotations
+
+import json
+
+from msgspec.structs import force_setattr, replace
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.rules import Rule
+
+DEFAULT_TIER = "default"
+TIER_LABEL = "projectcalico.org/tier"
+NAME_ANNOTATION = "projectcalico.org/metadata"
+OLD_PREFIX = "default."
+POLICY_KINDS = ("NetworkPolicy", "GlobalNetworkPolicy")
+INGRESS, EGRESS = "Ingress", "Egress"
+
+
+class NetworkPolicySpec(Struct, frozen=True):
+    """What a policy of one namespace selects and lets pass. `order` None is last."""
+
+    tier: str = ""
+    order: int | float | None = None
+    ingress: list[Rule] = []
+    egress: list[Rule] = []
+    selector: str = ""
+    types: list[str] = []
+    serviceAccountSelector: str = ""
+    performanceHints: list[str] = []
+
+    def __post_init__(self) -> None:
+        # Go writes a whole float without a fraction.
+        if isinstance(self.order, float) and self.order.is_integer():
+            force_setattr(self, "order", int(self.order))
+
+
+class NetworkPolicy(Struct, frozen=True, kw_only=True):
+    """A policy of one namespace."""
+
+    kind: str = always("NetworkPolicy")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: NetworkPolicySpec = always(NetworkPolicySpec())
+
+
+class GlobalNetworkPolicySpec(Struct, frozen=True):
+    """What a policy of the whole cluster selects and lets pass. `order` None is last."""
+
+    tier: str = ""
+    order: int | float | None = None
+    ingress: list[Rule] = []
+    egress: list[Rule] = []
+    selector: str = ""
+    types: list[str] = []
+    doNotTrack: bool = False
+    preDNAT: bool = False
+    applyOnForward: bool = False
+    serviceAccountSelector: str = ""
+    namespaceSelector: str = ""
+    performanceHints: list[str] = []
+
+    def __post_init__(self) -> None:
+        if isinstance(self.order, float) and self.order.is_integer():
+            force_setattr(self, "order", int(self.order))
+
+
+class GlobalNetworkPolicy(Struct, frozen=True, kw_only=True):
+    """A policy of the whole cluster."""
+
+    kind: str = always("GlobalNetworkPolicy")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: GlobalNetworkPolicySpec = always(GlobalNetworkPolicySpec())
+
+
+Policy = NetworkPolicy | GlobalNetworkPolicy
+
+
+def tier_of(policy: Policy) -> str:
+    """The tier that a policy belongs to."""
+    return policy.spec.tier or DEFAULT_TIER
+
+
+def default_types(policy: Policy) -> list[str]:
+    """The directions of a policy that names none (data model 2.10)."""
+    spec = policy.spec
+    if not spec.egress:
+        return [INGRESS]
+    return [INGRESS, EGRESS] if spec.ingress else [EGRESS]
+
+
+def with_defaults(policy: Policy) -> Policy:
+    """Tier, types and the tier's label filled in as v3.32 stores them."""
+    tier = tier_of(policy)
+    labels = {**policy.metadata.labels, TIER_LABEL: tier}
+    types = list(policy.spec.types) or default_types(policy)
+    return replace(
+        policy,
+        metadata=replace(policy.metadata, labels=labels),
+        spec=replace(policy.spec, tier=tier, types=types),
+    )
+
+
+def stored(policy: Policy) -> Policy:
+    """The policy as it is written: its name is kept in an annotation, its tier in a label."""
+    metadata = policy.metadata
+    name = json.dumps({"name": metadata.name}, separators=(",", ":"))
+    return replace(
+        policy,
+        metadata=replace(
+            metadata,
+            labels={**metadata.labels, TIER_LABEL: tier_of(policy)},
+            annotations={**metadata.annotations, NAME_ANNOTATION: name},
+        ),
+    )
+
+
+def shown(policy: Policy, key_name: str) -> Policy:
+    """The policy as it is read from the key `key_name`: the reverse of `stored`.
+
+    The name in the annotation wins over the key. Without one (up to v3.29) the prefix
+    `default.` of a policy in the default tier is no part of its name.
+    """
+    metadata = policy.metadata
+    annotations = metadata.annotations
+    name = _annotated(annotations.get(NAME_ANNOTATION, ""))
+    if not name:
+        name = metadata.name or key_name
+        if NAME_ANNOTATION not in annotations and tier_of(policy) == DEFAULT_TIER:
+            name = name.removeprefix(OLD_PREFIX) or name
+    if NAME_ANNOTATION in annotations:
+        annotations = {key: annotations[key] for key in annotations if key != NAME_ANNOTATION}
+    labels = metadata.labels
+    if TIER_LABEL not in labels:
+        labels = {**labels, TIER_LABEL: DEFAULT_TIER}
+    return replace(
+        policy,
+        metadata=replace(metadata, name=name, labels=labels, annotations=annotations),
+    )
+
+
+def _annotated(text: str) -> str:
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return ""
+    name = found.get("name") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else ""

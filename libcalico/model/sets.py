@@ -1,0 +1,30 @@
+"""NetworkSet and GlobalNetworkSet (data model 2.12): labelled networks for selectors."""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class NetworkSetSpec(Struct, frozen=True):
+    """Networks and addresses of either family; bits behind the mask may be set."""
+
+    nets: list[str] = []
+
+
+class NetworkSet(Struct, frozen=True, kw_only=True):
+    """A set of one namespace; selected like its endpoints."""
+
+    kind: str = always("NetworkSet")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: NetworkSetSpec = always(NetworkSetSpec())
+
+
+class GlobalNetworkSet(Struct, frozen=True, kw_only=True):
+    """A set that lies in no namespace."""
+
+    kind: str = always("GlobalNetworkSet")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: NetworkSetSpec = always(NetworkSetSpec())
