@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab import proc
+from lab import datastore, proc
 from lab.machine import Machine
 from lab.router import HOLD_SECONDS
 from lab.topology import Plan
@@ -28,6 +28,11 @@ spec:
   datastoreType: etcdv3
   etcdEndpoints: {endpoint}
 """
+CALICOCTL_TLS = """\
+  etcdKeyFile: {ETCD_KEY_FILE}
+  etcdCertFile: {ETCD_CERT_FILE}
+  etcdCACertFile: {ETCD_CA_CERT_FILE}
+"""
 
 
 def environment(plan: Plan, node: str) -> dict[str, str]:
@@ -41,20 +46,31 @@ def environment(plan: Plan, node: str) -> dict[str, str]:
         "NO_DEFAULT_POOLS": "true",
         "WAIT_FOR_DATASTORE": "true",
         "FELIX_IPTABLESREFRESHINTERVAL": "5",
+        "FELIX_IPSETSREFRESHINTERVAL": "5",
         "FELIX_HEALTHENABLED": "true",
         # No kubelet here has left the hint by which the back end is found on a real host.
         "FELIX_IPTABLESBACKEND": "NFT",
         "CALICO_BGP_HOLD_TIME": str(HOLD_SECONDS),
+        **(datastore.FILES if plan.tls else {}),
     }
 
 
 def install(machine: Machine, plan: Plan) -> None:
     """calicoctl's configuration, the distribution's CNI plugins, our CNI plugin."""
-    config = CALICOCTL_CONFIG.format(endpoint=plan.etcd_endpoint)
-    machine.path(paths.CALICOCTL_CONFIG).write_text(config)
+    write_config(machine, plan)
     for plugin in sorted(REFERENCE_PLUGINS.iterdir()):
         machine.path(paths.CNI_BIN / plugin.name).symlink_to(plugin)
     machine.run([sys.executable, "-m", "cni.install"], environment=environment(plan, machine.name))
+
+
+def write_config(machine: Machine, plan: Plan) -> None:
+    """calicoctl.cfg, which names files of keys and is for root alone."""
+    text = CALICOCTL_CONFIG.format(endpoint=plan.etcd_endpoint)
+    if plan.tls:
+        text += CALICOCTL_TLS.format(**datastore.FILES)
+    path = machine.path(paths.CALICOCTL_CONFIG)
+    path.touch(mode=0o600)
+    path.write_text(text)
 
 
 def start(machine: Machine, plan: Plan, extra: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from lab import cluster, pods
+from lab import cluster, namespaces, pods
 from lab.errors import LabError
 from lab.status import status
 from lab.topology import TOPOLOGIES
@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--bare", action="store_true", help="machines, etcd and BIRD without the agents"
     )
+    up.add_argument("--tls", action="store_true", help="etcd asks for client certificates")
     up.add_argument("--env", action="append", default=[], metavar="K=V", help="for the agents")
     words.add_parser("down", parents=[shared], help="take a lab down, also after a crash")
     shown = words.add_parser("status", parents=[shared], help="what is there")
@@ -43,11 +44,27 @@ def parser() -> argparse.ArgumentParser:
     link = words.add_parser("link", parents=[shared], help="plug or pull a node's rack cable")
     link.add_argument("direction", choices=("up", "down"))
     link.add_argument("node")
+    namespace_parser(
+        words.add_parser("namespace", help="namespaces and their profiles").add_subparsers(
+            dest="namespace", required=True
+        ),
+        shared,
+    )
     pod_parser(
         words.add_parser("pod", help="pods, by CNI").add_subparsers(dest="pod", required=True),
         shared,
     )
     return top
+
+
+def namespace_parser(
+    words: argparse._SubParsersAction[argparse.ArgumentParser], shared: argparse.ArgumentParser
+) -> None:
+    """The words after `namespace`."""
+    add = words.add_parser("add", parents=[shared])
+    add.add_argument("name")
+    add.add_argument("--label", action="append", default=[], metavar="K=V")
+    add.add_argument("--account-label", action="append", default=[], metavar="K=V")
 
 
 def pod_parser(
@@ -93,6 +110,7 @@ def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
             nodes=options.nodes,
             topology=options.topology,
             agents_too=not options.bare,
+            tls=options.tls,
             environment=pairs(options.env, "env"),
             say=say,
         )
@@ -112,6 +130,10 @@ def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
         enter(machine.command(in_directory(command)), machine.environment())
     if options.word == "link":
         lab.link(options.node, up=options.direction == "up")
+        return 0
+    if options.word == "namespace":
+        labels = pairs(options.label, "label")
+        print(namespaces.add(lab, options.name, labels, pairs(options.account_label, "label")))
         return 0
     return run_pod_word(lab, options, command)
 

@@ -72,15 +72,19 @@ def up(
     nodes: int = 3,
     topology: str = "racks",
     agents_too: bool = True,
+    tls: bool = False,
     environment: Mapping[str, str] | None = None,
     say: Say = print,
 ) -> Lab:
-    """Make a lab. On failure what was made is taken down again and LabError says why."""
-    plan = make_plan(nodes, topology)
+    """Make a lab. On failure what was made is taken down again and LabError says why.
+
+    With `tls` etcd asks every client for a certificate, and the nodes have one.
+    """
+    plan = make_plan(nodes, topology, tls=tls)
     state.check_name(name)
     with state.locked():
         try:
-            lab = prepare(name, plan, environment or {})
+            lab = prepare(name, plan, environment or {}, agents_too)
             try:
                 build(lab, say)
             except BaseException:
@@ -99,7 +103,7 @@ def up(
     return lab
 
 
-def prepare(name: str, plan: Plan, environment: Mapping[str, str]) -> Lab:
+def prepare(name: str, plan: Plan, environment: Mapping[str, str], agents_too: bool) -> Lab:
     """The record of a new lab; LabError when its name is in use."""
     if state.load(name) is not None:
         raise LabError(f"lab {name!r} is already up (or left over): `lab down --lab {name}`")
@@ -108,7 +112,14 @@ def prepare(name: str, plan: Plan, environment: Mapping[str, str]) -> Lab:
             raise LabError(f"a network namespace {name}-{entry} exists already")
     if not NETNS.exists():
         (state.base_directory() / NETNS_MARK).touch()
-    made = State(name, plan.topology, len(plan.nodes), environment=dict(environment))
+    made = State(
+        name,
+        plan.topology,
+        len(plan.nodes),
+        tls=plan.tls,
+        agents=agents_too,
+        environment=dict(environment),
+    )
     state.save(made)
     return Lab(made, plan)
 
@@ -124,6 +135,10 @@ def build(lab: Lab, say: Say) -> None:
     machines = {name: lab.machine(name) for name in names}
     network.cable(lab.plan, lab.name, machines)
     say(f"{len(names)} machines cabled: {', '.join(names)}")
+    if lab.plan.tls:
+        datastore.secure(lab.etcd, lab.nodes, lab.plan, state.directory(lab.name))
+        lab.state.machines[ETCD].environment.update(datastore.client_environment())
+        state.save(lab.state)
     datastore.start(lab.etcd, lab.plan)
     router.start(lab.router, lab.plan)
     datastore.wait(lab.etcd)
@@ -152,7 +167,7 @@ def find(name: str) -> Lab:
     found = state.load(name)
     if found is None:
         raise LabError(f"no lab {name!r} is up: `lab up --lab {name}`")
-    return Lab(found, make_plan(found.nodes, found.topology))
+    return Lab(found, make_plan(found.nodes, found.topology, tls=found.tls))
 
 
 def down(name: str) -> bool:

@@ -65,7 +65,7 @@ class Machine:
         own = str(Path(sys.executable).parent)
         kept = {key: os.environ[key] for key in ("TERM", "LANG", "HOME") if key in os.environ}
         fixed = {"PATH": f"{own}:{SYSTEM_PATH}", MARK_ENV: self.lab, "ETCDCTL_API": "3"}
-        return {**kept, **fixed, **(extra or {})}
+        return {**kept, **fixed, **self.record.environment, **(extra or {})}
 
     def run(
         self,

@@ -31,23 +31,29 @@ def base_directory() -> Path:
 
 @dataclass
 class MachineRecord:
-    """The holder process of a machine and the inode of its UTS namespace."""
+    """The holder process of a machine and the inode of its UTS namespace.
+
+    `environment` is given to every command there.
+    """
 
     pid: int = 0
     started: int = 0
     uts: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class State:
     """The choices a lab was made from, and its machines.
 
-    `environment` is set for every node's agents beside what the lab sets.
+    `environment` is set for every node's agents beside what the lab sets. `agents`: not `--bare`.
     """
 
     name: str
     topology: str
     nodes: int
+    tls: bool = False
+    agents: bool = True
     ready: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     machines: dict[str, MachineRecord] = field(default_factory=dict)

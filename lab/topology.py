@@ -87,6 +87,7 @@ class Plan:
 
     topology: str
     nodes: tuple[Host, ...]
+    tls: bool = False
 
     @property
     def etcd(self) -> Host:
@@ -107,7 +108,7 @@ class Plan:
     @property
     def etcd_endpoint(self) -> str:
         """URL of the datastore, reachable from every node through the router."""
-        return f"http://{self.etcd.address.ip}:2379"
+        return f"{'https' if self.tls else 'http'}://{self.etcd.address.ip}:2379"
 
     def node(self, name: str) -> Host:
         """The node called `name`; LabError naming what exists."""
@@ -117,8 +118,8 @@ class Plan:
         raise LabError(f"no node {name!r}; there are {', '.join(n.name for n in self.nodes)}")
 
 
-def plan(nodes: int, topology: str) -> Plan:
-    """Lay out `nodes` nodes; LabError when the number or the topology is not possible."""
+def plan(nodes: int, topology: str, *, tls: bool = False) -> Plan:
+    """Lay out `nodes` nodes, etcd with client certificates if `tls`; LabError when the number or the topology is not possible."""
     if topology not in TOPOLOGIES:
         raise LabError(f"topology {topology!r}: allowed are {', '.join(TOPOLOGIES)}")
     if not 1 <= nodes <= MOST_NODES:
@@ -127,4 +128,4 @@ def plan(nodes: int, topology: str) -> Plan:
     for number in range(1, nodes + 1):
         rack = 1 if topology == "flat" or number <= NODES_IN_FIRST_RACK else 2
         hosts.append(Host(f"node{number}", Segment(rack), number))
-    return Plan(topology, tuple(hosts))
+    return Plan(topology, tuple(hosts), tls)
