@@ -54,7 +54,8 @@ def collect() -> dict[str, list[str]]:
     status = pytest.main(
         [
             "--collect-only",
-            "-q",
+            "-o",
+            "addopts=--strict-markers",
             "-p",
             "no:terminal",
             "-p",
