@@ -40,7 +40,7 @@ class InputDocument:
 
     def place(self, field: str = "") -> str:
         """File and line of a field such as `spec.cidr`, or of the whole resource."""
-        return f"{self.source}: line {self.text.line_of(_inside(self.path, field))}"
+        return f"{self.source}: line {self.text.line_of(inside(self.path, field))}"
 
 
 def files_of(filename: str, recursive: bool) -> list[str]:
@@ -55,10 +55,15 @@ def files_of(filename: str, recursive: bool) -> list[str]:
 def load_files(filename: str, recursive: bool = False) -> list[InputDocument]:
     """All resources of `-f FILENAME`; raises `MuslinError` for what cannot be read."""
     documents: list[InputDocument] = []
-    for file in files_of(filename, recursive):
-        source = "standard input" if file == "-" else file
-        documents += load_text(_read(file), source)
+    for source, text in read_texts(filename, recursive):
+        documents += load_text(text, source)
     return documents
+
+
+def read_texts(filename: str, recursive: bool = False) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of every file of `-f FILENAME`; raises `MuslinError`."""
+    for file in files_of(filename, recursive):
+        yield "standard input" if file == "-" else file, _read(file)
 
 
 def _read(file: str) -> bytes:
@@ -73,16 +78,17 @@ def _read(file: str) -> bytes:
 def load_text(text: str | bytes, source: str) -> list[InputDocument]:
     """All resources of one text."""
     return [
-        _resource(value, path, document, source)
+        resource_of(value, path, document, source)
         for document in yamltext.load(text, source)
-        for value, path in _opened(document.value, "")
+        for value, path in opened(document.value, "")
     ]
 
 
-def _opened(value: Any, path: str) -> Iterator[tuple[Any, str]]:
+def opened(value: Any, path: str) -> Iterator[tuple[Any, str]]:
+    """The single resources in a document and their paths: lists of all shapes opened up."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _opened(item, f"{path}[{index}]")
+            yield from opened(item, f"{path}[{index}]")
         return
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
@@ -90,12 +96,13 @@ def _opened(value: Any, path: str) -> Iterator[tuple[Any, str]]:
             # Items of a typed list may leave out what the list says already.
             if isinstance(item, dict) and kind != "List":
                 item = {"kind": kind[:-4], "apiVersion": value.get("apiVersion")} | item
-            yield from _opened(item, f"{path}.items[{index}]".lstrip("."))
+            yield from opened(item, f"{path}.items[{index}]".lstrip("."))
         return
     yield value, path
 
 
-def _resource(value: Any, path: str, document: yamltext.Document, source: str) -> InputDocument:
+def resource_of(value: Any, path: str, document: yamltext.Document, source: str) -> InputDocument:
+    """One resource, typed; raises `MuslinError` that names file, line and field."""
     place = f"{source}: line {document.line_of(path)}"
     if not isinstance(value, dict):
         raise MuslinError(f"{place}: a resource must be a mapping with kind, metadata and spec")
@@ -105,7 +112,7 @@ def _resource(value: Any, path: str, document: yamltext.Document, source: str) -
     try:
         resource = resource_from_tree(value | {"kind": kind})
     except InvalidValue as error:
-        below = _inside(path, error.field)
+        below = inside(path, error.field)
         where = f"{source}: line {document.line_of(below)}: {label}"
         raise InvalidValue(error.field, error.value, error.rule, where) from None
     return InputDocument(kind, resource, source, document, path)
@@ -143,12 +150,13 @@ def _refuse_unknown(
 ) -> None:
     complaints = []
     for field in unknown_fields(KINDS[kind].type, value):
-        line = document.line_of(_inside(path, field))
+        line = document.line_of(inside(path, field))
         complaints.append(f"{source}: line {line}: {label}: unknown field '{field}'")
     if complaints:
         raise MuslinError("; ".join(complaints))
 
 
-def _inside(path: str, field: str) -> str:
+def inside(path: str, field: str) -> str:
+    """The path of a field of the resource that stands at `path` of its document."""
     field = field.removeprefix("$.").removeprefix("$")
     return f"{path}.{field}" if path and field else path or field

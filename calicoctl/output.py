@@ -17,7 +17,7 @@ from typing import Any
 from calicoctl import columns, tabwriter, yamltext
 from libcalico.datastore.interface import Entry
 from libcalico.errors import MuslinError
-from libcalico.model.codec import encode_value
+from libcalico.model.codec import shown_value
 from libcalico.model.meta import API_VERSION
 
 _METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion")
@@ -46,7 +46,7 @@ class Result:
 
 def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
     """An entry as plain values in the order of Calico's JSON, `resourceVersion` filled in."""
-    plain: dict[str, Any] = json.loads(encode_value(entry.key, entry.value, None))
+    plain: dict[str, Any] = json.loads(shown_value(entry.value))
     metadata = plain.get("metadata", {})
     if entry.revision:
         metadata["resourceVersion"] = str(entry.revision)
@@ -78,8 +78,12 @@ def _plain(results: Sequence[Result], export: bool) -> Any:
 
 def as_json(results: Sequence[Result], export: bool = False) -> str:
     """Two-space JSON, no newline at the end, as Go's `MarshalIndent`."""
-    text = json.dumps(_plain(results, export), indent=2, ensure_ascii=False)
-    return text.translate(_GO_ESCAPES)
+    return json_text(_plain(results, export))
+
+
+def json_text(value: Any) -> str:
+    """Plain values as `as_json` writes them."""
+    return json.dumps(value, indent=2, ensure_ascii=False).translate(_GO_ESCAPES)
 
 
 def as_yaml(results: Sequence[Result], export: bool = False) -> str:

@@ -1,0 +1,84 @@
+"""Any Kubernetes document that has a Calico form, by its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from libcalico.conversion import tree
+from libcalico.conversion.network_policy import network_policy
+from libcalico.conversion.profiles import namespace_profile, service_account_profile
+from libcalico.conversion.tree import Tree
+from libcalico.errors import InvalidValue, UnsupportedKind
+from libcalico.model.kinds import Resource
+
+CONVERTIBLE = {
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("extensions/v1beta1", "NetworkPolicy"),
+    ("v1", "Namespace"),
+    ("v1", "ServiceAccount"),
+}
+NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The resource, and what is wrong with the rules that were left out of it."""
+
+    resource: Resource
+    dropped: list[InvalidValue] = field(default_factory=list)
+
+
+def is_kubernetes(document: Tree) -> bool:
+    """Whether a document is of a kind that `convert` takes."""
+    return (document.get("apiVersion"), document.get("kind")) in CONVERTIBLE
+
+
+def convert(document: Tree) -> Conversion:
+    """The Calico form of a document as the API server holds it, or as a file holds it.
+
+    What the API server fills in is filled in first. Raises UnsupportedKind or InvalidValue.
+    """
+    kind = document.get("kind")
+    subject = f"{kind}({_name_in(document)})"
+    if not is_kubernetes(document):
+        raise UnsupportedKind(
+            f"{subject} of apiVersion {document.get('apiVersion')!r} cannot be converted; "
+            "NetworkPolicy (networking.k8s.io/v1), Namespace and ServiceAccount (v1) can"
+        )
+    document = completed(document)
+    try:
+        if kind == "Namespace":
+            return Conversion(namespace_profile(document))
+        if kind == "ServiceAccount":
+            return Conversion(service_account_profile(document))
+        policy, dropped = network_policy(document)
+    except InvalidValue as problem:
+        raise _of(problem, subject) from None
+    return Conversion(policy, [_of(problem, subject) for problem in dropped])
+
+
+def completed(document: Tree) -> Tree:
+    """The document with what Kubernetes' API server fills in where it is missing.
+
+    `policyTypes` follows from the rules, and a namespace carries its name as a label.
+    """
+    if document.get("kind") == "Namespace":
+        metadata = tree.mapping(document, "metadata", "")
+        labels = {**tree.mapping(metadata, "labels", "metadata"), NAME_LABEL: metadata.get("name")}
+        return {**document, "metadata": {**metadata, "labels": labels}}
+    if document.get("kind") == "NetworkPolicy":
+        spec = tree.mapping(document, "spec", "")
+        if not spec.get("policyTypes"):
+            types = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+            return {**document, "spec": {**spec, "policyTypes": types}}
+    return document
+
+
+def _of(problem: InvalidValue, subject: str) -> InvalidValue:
+    return InvalidValue(problem.field, problem.value, problem.rule, subject)
+
+
+def _name_in(document: Tree) -> str:
+    metadata: Any = document.get("metadata")
+    return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""

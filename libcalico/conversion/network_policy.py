@@ -1,0 +1,157 @@
+"""A Kubernetes NetworkPolicy as a Calico NetworkPolicy `knp.default.<name>` (data model 3.4).
+
+Every rule of Kubernetes allows. A rule that cannot be converted is left out and told to
+the caller, so the result is never wider than what was asked; what it selects, and the
+directions that it closes, must be understood, or nothing is converted at all.
+
+Invariants (tests/libcalico/test_conversion.py):
+  CONV-1  The converted rules of a direction allow nothing that the Kubernetes rules do not.
+  CONV-2  Equal documents give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_network
+from typing import Any
+
+from libcalico.conversion import label_selector, ports, tree
+from libcalico.conversion.tree import Tree
+from libcalico.errors import InvalidValue
+from libcalico.model.meta import Metadata
+from libcalico.model.policy import DEFAULT_TIER, EGRESS, INGRESS, NetworkPolicy, NetworkPolicySpec
+from libcalico.model.rules import EntityRule, Rule
+
+POLICY_PREFIX = "knp.default."
+ORDER = 1000
+_SPEC = frozenset({"podSelector", "policyTypes", "ingress", "egress"})
+_PEER = frozenset({"podSelector", "namespaceSelector", "ipBlock"})
+_BLOCK = frozenset({"cidr", "except"})
+
+
+def network_policy(document: Tree) -> tuple[NetworkPolicy, list[InvalidValue]]:
+    """The policy, and what is wrong with the rules that were left out of it.
+
+    `policyTypes` counts as it stands, empty as [Ingress]: the API server fills it in.
+    Raises InvalidValue when the document does not say whom it selects.
+    """
+    spec = tree.mapping(document, "spec", "")
+    tree.only(spec, _SPEC, "spec")
+    selector = label_selector.pods(tree.mapping(spec, "podSelector", "spec"), "spec.podSelector")
+    dropped: list[InvalidValue] = []
+    policy = NetworkPolicy(
+        metadata=Metadata(
+            name=POLICY_PREFIX + tree.name_of(document), namespace=tree.namespace_of(document)
+        ),
+        spec=NetworkPolicySpec(
+            tier=DEFAULT_TIER,
+            order=ORDER,
+            ingress=_direction(spec, "ingress", "from", dropped),
+            egress=_direction(spec, "egress", "to", dropped),
+            selector=selector,
+            types=_types(spec),
+        ),
+    )
+    return policy, dropped
+
+
+def _types(spec: Tree) -> list[str]:
+    given = tree.sequence(spec, "policyTypes", "spec")
+    return [one for one in (INGRESS, EGRESS) if one in given] or [INGRESS]
+
+
+def _direction(
+    spec: Tree, direction: str, peers_name: str, dropped: list[InvalidValue]
+) -> list[Rule]:
+    found: list[Rule] = []
+    for index, item in enumerate(tree.sequence(spec, direction, "spec")):
+        where = f"spec.{direction}[{index}]"
+        try:
+            found += _rules(tree.as_mapping(item, where), peers_name, where)
+        except InvalidValue as problem:
+            dropped.append(problem)
+    return found
+
+
+def _rules(item: Tree, peers_name: str, path: str) -> list[Rule]:
+    tree.only(item, frozenset({peers_name, "ports"}), path)
+    ends = _peers(tree.sequence(item, peers_name, path), f"{path}.{peers_name}")
+    entries = tree.sequence(item, "ports", path)
+    grouped: list[tuple[str | None, ports.Ports]] = [(None, [])]
+    if entries:
+        grouped = [*ports.by_protocol(entries, f"{path}.ports").items()]
+    found = []
+    for protocol, listed in grouped:
+        for end in ends:
+            if peers_name == "from":
+                source, destination = end, EntityRule(ports=listed)
+            else:
+                source, destination = EntityRule(), _with_ports(end, listed)
+            found.append(
+                Rule(action="Allow", protocol=protocol, source=source, destination=destination)
+            )
+    return found
+
+
+def _with_ports(end: EntityRule, listed: ports.Ports) -> EntityRule:
+    return EntityRule(
+        nets=end.nets,
+        notNets=end.notNets,
+        selector=end.selector,
+        namespaceSelector=end.namespaceSelector,
+        ports=listed,
+    )
+
+
+def _peers(items: Sequence[Any], path: str) -> list[EntityRule]:
+    if not items:
+        return [EntityRule()]
+    found = []
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        found.append(_peer(tree.as_mapping(item, where), where))
+    return found
+
+
+def _peer(peer: Tree, path: str) -> EntityRule:
+    tree.only(peer, _PEER, path)
+    given = {name for name in _PEER if peer.get(name) is not None}
+    if not given:
+        rule = "must have a podSelector, a namespaceSelector or an ipBlock"
+        raise InvalidValue(path, dict(peer), rule)
+    if "ipBlock" in given:
+        if len(given) > 1:
+            raise InvalidValue(f"{path}.ipBlock", "...", "not together with selectors")
+        return _block(tree.mapping(peer, "ipBlock", path), f"{path}.ipBlock")
+    scope = ""
+    if "namespaceSelector" in given:
+        where = f"{path}.namespaceSelector"
+        scope = label_selector.namespaces(tree.mapping(peer, "namespaceSelector", path), where)
+    where = f"{path}.podSelector"
+    selector = label_selector.pods(tree.mapping(peer, "podSelector", path), where)
+    return EntityRule(selector=selector, namespaceSelector=scope)
+
+
+def _block(block: Tree, path: str) -> EntityRule:
+    tree.only(block, _BLOCK, path)
+    cidr = _network(tree.text(block, "cidr", path), f"{path}.cidr")
+    excepted = []
+    for index, item in enumerate(tree.sequence(block, "except", path)):
+        where = f"{path}.except[{index}]"
+        net = _network(item, where)
+        if net.version != cidr.version or net == cidr or not net.subnet_of(cidr):
+            raise InvalidValue(where, item, f"must lie inside {cidr} and be smaller")
+        excepted.append(str(net))
+    return EntityRule(nets=[str(cidr)], notNets=excepted)
+
+
+def _network(text: Any, path: str) -> Any:
+    try:
+        if not isinstance(text, str) or "/" not in text or "%" in text:
+            raise ValueError
+        length = text.partition("/")[2]
+        if not (length.isascii() and length.isdigit()):
+            raise ValueError
+        return ip_network(text, strict=False)
+    except ValueError:
+        raise InvalidValue(path, text, "must be a CIDR such as 10.0.0.0/16") from None

@@ -1,0 +1,111 @@
+"""Reading a parsed Kubernetes document field by field, with the path in every complaint.
+
+Kubernetes' API server checks its objects; a file has been checked by nobody. So a field of
+the wrong type, or one that the type does not have, is an error here and never ignored: a
+misspelt `form:` in place of `from:` would otherwise admit everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from libcalico.errors import InvalidValue
+from libcalico.model.checks import MAX_NAME, NAME
+
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+Tree = Mapping[str, Any]
+
+
+def mapping(tree: Tree, name: str, path: str) -> Tree:
+    """A member that is a mapping; absent and null are the empty one."""
+    value = tree.get(name)
+    if value is None:
+        return {}
+    return as_mapping(value, _below(path, name))
+
+
+def as_mapping(value: Any, path: str) -> Tree:
+    """The value, which must be a mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidValue(path, value, "must be a mapping")
+    return value
+
+
+def sequence(tree: Tree, name: str, path: str) -> list[Any]:
+    """A member that is a list; absent and null are the empty one."""
+    value = tree.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise InvalidValue(_below(path, name), value, "must be a list")
+    return value
+
+
+def text(tree: Tree, name: str, path: str) -> str:
+    """A member that is text; absent and null are the empty one."""
+    value = tree.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidValue(_below(path, name), value, "must be text")
+    return value
+
+
+def only(tree: Tree, known: frozenset[str], path: str) -> None:
+    """Raise for a member that the type does not have."""
+    for name in tree:
+        if name not in known:
+            raise InvalidValue(_below(path, str(name)), tree[name], "is no such field")
+
+
+def name_of(tree: Tree) -> str:
+    """`metadata.name`, which must be there and be a Kubernetes name."""
+    name = text(mapping(tree, "metadata", ""), "name", "metadata")
+    if not name or len(name) > MAX_NAME or not NAME.fullmatch(name):
+        raise InvalidValue("metadata.name", name, "must be a name: lower-case DNS labels")
+    return name
+
+
+def namespace_of(tree: Tree) -> str:
+    """`metadata.namespace`, `default` where none is given."""
+    namespace = text(mapping(tree, "metadata", ""), "namespace", "metadata") or "default"
+    if len(namespace) > 63 or not NAME.fullmatch(namespace) or "." in namespace:
+        raise InvalidValue("metadata.namespace", namespace, "must be one DNS label")
+    return namespace
+
+
+def labels(tree: Tree, name: str, path: str) -> dict[str, str]:
+    """A member that maps label names to label values."""
+    found = mapping(tree, name, path)
+    where = _below(path, name)
+    for key, value in found.items():
+        label_name(key, f"{where}[{key}]")
+        label_value(value, f"{where}[{key}]")
+    return dict(found)
+
+
+def label_name(key: Any, path: str) -> str:
+    """A label's name, `[dns.prefix/]name`."""
+    good = isinstance(key, str)
+    if good:
+        prefix, slash, name = key.rpartition("/")
+        good = len(name) <= 63 and _QUALIFIED.fullmatch(name) is not None
+        if slash:
+            good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
+    if not good:
+        raise InvalidValue(path, key, "must be the name of a label")
+    return str(key)
+
+
+def label_value(value: Any, path: str) -> str:
+    """A label's value; it can hold no quote, so it can be put into a selector."""
+    if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED.fullmatch(value)):
+        raise InvalidValue(path, value, "must be the value of a label")
+    return value
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
