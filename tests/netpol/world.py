@@ -1,0 +1,267 @@
+"""Nine pods on two nodes, changed through the datastore and measured with packets.
+
+             node1                            node2
+    x/a   x/c   y/b   z/a   z/c      x/b   y/a   y/c   z/b        fence/left | fence/right
+
+Pods come by the real CNI executable with labels and named ports, namespaces as profiles; policies
+are Kubernetes YAML, converted and given to `calicoctl apply` on a node. Nobody here writes to etcd.
+A running pod's labels change as the pod controller of a cluster changes them: its WorkloadEndpoint
+is read, given the pod's labels and applied.
+
+Two more pods are the fence. Their policy is applied after every change and swaps their open port;
+once both let packets in at the new port, every felix has worked through all that was applied
+before. So a matrix that a change must leave as it is, is measured after the change, not before.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from lab import cluster
+from lab import pods as lab_pods
+from lab.cluster import Lab
+from lab.pods import Pod
+from libcalico import names
+from libcalico.conversion import convert
+from libcalico.model.codec import shown_value
+from tests.netpol import pods
+from tests.netpol.case import Apply, Case, Expect, policy
+from tests.netpol.matrix import Pair, differences, expectation, table
+from tests.netpol.pods import Prober
+
+PODS = tuple(f"{namespace}/{pod}" for namespace in "xyz" for pod in "abc")
+FENCE = ("fence/left", "fence/right")
+NODES = ("node1", "node2")
+OWN_LABELS = "projectcalico.org/"
+FENCE_SECONDS = 10.0
+MATRIX_SECONDS = 5.0
+OPEN_TRIES = 4
+POOL = """\
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.65.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never, natOutgoing: true}
+"""
+Document = dict[str, Any]
+
+
+def documents(text: str) -> list[Document]:
+    """The objects of a YAML text."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def large(address: str) -> str:
+    """The /4 around an address."""
+    return str(ipaddress.ip_network(f"{address}/4", strict=False))
+
+
+@dataclass
+class World:
+    """The lab with its pods, and what the running case has changed."""
+
+    lab: Lab
+    probers: dict[str, Prober]
+    places: dict[str, Pod]
+    said: list[str] = field(default_factory=list)
+    _changed: dict[tuple[str, str, str], Document] = field(default_factory=dict)
+    _fence: int = 80
+
+    def run(self, case: Case) -> None:
+        """Play a case; AssertionError with a readable table when a matrix is not as expected."""
+        for step in case.steps:
+            if isinstance(step, Expect):
+                self.expect(step)
+            else:
+                changed = documents(self.filled(step.text))
+                self.apply(changed) if isinstance(step, Apply) else self.delete(changed)
+                self.fence()
+
+    def filled(self, text: str) -> str:
+        """The text with pod addresses in the place of `${x/b}`."""
+        for name, prober in self.probers.items():
+            text = text.replace(f"${{{name}}}", prober.address)
+        return text.replace("${large}", large(self.probers["x/a"].address))
+
+    def apply(self, changed: Iterable[Document]) -> None:
+        """Create or change objects, in order."""
+        out = []
+        for document in changed:
+            meta = document["metadata"]
+            self._changed[document["kind"], meta.get("namespace", ""), meta["name"]] = document
+            out.append(
+                self.labelled(document) if document["kind"] == "Pod" else converted(document)
+            )
+        self.calicoctl("apply", out)
+
+    def delete(self, gone: Iterable[Document]) -> None:
+        """Delete policies."""
+        self.calicoctl("delete", [converted(document) for document in gone])
+        for document in gone:
+            meta = document["metadata"]
+            self._changed.pop((document["kind"], meta["namespace"], meta["name"]), None)
+
+    def reset(self) -> None:
+        """Undo what the case changed: policies go, namespaces and pods get their labels back."""
+        kept = list(self._changed.items())
+        self._changed.clear()
+        gone = [document for (kind, _, _), document in kept if kind == "NetworkPolicy"]
+        if gone:
+            self.delete(gone)
+        back: list[str] = []
+        for (kind, namespace, name), _ in kept:
+            if kind == "Namespace":
+                back.append(namespace_yaml(name))
+            elif kind == "Pod":
+                back.append(pod_yaml(namespace, name))
+        if back:
+            self.apply(document for text in back for document in documents(text))
+            self._changed.clear()
+
+    def calicoctl(self, word: str, resources: list[str]) -> None:
+        """`calicoctl apply|delete` of resources on the first node."""
+        text = "---\n".join(resources)
+        self.lab.nodes[0].run(["calicoctl", word, "-f", "-"], stdin=text.encode())
+
+    def labelled(self, pod: Document) -> str:
+        """The pod's WorkloadEndpoint with the labels that the pod has now."""
+        meta = pod["metadata"]
+        node = self.places[f"{meta['namespace']}/{meta['name']}"].node
+        name = names.workload_endpoint_name(node, "k8s", meta["name"], "eth0")
+        command = ["calicoctl", "get", "workloadendpoint", name, "-o", "yaml", "-n"]
+        shown = self.lab.nodes[0].run([*command, meta["namespace"]]).stdout
+        (endpoint,) = documents(shown)
+        own = {k: v for k, v in endpoint["metadata"]["labels"].items() if k.startswith(OWN_LABELS)}
+        endpoint["metadata"]["labels"] = {**meta["labels"], **own}
+        return yaml.safe_dump(endpoint)
+
+    def fence(self) -> None:
+        """Return when both nodes enforce what was applied before."""
+        self._fence = 161 - self._fence
+        self.calicoctl("apply", [converted(fence_policy(self._fence))])
+        both = [self.probers[name] for name in FENCE]
+        deadline = time.monotonic() + FENCE_SECONDS
+        while True:
+            seen = pods.observe(both, f"tcp:{self._fence}", timeout=0.05)
+            late = [target for (_, target), said in seen.items() if said != f"ok {target}"]
+            if not late:
+                return
+            if time.monotonic() > deadline:
+                nodes = {self.places[name].node for name in late}
+                raise AssertionError(f"not enforced after {FENCE_SECONDS:g} s on {nodes}")
+
+    def expect(self, step: Expect) -> None:
+        """The matrix becomes as expected within a deadline, and is the same at a second look."""
+        expected = expectation(PODS, step.lines)
+        begun = time.monotonic()
+        looks = 0
+        while True:
+            seen = self.observe(step.door, expected, 1)
+            looks += 1
+            if not differences(expected, seen):
+                break
+            if time.monotonic() - begun > MATRIX_SECONDS:
+                raise AssertionError(f"{step.door} is not as expected\n{table(expected, seen)}")
+        self.said.append(f"{step.door}: right at look {looks}")
+        again = self.observe(step.door, expected, OPEN_TRIES)
+        if differences(expected, again):
+            raise AssertionError(f"{step.door} does not stay right\n{table(expected, again)}")
+
+    def observe(self, door: str, expected: dict[Pair, bool], tries: int) -> dict[Pair, str]:
+        """Measure. Only a pair that should be open gets several tries: a busy machine may lose a
+        packet that passes, and never passes one that is dropped."""
+        several = {pair: tries for pair, open_ in expected.items() if open_}
+        return pods.observe([self.probers[name] for name in PODS], door, several)
+
+
+def converted(document: Document) -> str:
+    """The Calico form of a Kubernetes object, all of it."""
+    conversion = convert(document)
+    assert not conversion.dropped, conversion.dropped
+    return shown_value(conversion.resource).decode() + "\n"
+
+
+def fence_policy(port: int) -> Document:
+    """Lets packets in to the fence's pods on one port only."""
+    spec = f"podSelector: {{}}\ningress:\n- ports: [{{port: {port}, protocol: TCP}}]"
+    (document,) = documents(policy("fence", "fence", spec))
+    return document
+
+
+def namespace_yaml(name: str) -> str:
+    """A namespace as it is before and after every case."""
+    return f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"
+
+
+def pod_yaml(namespace: str, name: str) -> str:
+    """A pod as it is before and after every case; its ports have names, as in a manifest."""
+    ports = "".join(
+        f"    - {{name: serve-{door.partition(':')[2]}-{door.partition(':')[0]}, "
+        f"containerPort: {door.partition(':')[2]}, protocol: {door.partition(':')[0].upper()}}}\n"
+        for door in pods.SERVED
+    )
+    return (
+        f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: {namespace}\n"
+        f"  labels: {{pod: {name}}}\nspec:\n  containers:\n  - name: server\n    ports:\n{ports}"
+    )
+
+
+def add_pod(lab: Lab, name: str, node: str) -> Pod:
+    """What kubelet makes of a pod's YAML: labels and named ports go to the CNI call."""
+    (document,) = documents(pod_yaml(*name.split("/")))
+    meta, (container,) = document["metadata"], document["spec"]["containers"]
+    declared = {
+        port["name"]: f"{port['protocol'].lower()}:{port['containerPort']}"
+        for port in container["ports"]
+    }
+    return lab_pods.add(
+        lab,
+        meta["name"],
+        node,
+        namespace=meta["namespace"],
+        labels=meta["labels"],
+        named_ports=declared,
+    )
+
+
+@contextmanager
+def world(lab_name: str) -> Iterator[World]:
+    """A lab with everything in it, taken down at the end."""
+    lab = cluster.up(lab_name, nodes=len(NODES), topology="flat")
+    probers: dict[str, Prober] = {}
+    try:
+        node = lab.nodes[0]
+        node.run(["calicoctl", "apply", "-f", "-"], stdin=POOL.encode())
+        spaces = dict.fromkeys(name.partition("/")[0] for name in (*PODS, *FENCE))
+        text = "---\n".join(converted(d) for s in spaces for d in declared(s))
+        node.run(["calicoctl", "apply", "-f", "-"], stdin=text.encode())
+        wanted = {name: NODES[index % 2] for index, name in enumerate((*PODS, *FENCE[::-1]))}
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            made = list(pool.map(lambda item: add_pod(lab, *item), wanted.items()))
+        for pod in made:
+            machine = lab.machine(pod.node)
+            command = machine.command([*pods.COMMAND, pod.title, *pods.SERVED], netns=pod.netns)
+            probers[pod.title] = pods.start(command, machine.environment(), pod.title, pod.address)
+        pods.ready(probers.values())
+        yield World(lab, probers, {pod.title: pod for pod in made})
+    finally:
+        for prober in probers.values():
+            prober.end()
+        cluster.down(lab_name)
+
+
+def declared(namespace: str) -> list[Document]:
+    """A namespace and its default service account."""
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": namespace},
+    }
+    return [*documents(namespace_yaml(namespace)), account]
