@@ -1,4 +1,4 @@
-"""Certificates of a lab: one authority, one server, one client, made with openssl(1), good for days.
+"""Certificates of a lab: an authority, a server, a client, made with openssl(1), good for days.
 
 Keys are made in a directory that only its owner can read and stay 0600. Each run has an authority
 of its own, so the files of one lab open no other. Tested in tests/e2e/test_tls.py.

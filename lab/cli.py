@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from lab import cluster, namespaces, pods
+from lab import cluster, namespaces, pods, rootless
 from lab.errors import LabError
 from lab.status import status
 from lab.topology import TOPOLOGIES
@@ -177,9 +177,15 @@ def enter(command: list[str], environment: dict[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `python -m lab`."""
-    options = parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(given)
     try:
-        code = run_word(options, getattr(options, "command", []))
+        if not rootless.needed():
+            code = run_word(options, getattr(options, "command", []))
+        elif options.word == "up":
+            code = rootless.up(given)
+        else:
+            code = rootless.enter(options.word, options.lab, given)
     except LabError as error:
         say(f"error: {error}")
         code = 1

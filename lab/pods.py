@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lab import proc, state
+from lab import namespaces, proc, state
 from lab.cluster import Lab
 from lab.errors import LabError
 from lab.machine import FAST_PYTHON, Machine
@@ -94,7 +94,7 @@ def add(
     named_ports: Mapping[str, str] | None = None,
     timeout: float = PLUGIN_TIMEOUT,
 ) -> Pod:
-    """Start a pod: namespace, loopback, network, responder on `ports`.
+    """Start a pod: profiles of its namespace if absent, loopback, network, responder on `ports`.
 
     `named_ports` is what the pod declares, name to `tcp:80`; nothing listens because of it.
     After a failure one DEL as containerd does, whose own failure hides nothing; then the error.
@@ -106,6 +106,7 @@ def add(
         check_port(port)
     machine, runtime = lab.machine(node), Runtime(lab.machine(node))
     network = runtime.network()
+    namespaces.ensure(lab, namespace)
     netns = f"cni-{uuid.uuid4()}"
     clock = Clock()
     place = f"{NETNS_DIRECTORY}/{netns}"

@@ -119,7 +119,7 @@ class Plan:
 
 
 def plan(nodes: int, topology: str, *, tls: bool = False) -> Plan:
-    """Lay out `nodes` nodes, etcd with client certificates if `tls`; LabError when the number or the topology is not possible."""
+    """Lay out `nodes` nodes, etcd with certificates if `tls`; LabError when it cannot be."""
     if topology not in TOPOLOGIES:
         raise LabError(f"topology {topology!r}: allowed are {', '.join(TOPOLOGIES)}")
     if not 1 <= nodes <= MOST_NODES:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from lab import rootless
 from lab.demo import (
     deletion,
     nodes,
@@ -63,7 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON report on stdout")
     parser.add_argument("--keep", action="store_true", help="leave the lab up")
     parser.add_argument("--lab", default="demo", metavar="NAME", help="name of the lab")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--rootless", action="store_true", help="as an ordinary user, also as root")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(given)
+    if options.rootless or rootless.needed():
+        return without_root(given)
     stream = sys.stderr if options.json else sys.stdout
     signal.signal(signal.SIGTERM, interrupt)
 
@@ -88,6 +93,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(result, indent=1))
     return 0 if result["ok"] and clean else 1
+
+
+def without_root(given: Sequence[str]) -> int:
+    """The same story in a user namespace; its exit code."""
+    command = [sys.executable, "-m", "lab.demo", *given]
+    try:
+        if not rootless.needed():
+            rootless.as_nobody(command)
+        return rootless.run([word for word in command if word != "--rootless"])
+    except LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 def tear_down(story: Story, write: Write) -> bool:
