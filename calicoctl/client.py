@@ -18,8 +18,10 @@ from msgspec.structs import replace
 
 from calicoctl import aliases, effects
 from calicoctl.output import Result
+from libcalico.conversion import POLICY_PREFIX
 from libcalico.datastore.interface import (
     ABSENT,
+    Change,
     CommitConflict,
     Datastore,
     Delete,
@@ -32,6 +34,12 @@ from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
 from libcalico.model.meta import Metadata, stamp
+from libcalico.model.policy import (
+    OLD_PREFIX,
+    POLICY_KINDS,
+    GlobalNetworkPolicy,
+    NetworkPolicy,
+)
 from libcalico.model.pool import IPPool
 from libcalico.model.profile import DEFAULT_ALLOW
 
@@ -73,6 +81,12 @@ def _refuse_read_only(key: ResourceKey, operation: str) -> None:
     built_in = key.kind == "Profile" and key.name == DEFAULT_ALLOW
     if key.kind in aliases.READ_ONLY or built_in:
         raise MuslinError(f"operation {operation} is not supported on {key}")
+    if key.kind == "NetworkPolicy" and key.name.startswith(POLICY_PREFIX):
+        # The controller that follows the Kubernetes API owns these names and would undo the write.
+        raise MuslinError(
+            f"operation {operation} is not supported on {key}:"
+            " kubernetes network policies must be managed through the kubernetes API"
+        )
 
 
 class Client:
@@ -83,10 +97,19 @@ class Client:
 
     async def get(self, key: ResourceKey) -> Entry:
         """One resource, defaults filled in; raises `NotFound`."""
-        entry = await self.store.get(key)
+        entry = await self._find(key)
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
         return _completed(entry)
+
+    async def _find(self, key: ResourceKey) -> Entry | None:
+        """The entry of a resource; a policy may still lie under the key of an older release."""
+        entry = await self.store.get(key)
+        if entry is None and key.kind in POLICY_KINDS:
+            older = await self.store.get(key._replace(name=OLD_PREFIX + key.name))
+            if older is not None and older.value.metadata.name == key.name:
+                return older
+        return entry
 
     async def list(self, kind: str, namespace: str = "") -> Result:
         """All resources of a kind, by name; of all namespaces when none is given."""
@@ -113,12 +136,14 @@ class Client:
                 ),
             )
         )
-        if await self.store.get(key) is not None:
+        if await self._find(key) is not None:
             raise AlreadyExists(f"resource already exists: {key}")
-        await effects.before_create(self.store, fresh)
+        guards = await effects.before_create(self.store, fresh)
         try:
-            await self.store.commit([Put(key, fresh, ABSENT)])
-        except CommitConflict:
+            await self.store.commit([Put(key, fresh, ABSENT), *guards])
+        except CommitConflict as conflict:
+            if conflict.current.get(key) is None:
+                raise MuslinError(f"{key} was not created: {conflict}; try again") from None
             raise AlreadyExists(f"resource already exists: {key}") from None
 
     async def update(self, resource: Any) -> None:
@@ -133,15 +158,19 @@ class Client:
         for attempt in range(UPDATE_TRIES):
             if attempt:
                 await asyncio.sleep(RETRY_SECONDS)
-            current = await self.store.get(key)
+            current = await self._find(key)
             if current is None:
                 raise NotFound(f"resource does not exist: {key}")
             if asked and asked != str(current.revision):
                 raise _out_of_date(asked, current)
             merged = _merged(resource, current.value)
             effects.before_update(current.value, merged)
+            changes: list[Change] = [Put(key, merged, current.revision, current)]
+            if current.key != key:
+                # The key of an older release: the update moves the policy in one commit.
+                changes = [Put(key, merged, ABSENT, current), Delete(current.key, current.revision)]
             try:
-                await self.store.commit([Put(key, merged, current.revision, current)])
+                await self.store.commit([*changes, *await effects.guards(self.store, merged)])
             except CommitConflict:
                 # With a version given, the next turn finds that it is no longer the stored one.
                 continue
@@ -160,13 +189,13 @@ class Client:
     async def delete(self, key: ResourceKey, version: str = "") -> None:
         """Delete with everything that hangs on it (data model 1.13); raises `NotFound`."""
         _refuse_read_only(key, "Delete")
-        entry = await self.store.get(key)
+        entry = await self._find(key)
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
         if version and version != str(entry.revision):
             raise _out_of_date(version, entry)
         await effects.before_delete(self.store, entry)
-        await self.store.commit([Delete(key)])
+        await self.store.commit([Delete(entry.key)])
 
 
 def _out_of_date(version: str, stored: Entry) -> MuslinError:
@@ -177,7 +206,7 @@ def _out_of_date(version: str, stored: Entry) -> MuslinError:
 
 
 def _completed(entry: Entry) -> Entry:
-    if not isinstance(entry.value, IPPool):
+    if not isinstance(entry.value, (IPPool, NetworkPolicy, GlobalNetworkPolicy)):
         return entry
     return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
 

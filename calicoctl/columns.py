@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from libcalico.errors import MuslinError
+from libcalico.model.policy import tier_of
 
 DEFAULT_AS_NUMBER = 64512
 
@@ -60,6 +61,10 @@ def _name(resource: Any, _: Context) -> str:
     return str(resource.metadata.name)
 
 
+def _namespace(resource: Any, _: Context) -> str:
+    return str(resource.metadata.namespace)
+
+
 def _spec(attribute: str) -> Cell:
     return lambda resource, _: go_text(getattr(resource.spec, attribute))
 
@@ -104,6 +109,20 @@ def _order(resource: Any, _: Context) -> str:
     return go_text(None if order is None else float(order))
 
 
+def _tier(resource: Any, _: Context) -> str:
+    return tier_of(resource)
+
+
+def _nets(resource: Any, _: Context) -> str:
+    return joined_short(resource.spec.nets)
+
+
+def joined_short(items: Sequence[str], limit: int = 80) -> str:
+    """Items joined by commas, cut to `limit` characters with `...` at the end."""
+    text = ",".join(items)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
 def _nats(resource: Any, _: Context) -> str:
     return ",".join(f"{{{nat.internalIP} {nat.externalIP}}}" for nat in resource.spec.ipNATs)
 
@@ -114,6 +133,14 @@ def _workload(resource: Any, _: Context) -> str:
 
 _NAME: dict[str, Cell] = {"NAME": _name}
 
+_NAMESPACED: dict[str, Cell] = _NAME | {"NAMESPACE": _namespace}
+
+_POLICY = ("NAME", "TIER", "ORDER", "SELECTOR")
+_POLICY_CELLS: dict[str, Cell] = {
+    "TIER": _tier,
+    "ORDER": _order,
+    "SELECTOR": _spec("selector"),
+}
 _BGP_CONFIGURATION = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
 _BGP_PEER = ("NAME", "PEERIP", "NODE", "ASN")
 _CLUSTER = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "CALICOVERSION", "DATASTOREREADY")
@@ -146,6 +173,8 @@ TABLE: dict[str, Columns] = {
         },
     ),
     "FelixConfiguration": Columns(("NAME",), ("NAME",), _NAME),
+    "GlobalNetworkPolicy": Columns(("NAME", "TIER"), _POLICY, _NAME | _POLICY_CELLS),
+    "GlobalNetworkSet": Columns(("NAME",), ("NAME", "NETS"), _NAME | {"NETS": _nets}),
     "IPAMConfiguration": Columns(
         ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS"),
         ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS", "MAXBLOCKSPERHOST"),
@@ -181,6 +210,8 @@ TABLE: dict[str, Columns] = {
             "ASSIGNMENTMODE": _spec("assignmentMode"),
         },
     ),
+    "NetworkPolicy": Columns(("NAME", "TIER"), _POLICY, _NAMESPACED | _POLICY_CELLS),
+    "NetworkSet": Columns(("NAME",), ("NAME", "NETS"), _NAMESPACED | {"NETS": _nets}),
     "Node": Columns(
         ("NAME",),
         ("NAME", "ASN", "IPV4", "IPV6"),
@@ -192,9 +223,8 @@ TABLE: dict[str, Columns] = {
     "WorkloadEndpoint": Columns(
         ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE"),
         ("NAME", "WORKLOAD", "NODE", "NETWORKS", "INTERFACE", "PROFILES", "NATS"),
-        _NAME
+        _NAMESPACED
         | {
-            "NAMESPACE": lambda resource, _: str(resource.metadata.namespace),
             "ORCHESTRATOR": _spec("orchestrator"),
             "WORKLOAD": _workload,
             "NODE": _spec("node"),

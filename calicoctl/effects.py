@@ -14,18 +14,29 @@ from typing import Any
 from msgspec.structs import replace
 
 from libcalico import pools
-from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Entry, Put, Selection
-from libcalico.errors import MuslinError
+from libcalico.datastore.interface import (
+    Check,
+    CommitConflict,
+    Datastore,
+    Delete,
+    Entry,
+    Put,
+    Selection,
+)
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.cluster import FIXED_TIERS
 from libcalico.model.keys import BlockKey, ResourceKey
+from libcalico.model.policy import POLICY_KINDS, tier_of
 
 SETTLE_SECONDS = 0.5
 """How long the nodes get to see that a pool is disabled (data model 1.13)."""
 
-BUILT_IN_TIERS = frozenset({"default", "kube-admin", "kube-baseline"})
 
+async def before_create(store: Datastore, resource: Any) -> list[Check]:
+    """The guards of the commit that creates the resource.
 
-async def before_create(store: Datastore, resource: Any) -> None:
-    """Raise `InvalidValue` when the resource does not go together with what is stored."""
+    Raises `MuslinError` when it does not go together with what is stored.
+    """
     if resource.kind == "IPPool":
         others = (await store.list(Selection("IPPool"))).entries
         blocks = (await store.list(Selection("Block"))).entries
@@ -34,6 +45,23 @@ async def before_create(store: Datastore, resource: Any) -> None:
             [entry.value for entry in others],
             [entry.key.cidr for entry in blocks if isinstance(entry.key, BlockKey)],
         )
+    return await guards(store, resource)
+
+
+async def guards(store: Datastore, resource: Any) -> list[Check]:
+    """What must still hold when a resource is written: a policy's tier exists."""
+    if resource.kind not in POLICY_KINDS:
+        return []
+    key = ResourceKey("Tier", tier_of(resource))
+    tier = await store.get(key)
+    if tier is None:
+        raise InvalidValue(
+            "spec.tier",
+            key.name,
+            "no tier of this name exists; create the Tier first",
+            f"{resource.kind}({resource.metadata.name})",
+        )
+    return [Check(key, tier.revision)]
 
 
 def before_update(old: Any, new: Any) -> None:
@@ -82,8 +110,20 @@ async def _delete_node(store: Datastore, entry: Entry) -> None:
 
 
 async def _delete_tier(store: Datastore, entry: Entry) -> None:
-    if entry.value.metadata.name in BUILT_IN_TIERS:
+    name = entry.value.metadata.name
+    if name in FIXED_TIERS:
         raise MuslinError(f"operation Delete is not supported on {entry.key}: it is built in")
+    for kind in POLICY_KINDS:
+        listing = await store.list(Selection(kind))
+        inside = [str(one.key) for one in listing.entries if tier_of(one.value) == name]
+        if listing.broken:
+            # A policy that cannot be read may lie in any tier.
+            inside += [path for path, _ in listing.broken]
+        if inside:
+            raise MuslinError(
+                f"operation Delete is not supported on {entry.key}: it holds {len(inside)}"
+                f" {kind} resource(s), such as {inside[0]}; delete them first"
+            )
 
 
 _DELETIONS: dict[str, Callable[[Datastore, Entry], Awaitable[None]]] = {

@@ -24,6 +24,13 @@ from libcalico.model.kinds import KINDS
         ("felixconfig", "FelixConfiguration"),
         ("pro", "Profile"),
         ("tiers", "Tier"),
+        ("policy", "NetworkPolicy"),
+        ("POL", "NetworkPolicy"),
+        ("np", "NetworkPolicy"),
+        ("gnp", "GlobalNetworkPolicy"),
+        ("GlobalNetworkPolicies", "GlobalNetworkPolicy"),
+        ("netsets", "NetworkSet"),
+        ("gnetsets", "GlobalNetworkSet"),
     ],
 )
 def test_aliases_in_any_letter_case(text: str, kind: str) -> None:
@@ -32,7 +39,7 @@ def test_aliases_in_any_letter_case(text: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("gnp", "GlobalNetworkPolicy"), ("hep", "HostEndpoint"), ("policy", "NetworkPolicy")],
+    [("bf", "BGPFilter"), ("hep", "HostEndpoint"), ("sgnp", "StagedGlobalNetworkPolicy")],
 )
 def test_a_kind_that_we_lack_is_refused_by_its_own_name(text: str, kind: str) -> None:
     with pytest.raises(UnsupportedKind, match=f"'{kind}' is not served by this release yet"):
