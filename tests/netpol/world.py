@@ -16,8 +16,9 @@ before. So a matrix that a change must leave as it is, is measured after the cha
 from __future__ import annotations
 
 import ipaddress
+import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from lab import pods as lab_pods
 from lab.cluster import Lab
 from lab.pods import Pod
 from libcalico import names
-from libcalico.conversion import convert
+from libcalico.conversion import POLICY_PREFIX, convert
 from libcalico.model.codec import shown_value
 from tests.netpol import pods
 from tests.netpol.case import Apply, Case, Expect, policy
@@ -40,6 +41,7 @@ from tests.netpol.pods import Prober
 PODS = tuple(f"{namespace}/{pod}" for namespace in "xyz" for pod in "abc")
 FENCE = ("fence/left", "fence/right")
 NODES = ("node1", "node2")
+POLICY = "NetworkPolicy"
 OWN_LABELS = "projectcalico.org/"
 FENCE_SECONDS = 10.0
 MATRIX_SECONDS = 5.0
@@ -79,10 +81,10 @@ class World:
         for step in case.steps:
             if isinstance(step, Expect):
                 self.expect(step)
+            elif isinstance(step, Apply):
+                self.apply(documents(self.filled(step.text)))
             else:
-                changed = documents(self.filled(step.text))
-                self.apply(changed) if isinstance(step, Apply) else self.delete(changed)
-                self.fence()
+                self.delete(documents(self.filled(step.text)))
 
     def filled(self, text: str) -> str:
         """The text with pod addresses in the place of `${x/b}`."""
@@ -90,40 +92,35 @@ class World:
             text = text.replace(f"${{{name}}}", prober.address)
         return text.replace("${large}", large(self.probers["x/a"].address))
 
-    def apply(self, changed: Iterable[Document]) -> None:
-        """Create or change objects, in order."""
+    def apply(self, changed: Sequence[Document]) -> None:
+        """Create or change objects, in order; returns when every node enforces them."""
         out = []
         for document in changed:
             meta = document["metadata"]
             self._changed[document["kind"], meta.get("namespace", ""), meta["name"]] = document
-            out.append(
-                self.labelled(document) if document["kind"] == "Pod" else converted(document)
-            )
-        self.calicoctl("apply", out)
+            is_pod = document["kind"] == "Pod"
+            out.append(self.labelled(document) if is_pod else converted(document))
+        self.behind_the_fence(out)
 
-    def delete(self, gone: Iterable[Document]) -> None:
-        """Delete policies."""
+    def delete(self, gone: Sequence[Document]) -> None:
+        """Delete policies; returns when no node enforces them any more."""
         self.calicoctl("delete", [converted(document) for document in gone])
         for document in gone:
             meta = document["metadata"]
             self._changed.pop((document["kind"], meta["namespace"], meta["name"]), None)
+        self.behind_the_fence([])
 
     def reset(self) -> None:
         """Undo what the case changed: policies go, namespaces and pods get their labels back."""
-        kept = list(self._changed.items())
-        self._changed.clear()
-        gone = [document for (kind, _, _), document in kept if kind == "NetworkPolicy"]
+        changed = list(self._changed)
+        gone = [converted(d) for (kind, _, _), d in self._changed.items() if kind == POLICY]
         if gone:
-            self.delete(gone)
-        back: list[str] = []
-        for (kind, namespace, name), _ in kept:
-            if kind == "Namespace":
-                back.append(namespace_yaml(name))
-            elif kind == "Pod":
-                back.append(pod_yaml(namespace, name))
+            self.calicoctl("delete", gone)
+        back = [namespace_yaml(name) for kind, _, name in changed if kind == "Namespace"]
+        back += [pod_yaml(space, name) for kind, space, name in changed if kind == "Pod"]
         if back:
-            self.apply(document for text in back for document in documents(text))
-            self._changed.clear()
+            self.apply(documents("---\n".join(back)))
+        self._changed.clear()
 
     def calicoctl(self, word: str, resources: list[str]) -> None:
         """`calicoctl apply|delete` of resources on the first node."""
@@ -142,10 +139,10 @@ class World:
         endpoint["metadata"]["labels"] = {**meta["labels"], **own}
         return yaml.safe_dump(endpoint)
 
-    def fence(self) -> None:
-        """Return when both nodes enforce what was applied before."""
+    def behind_the_fence(self, resources: list[str]) -> None:
+        """Apply resources, then swap the fence's port, and wait for it on every node."""
         self._fence = 161 - self._fence
-        self.calicoctl("apply", [converted(fence_policy(self._fence))])
+        self.calicoctl("apply", [*resources, converted(fence_policy(self._fence))])
         both = [self.probers[name] for name in FENCE]
         deadline = time.monotonic() + FENCE_SECONDS
         while True:
@@ -169,6 +166,7 @@ class World:
                 break
             if time.monotonic() - begun > MATRIX_SECONDS:
                 raise AssertionError(f"{step.door} is not as expected\n{table(expected, seen)}")
+            time.sleep(0.05)
         self.said.append(f"{step.door}: right at look {looks}")
         again = self.observe(step.door, expected, OPEN_TRIES)
         if differences(expected, again):
@@ -182,10 +180,12 @@ class World:
 
 
 def converted(document: Document) -> str:
-    """The Calico form of a Kubernetes object, all of it."""
+    """The Calico form of a Kubernetes object, all of it, as `calicoctl convert` names it."""
     conversion = convert(document)
     assert not conversion.dropped, conversion.dropped
-    return shown_value(conversion.resource).decode() + "\n"
+    shown: Document = json.loads(shown_value(conversion.resource))
+    shown["metadata"]["name"] = shown["metadata"]["name"].removeprefix(POLICY_PREFIX)
+    return json.dumps(shown) + "\n"
 
 
 def fence_policy(port: int) -> Document:
