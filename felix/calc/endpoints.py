@@ -15,9 +15,11 @@ Tested in tests/felix/test_calc_endpoints.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
+from felix.calc.labels import Labels, NamedPort, named_ports, workload_labels
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint
 
@@ -37,6 +39,8 @@ class Endpoint:
     orchestrator: str
     workload: str
     endpoint: str
+    labels: Labels = ()
+    ports: tuple[NamedPort, ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -62,6 +66,8 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         orchestrator=spec.orchestrator,
         workload=workload,
         endpoint=spec.endpoint,
+        labels=workload_labels(key, value),
+        ports=named_ports(value),
     )
 
 
@@ -76,9 +82,15 @@ def _host_network(text: str, key: ResourceKey) -> IPNetwork:
 
 
 class LocalEndpoints:
-    """Stored, offered and retracted endpoints of one node, merged."""
+    """Stored, offered and retracted endpoints of one node, merged.
 
-    def __init__(self) -> None:
+    `changed` hears of every endpoint whose result differs, whoever caused it.
+    """
+
+    def __init__(
+        self, changed: Callable[[ResourceKey, Endpoint | None], object] = lambda key, endpoint: None
+    ) -> None:
+        self._changed = changed
         self._stored: dict[ResourceKey, Endpoint] = {}
         self._offered: dict[ResourceKey, Endpoint] = {}
         self._retracted: dict[ResourceKey, str] = {}
@@ -97,7 +109,7 @@ class LocalEndpoints:
             self._stored[key] = endpoint
             if self._retracted.get(key) != endpoint.container_id:
                 self._retracted.pop(key, None)
-        return self.get(key) != before
+        return self._settle(key, before)
 
     def offer(self, endpoint: Endpoint) -> bool:
         """`cni` is about to store it. Returns whether the result changed."""
@@ -107,7 +119,7 @@ class LocalEndpoints:
             self._offered.pop(endpoint.key, None)
         else:
             self._offered[endpoint.key] = endpoint
-        return self.get(endpoint.key) != before
+        return self._settle(endpoint.key, before)
 
     def retract(self, key: ResourceKey, container_id: str) -> bool:
         """`cni` says that this container's endpoint is gone. Returns whether the result changed."""
@@ -117,13 +129,21 @@ class LocalEndpoints:
             del self._offered[key]
         if stored is not None and stored.container_id == container_id:
             self._retracted[key] = container_id
-        return self.get(key) != before
+        return self._settle(key, before)
 
     def forget_offer(self, endpoint: Endpoint) -> bool:
         """Whoever offered it is gone and it was never stored. Returns whether that changed it."""
         if self._offered.get(endpoint.key) != endpoint:
             return False
         del self._offered[endpoint.key]
+        self._settle(endpoint.key, endpoint)
+        return True
+
+    def _settle(self, key: ResourceKey, before: Endpoint | None) -> bool:
+        now = self.get(key)
+        if now == before:
+            return False
+        self._changed(key, now)
         return True
 
     def get(self, key: ResourceKey) -> Endpoint | None:

@@ -20,6 +20,8 @@ from typing import Any
 from felix.calc.blocks import BlockFacts, blackholes, facts_of, lent_addresses, own_blocks
 from felix.calc.endpoints import LocalEndpoints, from_resource
 from felix.calc.paths import PathFacts
+from felix.calc.policy import KINDS as POLICY_KINDS
+from felix.calc.policy import PolicyEngine
 from felix.calc.pools import Pool, members, node_addresses, pool_of
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
@@ -41,7 +43,7 @@ def selections(node: str) -> list[Selection]:
         Selection("Node"),
         Selection("BlockAffinity", host=node),
         Selection("Block"),
-        Selection("WorkloadEndpoint"),
+        *map(Selection, POLICY_KINDS),
     ]
 
 
@@ -50,8 +52,8 @@ class Calculator:
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.in_sync = False
-        self.endpoints = LocalEndpoints()
+        self.policy = PolicyEngine(node)
+        self.endpoints = LocalEndpoints(self.policy.put_local)
         self.pools: dict[str, Pool] = {}
         self.nodes: dict[str, frozenset[IPAddress]] = {}
         self.felix_configurations: dict[str, Mapping[str, Any]] = {}
@@ -60,6 +62,16 @@ class Calculator:
         self._claims: dict[IPNetwork, BlockAffinity] = {}
         self._blocks: dict[IPNetwork, BlockFacts] = {}
         self._own: frozenset[IPNetwork] | None = None
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the datastore has been read whole; once true, policies are matched."""
+        return self.policy.in_sync
+
+    @in_sync.setter
+    def in_sync(self, value: bool) -> None:
+        if value:
+            self.policy.start()
 
     @property
     def ready(self) -> bool:
@@ -96,12 +108,18 @@ class Calculator:
                 before = self._datastore_ready
                 self._datastore_ready = bool(value is not None and value.spec.datastoreReady)
                 return before != self._datastore_ready
+            case ResourceKey() if key.kind in POLICY_KINDS:
+                return self.policy.update(key, value)
         return False
 
     def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> bool:
-        if value is None or value.spec.node != self.node:
-            return self.endpoints.store(key, None)
-        return self.endpoints.store(key, from_resource(key, value))
+        if value is not None and value.spec.node == self.node:
+            return self.endpoints.store(key, from_resource(key, value))
+        changed = self.endpoints.store(key, None)
+        # An offer may outlive the deletion of its predecessor.
+        if value is not None or self.endpoints.get(key) is None:
+            changed |= self.policy.update(key, value)
+        return changed
 
     def _block(self, cidr: IPNetwork, value: Block | None) -> bool:
         facts = facts_of(value) if value is not None else None

@@ -1,0 +1,155 @@
+"""What a stored policy says of itself: whom it selects, where it stands, which way it works.
+
+Calico takes an invalid policy for absent. That would open whatever the policy was to close,
+so here a policy that cannot be understood still selects, and closes.
+
+Invariants:
+  NWA-1  A rule, port, net, type or order that cannot be understood closes the whole policy: it
+         selects whom it selected, in every direction it may have, and denies everything.
+  NWA-2  A selector that cannot be understood is left out of the selection, which so gets
+         larger, and the policy closes: a NetworkPolicy still ends at its namespace.
+  NWA-3  A policy of which nothing readable limits the selection, in other words a
+         GlobalNetworkPolicy that would close a whole cluster, is not applied, as in Calico.
+  NWA-4  Whatever is closed, not applied, or enforced in part only is named by a condition.
+Tested in tests/felix/test_policy_unreadable.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from felix.calc.policy.rules import Rules, resolve
+from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
+from libcalico.errors import InvalidValue
+from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, ResourceKey
+from libcalico.model.policy import EGRESS, INGRESS, tier_of
+from libcalico.policy_selectors import policy_selector
+from libcalico.selectors import Constant, Selector, parse
+
+Policy = NetworkPolicy | GlobalNetworkPolicy
+SELECTORS = ("selector", "namespaceSelector", "serviceAccountSelector")
+NEEDED_EVERYWHERE = "AssumeNeededOnEveryNode"
+DENY_ALL = (ResolvedRule(Verb.DENY),)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """A policy without its rules. `selector` None: it is not applied, `problem` says why.
+
+    `closed` policies deny everything. `order` infinite is last. `hinted`: kept ready on every
+    node, whether or not it selects something there.
+    """
+
+    key: ResourceKey
+    tier: str
+    order: float
+    selector: Selector | None
+    ingress: bool
+    egress: bool
+    hinted: bool = False
+    closed: bool = False
+    problem: str = ""
+
+    @property
+    def rank(self) -> tuple[float, str]:
+        """Where it stands in its tier (reference 1.2)."""
+        return (self.order, f"{self.key.name}/{self.key.namespace}/{self.key.kind}")
+
+
+def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
+    """The facts of a policy."""
+    spec = policy.spec
+    types = set(spec.types)
+    problem = ""
+    if types - {INGRESS, EGRESS}:
+        problem = f"spec.types: {sorted(types)}: must be Ingress and Egress; closed"
+        types = set()
+    selector, trouble = _selection(key, policy)
+    for_hosts = isinstance(policy, GlobalNetworkPolicy) and (spec_flags(policy))
+    if for_hosts:
+        selector, trouble = None, f"{for_hosts} policies apply to host endpoints only; not applied"
+    return PolicyFacts(
+        key=key,
+        tier=tier_of(policy),
+        order=math.inf if spec.order is None else spec.order,
+        selector=selector,
+        # Without types both directions count here; writers fill them in (reference 1.2).
+        ingress=INGRESS in types or not types,
+        egress=EGRESS in types or not types,
+        hinted=NEEDED_EVERYWHERE in spec.performanceHints,
+        closed=bool(problem or trouble),
+        problem=trouble or problem,
+    )
+
+
+def spec_flags(policy: GlobalNetworkPolicy) -> str:
+    """The field that keeps a policy from workload endpoints, or nothing."""
+    if policy.spec.doNotTrack:
+        return "doNotTrack"
+    return "preDNAT" if policy.spec.preDNAT else ""
+
+
+def _selection(key: ResourceKey, policy: Policy) -> tuple[Selector | None, str]:
+    """Whom it selects, None: not applied; and what could not be read."""
+    unreadable = {}
+    for name in SELECTORS:
+        text = getattr(policy.spec, name, "")
+        try:
+            parse(text)
+        except InvalidValue as error:
+            unreadable[name] = f"spec.{name}: {text!r} is no selector: {error.rule}"
+    if policy.metadata.namespace != key.namespace:
+        policy = replace(policy, metadata=replace(policy.metadata, namespace=key.namespace))
+    trouble = "; ".join(unreadable.values())
+    if unreadable:
+        policy = replace(policy, spec=replace(policy.spec, **dict.fromkeys(unreadable, "")))
+    selector = parse(policy_selector(policy))
+    if unreadable and selector.root == Constant("all()"):
+        return None, f"{trouble}; not applied"
+    return selector, f"{trouble}; closed" if trouble else ""
+
+
+def resolve_policy(facts: PolicyFacts, policy: Policy) -> tuple[ResolvedPolicy, Rules, str]:
+    """What its chains hold, all rules with their needs, and the condition it is in."""
+    if facts.closed:
+        return closed(facts.key, facts.tier), Rules(()), facts.problem
+    try:
+        ingress = resolve(policy.spec.ingress, "spec.ingress", facts.key.namespace)
+        egress = resolve(policy.spec.egress, "spec.egress", facts.key.namespace)
+    except InvalidValue as error:
+        return closed(facts.key, facts.tier), Rules(()), f"{error}; closed"
+    both = joined(ingress, egress)
+    resolved = ResolvedPolicy(facts.key, facts.tier, ingress.rules, egress.rules)
+    return resolved, both, unenforced(both)
+
+
+def closed(key: ResourceKey, tier: str, *, missing: bool = False) -> ResolvedPolicy:
+    """A policy or profile that denies everything."""
+    return ResolvedPolicy(key, tier, DENY_ALL, DENY_ALL, missing=missing)
+
+
+def joined(ingress: Rules, egress: Rules) -> Rules:
+    """Both directions; a set that both need is needed once."""
+    needs = {need.id: need for need in (*ingress.needs, *egress.needs)}
+    return Rules(
+        (*ingress.rules, *egress.rules),
+        tuple(needs.values()),
+        (*ingress.unenforced, *egress.unenforced),
+    )
+
+
+def unenforced(rules: Rules) -> str:
+    """The condition of rules that are enforced in part, or nothing."""
+    if not rules.unenforced:
+        return ""
+    return f"{', '.join(rules.unenforced[:5])}: not supported; such rules allow nothing"
+
+
+def labels_to_apply(tree: Mapping[str, Any]) -> dict[str, str]:
+    """The labels that a profile hands down, those of them that are texts."""
+    return {k: v for k, v in tree.items() if isinstance(k, str) and isinstance(v, str)}

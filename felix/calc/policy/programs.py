@@ -1,0 +1,72 @@
+"""The resolved rules that are active here, of policies or of profiles, and their sets.
+
+Sets of new rules are acquired before those of the old are released, so a set that both use
+stays as it is.
+Tested in tests/felix/test_policy_engine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from felix.calc.policy.sets import SetNeed, SetTable
+from felix.calc.policy_model import ResolvedPolicy
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Programs(Generic[K]):
+    """Resolved policies by key; `flush` tells what differs from what was told."""
+
+    def __init__(self, sets: SetTable) -> None:
+        self._sets = sets
+        self._active: dict[K, tuple[ResolvedPolicy, tuple[SetNeed, ...]]] = {}
+        self._told: dict[K, ResolvedPolicy] = {}
+        self._dirty: set[K] = set()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._active
+
+    @property
+    def told(self) -> Mapping[K, ResolvedPolicy]:
+        """What was told last."""
+        return MappingProxyType(self._told)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a flush would look at anything."""
+        return bool(self._dirty)
+
+    def put(self, key: K, resolved: ResolvedPolicy, needs: tuple[SetNeed, ...]) -> None:
+        """Active, with these rules."""
+        for need in needs:
+            self._sets.acquire(need)
+        self.remove(key)
+        self._active[key] = (resolved, needs)
+        self._dirty.add(key)
+
+    def remove(self, key: K) -> None:
+        """Active no more. Not having been is no error."""
+        old = self._active.pop(key, None)
+        if old is not None:
+            self._dirty.add(key)
+            for need in old[1]:
+                self._sets.release(need)
+
+    def flush(self) -> dict[K, ResolvedPolicy | None]:
+        """What differs now."""
+        changes: dict[K, ResolvedPolicy | None] = {}
+        for key in self._dirty:
+            active = self._active.get(key)
+            resolved = active[0] if active is not None else None
+            if resolved == self._told.get(key):
+                continue
+            changes[key] = resolved
+            if resolved is None:
+                del self._told[key]
+            else:
+                self._told[key] = resolved
+        self._dirty.clear()
+        return changes
