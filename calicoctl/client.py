@@ -100,16 +100,29 @@ class Client:
         entry = await self._find(key)
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
+        if entry.broken:
+            raise MuslinError(f"the datastore holds a value that cannot be read: {entry.broken}")
         return _completed(entry)
 
     async def _find(self, key: ResourceKey) -> Entry | None:
         """The entry of a resource; a policy may still lie under the key of an older release."""
-        entry = await self.store.get(key)
+        entry = await self._read(key)
         if entry is None and key.kind in POLICY_KINDS:
-            older = await self.store.get(key._replace(name=OLD_PREFIX + key.name))
+            older = await self._read(key._replace(name=OLD_PREFIX + key.name))
             if older is not None and older.value.metadata.name == key.name:
                 return older
         return entry
+
+    async def _read(self, key: ResourceKey) -> Entry | None:
+        """An entry, also one whose value is broken, so that it can be replaced or deleted."""
+        try:
+            return await self.store.get(key)
+        except InvalidValue:
+            selection = Selection(key.kind, namespace=key.namespace, name_prefix=key.name)
+            for entry in (await self.store.list(selection)).entries:
+                if entry.key == key:
+                    return entry
+            raise
 
     async def list(self, kind: str, namespace: str = "") -> Result:
         """All resources of a kind, by name; of all namespaces when none is given."""

@@ -27,12 +27,17 @@ ABSENT = 0
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One stored object: typed value, the bytes it came from, its modification revision."""
+    """One stored object: typed value, the bytes it came from, its modification revision.
+
+    `broken` says why a policy could not be decoded; its value is then what `salvage` made of
+    it, so that it closes what it was meant to close.
+    """
 
     key: Key
     value: Any
     revision: int
     raw: bytes
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class Listing:
     """The objects of a selection at one `revision` of the store.
 
     `broken` holds (key text, reason) of values that could not be decoded: named, not lost.
+    Broken policies are among the entries as well (`Entry.broken`).
     """
 
     entries: list[Entry]
@@ -98,7 +104,8 @@ class Listing:
 class Event:
     """One change: `entry` is the new state, None for a deletion.
 
-    A value that cannot be decoded arrives as a deletion with `broken` saying why.
+    A value that cannot be decoded arrives as a deletion with `broken` saying why, a policy
+    as a broken entry.
     """
 
     key: Key

@@ -137,7 +137,7 @@ class Syncer:
     async def _list(self, feed: _Feed) -> None:
         listing = await self._store.list(feed.selection)
         for name, reason in listing.broken:
-            log.error("left out, not readable: %s", reason, extra={"object": name})
+            log.error("not readable: %s", reason, extra={"object": name})
         present = set()
         for entry in listing.entries:
             present.add(entry.key)
@@ -165,7 +165,7 @@ class Syncer:
 
     def _note(self, feed: _Feed, event: Event) -> None:
         if event.broken:
-            log.error("left out, not readable: %s", event.broken, extra={"object": str(event.key)})
+            log.error("not readable: %s", event.broken, extra={"object": str(event.key)})
         self._pending[event.key] = event.entry
         if event.entry is None:
             feed.known.discard(event.key)

@@ -68,8 +68,9 @@ class Problems(list[InvalidValue]):
         """A selector; empty is allowed."""
         if len(value) > MAX_SELECTOR:
             self.add(field, value[:40] + "...", f"must be at most {MAX_SELECTOR} characters")
-        elif "global(" in value.replace(" ", ""):
-            self.add(field, value, "global() is not allowed here")
+        elif "global(" in value:
+            rule = "global() is allowed only as the whole namespaceSelector of a rule's side"
+            self.add(field, value, rule)
         else:
             try:
                 parse(value)

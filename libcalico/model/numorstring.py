@@ -56,7 +56,8 @@ def port(value: int | str) -> int | str:
         number = int(value)
     elif ":" in value:
         low, _, high = value.partition(":")
-        if not (low.isdigit() and high.isdigit()) or not 0 <= int(low) <= int(high) <= 65535:
+        digits = value.isascii() and low.isdigit() and high.isdigit()
+        if not digits or not int(low) <= int(high) <= 65535:
             raise ValueError(rule)
         return int(low) if int(low) == int(high) else f"{int(low)}:{int(high)}"
     elif PORT_NAME.fullmatch(value):

@@ -25,9 +25,9 @@ from libcalico.model.ipam import IPAMConfiguration
 from libcalico.model.kinds import KINDS, Resource
 from libcalico.model.node import Node
 from libcalico.model.profile import Profile
+from libcalico.model.validate_rules import check_rules
 
 ADDRESS_TYPES = ("CalicoNodeIP", "InternalIP", "ExternalIP")
-ACTIONS = ("Allow", "Deny", "Log", "Pass")
 
 
 def problems(resource: Resource) -> list[InvalidValue]:
@@ -75,26 +75,8 @@ def _node(node: Node, found: Problems) -> None:
 
 
 def _profile(profile: Profile, found: Problems) -> None:
-    for direction in ("ingress", "egress"):
-        for index, rule in enumerate(getattr(profile.spec, direction)):
-            where = f"spec.{direction}[{index}]"
-            if rule.action not in ACTIONS:
-                found.add(f"{where}.action", rule.action, "must be one of " + ", ".join(ACTIONS))
-            if rule.ipVersion not in (None, 4, 6):
-                found.add(f"{where}.ipVersion", rule.ipVersion, "must be 4 or 6")
-            for side in ("source", "destination"):
-                entity = getattr(rule, side)
-                found.selector(f"{where}.{side}.selector", entity.selector)
-                found.selector(f"{where}.{side}.notSelector", entity.notSelector)
-                if entity.namespaceSelector != "global()":
-                    found.selector(f"{where}.{side}.namespaceSelector", entity.namespaceSelector)
-                for name in ("nets", "notNets"):
-                    for number, net in enumerate(getattr(entity, name)):
-                        field = f"{where}.{side}.{name}[{number}]"
-                        if "/" not in net:
-                            found.add(field, net, "must be a CIDR")
-                        else:
-                            found.network(field, net)
+    check_rules(found, "spec.ingress", profile.spec.ingress)
+    check_rules(found, "spec.egress", profile.spec.egress)
     found.labels("spec.labelsToApply", profile.spec.labelsToApply)
 
 

@@ -1,18 +1,83 @@
-"""Rules of policies and network sets (data model 2.10, 2.12)."""
+"""Rules of policies and network sets (data model 2.0, 2.10, 2.12)."""
 
 from __future__ import annotations
 
-from libcalico.model.checks import Problems
-from libcalico.model.policy import Policy
+import re
+
+from libcalico.model.checks import NAME, Problems
+from libcalico.model.policy import EGRESS, INGRESS, GlobalNetworkPolicy, NetworkPolicy, Policy
 from libcalico.model.sets import GlobalNetworkSet, NetworkSet
+from libcalico.model.validate_rules import check_direction, check_rules
+
+_L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_ONE_DOT = re.compile(rf"{_L}(\.{_L})?")
+_FROM_KUBERNETES = re.compile(rf"(knp|ossg)\.default\.({NAME.pattern})")
+HINTS = ("AssumeNeededOnEveryNode",)
+NAMESPACE_LABEL = "projectcalico.org/namespace"
 
 
 def check_policy(policy: Policy, found: Problems) -> None:
     """Everything that is wrong with a policy."""
-    found.selector("spec.selector", policy.spec.selector)
+    spec = policy.spec
+    _check_name(policy, found)
+    found.name("spec.tier", spec.tier)
+    found.selector("spec.selector", spec.selector)
+    found.selector("spec.serviceAccountSelector", spec.serviceAccountSelector)
+    for direction in ("ingress", "egress"):
+        rules = getattr(spec, direction)
+        check_rules(found, f"spec.{direction}", rules)
+        check_direction(found, f"spec.{direction}", rules, direction == "ingress")
+    for index, one in enumerate(spec.types):
+        if one not in (INGRESS, EGRESS):
+            found.add(f"spec.types[{index}]", one, "must be Ingress or Egress")
+        elif one in spec.types[:index]:
+            found.add(f"spec.types[{index}]", one, "is there already")
+    for index, hint in enumerate(spec.performanceHints):
+        if hint not in HINTS:
+            rule = "must be " + ", ".join(HINTS)
+            found.add(f"spec.performanceHints[{index}]", hint, rule)
+        elif hint in spec.performanceHints[:index]:
+            found.add(f"spec.performanceHints[{index}]", hint, "is there already")
+    if isinstance(policy, GlobalNetworkPolicy):
+        _check_global(policy, found)
 
 
 def check_set(networks: NetworkSet | GlobalNetworkSet, found: Problems) -> None:
     """Everything that is wrong with a network set."""
     for index, net in enumerate(networks.spec.nets):
         found.network(f"spec.nets[{index}]", net, host_bits=True)
+    label = networks.metadata.labels.get(NAMESPACE_LABEL)
+    if label is not None:
+        rule = "is set by the system only"
+        found.add(f"metadata.labels[{NAMESPACE_LABEL}]", label, rule)
+
+
+def _check_name(policy: Policy, found: Problems) -> None:
+    name = policy.metadata.name
+    if not name or not NAME.fullmatch(name) or _ONE_DOT.fullmatch(name):
+        return
+    if isinstance(policy, NetworkPolicy) and _FROM_KUBERNETES.fullmatch(name):
+        return
+    found.add("metadata.name", name, "must have at most one dot")
+
+
+def _check_global(policy: GlobalNetworkPolicy, found: Problems) -> None:
+    spec = policy.spec
+    found.selector("spec.namespaceSelector", spec.namespaceSelector)
+    if spec.doNotTrack and spec.preDNAT:
+        found.add("spec.preDNAT", True, "not together with doNotTrack")
+    for name in ("doNotTrack", "preDNAT"):
+        if getattr(spec, name) and not spec.applyOnForward:
+            found.add("spec.applyOnForward", False, f"must be true with {name}")
+    if spec.preDNAT:
+        if spec.egress:
+            found.add("spec.egress", f"{len(spec.egress)} rules", "none are allowed with preDNAT")
+        for index, one in enumerate(spec.types):
+            if one == EGRESS:
+                found.add(f"spec.types[{index}]", one, "is not allowed with preDNAT")
+    for direction, side in (("ingress", "source"), ("egress", "destination")):
+        for index, rule in enumerate(getattr(spec, direction)):
+            services = getattr(rule, side).services
+            if services is not None and not services.namespace:
+                field = f"spec.{direction}[{index}].{side}.services.namespace"
+                found.add(field, "", "is required in a GlobalNetworkPolicy")

@@ -19,6 +19,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
+from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import (
     ABSENT,
@@ -155,10 +156,11 @@ def _collect(
     key = keys.key_of_path(path)
     if key is None or not keys.selects(selection, key):
         return
-    try:
-        entries.append(_entry(key, kv))
-    except InvalidValue as problem:
-        broken.append((path, str(problem)))
+    entry, reason = entry_of(key, kv.value, kv.mod_revision)
+    if reason:
+        broken.append((path, reason))
+    if entry is not None:
+        entries.append(entry)
 
 
 def _entry(key: Key, kv: Any) -> Entry:

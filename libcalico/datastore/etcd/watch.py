@@ -17,10 +17,10 @@ import grpc.aio
 
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.connection import Connection, error_of
+from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
-from libcalico.errors import DatastoreUnavailable, InvalidValue
-from libcalico.model import codec
+from libcalico.datastore.interface import Batch, Compacted, Event, Selection
+from libcalico.errors import DatastoreUnavailable
 
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
@@ -141,8 +141,5 @@ def event_of(selection: Selection, raw: Any) -> Event | None:
     revision = raw.kv.mod_revision
     if raw.type == pb.Event.DELETE:
         return Event(key, None, revision)
-    try:
-        value = codec.decode_value(key, raw.kv.value)
-    except InvalidValue as problem:
-        return Event(key, None, revision, broken=str(problem))
-    return Event(key, Entry(key, value, revision, raw.kv.value), revision)
+    entry, broken = entry_of(key, raw.kv.value, revision)
+    return Event(key, entry, revision, broken=broken)

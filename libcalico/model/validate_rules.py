@@ -1,0 +1,198 @@
+"""Rules of one policy rule, whichever resource it stands in (data model 2.10, 1.7).
+
+A rule that contradicts itself, or that no data plane could match, is refused where it is
+written: found later it could only be left out, and nobody would know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_network
+
+from libcalico.model import numorstring
+from libcalico.model.checks import Problems
+from libcalico.model.rules import EntityRule, HTTPMatch, ICMPFields, Rule, ServiceMatch
+
+ACTIONS = ("Allow", "Deny", "Log", "Pass")
+PROTOCOLS = ("TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite")
+WITH_PORTS: frozenset[int | str] = frozenset({"TCP", "UDP", "SCTP", 6, 17, 132})
+ICMP: frozenset[int | str | None] = frozenset({"ICMP", 1})
+ICMPV6: frozenset[int | str | None] = frozenset({"ICMPv6", 58})
+TCP: frozenset[int | str | None] = frozenset({"TCP", 6, None})
+MAX_RULES, MAX_NETS, MAX_PORTS = 1024, 256, 50
+GLOBAL = "global()"
+
+
+def check_rules(found: Problems, field: str, rules: Sequence[Rule]) -> None:
+    """Everything that is wrong with the rules of one direction of a policy or profile."""
+    if len(rules) > MAX_RULES:
+        found.add(field, len(rules), f"at most {MAX_RULES} rules")
+    for index, rule in enumerate(rules):
+        _rule(found, f"{field}[{index}]", rule)
+
+
+def check_direction(found: Problems, field: str, rules: Sequence[Rule], ingress: bool) -> None:
+    """What a policy (not a profile) may say only in one direction: services and HTTP."""
+    wrong = "destination" if ingress else "source"
+    for index, rule in enumerate(rules):
+        where = f"{field}[{index}]"
+        if getattr(rule, wrong).services is not None:
+            rule_text = "services stand in the source of ingress or the destination of egress rules"
+            found.add(f"{where}.{wrong}.services", "...", rule_text)
+        if rule.http is not None and not ingress:
+            found.add(f"{where}.http", "...", "is not allowed in an egress rule")
+
+
+def _rule(found: Problems, where: str, rule: Rule) -> None:
+    if rule.action not in ACTIONS:
+        found.add(f"{where}.action", rule.action, "must be one of " + ", ".join(ACTIONS))
+    if rule.ipVersion not in (None, 4, 6):
+        found.add(f"{where}.ipVersion", rule.ipVersion, "must be 4 or 6")
+    for name in ("protocol", "notProtocol"):
+        _protocol(found, f"{where}.{name}", getattr(rule, name), rule.ipVersion)
+    for name in ("icmp", "notICMP"):
+        _icmp(found, f"{where}.{name}", getattr(rule, name))
+    if rule.icmp is not None and rule.protocol not in ICMP | ICMPV6:
+        found.add(f"{where}.icmp", "...", "needs protocol ICMP or ICMPv6")
+    for side in ("source", "destination"):
+        _entity(found, f"{where}.{side}", getattr(rule, side), rule.protocol)
+    _families(found, where, rule)
+    if rule.http is not None:
+        _http(found, f"{where}.http", rule.http, rule)
+    if rule.metadata is not None:
+        for key in rule.metadata.annotations:
+            found.qualified(f"{where}.metadata.annotations[{key}]", key.lower())
+
+
+def _protocol(found: Problems, field: str, protocol: int | str | None, version: int | None) -> None:
+    if protocol is None:
+        return
+    if isinstance(protocol, str):
+        if protocol not in PROTOCOLS:
+            rule = f"must be one of {', '.join(PROTOCOLS)}, or a number from 1 to 255"
+            found.add(field, protocol, rule)
+    elif not 1 <= protocol <= 255:
+        found.add(field, protocol, "must be 1 to 255")
+    if protocol in ICMP and version == 6:
+        found.add(field, protocol, "ICMP is of IPv4: ipVersion must be 4 or absent")
+    if protocol in ICMPV6 and version == 4:
+        found.add(field, protocol, "ICMPv6 is of IPv6: ipVersion must be 6 or absent")
+
+
+def _icmp(found: Problems, field: str, icmp: ICMPFields | None) -> None:
+    if icmp is None:
+        return
+    found.limits(f"{field}.type", icmp.type, 0, 254)
+    found.limits(f"{field}.code", icmp.code, 0, 255)
+    if icmp.code is not None and icmp.type is None:
+        found.add(f"{field}.code", icmp.code, "needs a type")
+
+
+def _entity(found: Problems, where: str, entity: EntityRule, protocol: int | str | None) -> None:
+    found.selector(f"{where}.selector", entity.selector)
+    found.selector(f"{where}.notSelector", entity.notSelector)
+    if entity.namespaceSelector.replace(" ", "").replace("\t", "") != GLOBAL:
+        found.selector(f"{where}.namespaceSelector", entity.namespaceSelector)
+    for name in ("nets", "notNets"):
+        _nets(found, f"{where}.{name}", getattr(entity, name), name == "notNets")
+    for name in ("ports", "notPorts"):
+        _ports(found, f"{where}.{name}", getattr(entity, name), protocol)
+    accounts = entity.serviceAccounts
+    if accounts is not None:
+        found.selector(f"{where}.serviceAccounts.selector", accounts.selector)
+        for index, name in enumerate(accounts.names):
+            field = f"{where}.serviceAccounts.names[{index}]"
+            if not name:
+                found.add(field, name, "a name is required")
+            found.name(field, name)
+    if entity.services is not None:
+        _services(found, where, entity, entity.services)
+
+
+def _nets(found: Problems, field: str, nets: Sequence[str], negated: bool) -> None:
+    if len(nets) > MAX_NETS:
+        found.add(field, len(nets), f"at most {MAX_NETS} networks")
+    for index, net in enumerate(nets):
+        where = f"{field}[{index}]"
+        before = len(found)
+        if "/" not in net:
+            found.add(where, net, "must be a CIDR with a prefix length, such as 10.0.0.1/32")
+        else:
+            found.network(where, net)
+        if negated and len(found) == before and ip_network(net).prefixlen == 0:
+            found.add(where, net, "must not be everything: the rule would match nothing")
+
+
+def _ports(
+    found: Problems, field: str, ports: Sequence[int | str], protocol: int | str | None
+) -> None:
+    if len(ports) > MAX_PORTS:
+        found.add(field, len(ports), f"at most {MAX_PORTS} ports")
+    numeric = False
+    for index, port in enumerate(ports):
+        where = f"{field}[{index}]"
+        try:
+            good = numorstring.port(port)
+        except ValueError as problem:
+            found.add(where, port, str(problem))
+            continue
+        if good == 0:
+            found.add(where, port, "must not be 0")
+        numeric = numeric or isinstance(good, int) or ":" in good
+    if protocol is None and numeric:
+        found.add(field, list(ports), "numeric ports need protocol TCP, UDP or SCTP")
+    elif protocol is not None and ports and protocol not in WITH_PORTS:
+        found.add(field, list(ports), f"protocol {protocol} has no ports; TCP, UDP and SCTP have")
+
+
+def _services(found: Problems, where: str, entity: EntityRule, services: ServiceMatch) -> None:
+    if not services.name:
+        found.add(f"{where}.services.name", services.name, "must name a service")
+    found.name(f"{where}.services.name", services.name)
+    found.name(f"{where}.services.namespace", services.namespace)
+    excluded = ["selector", "notSelector", "namespaceSelector", "nets", "notNets"]
+    if where.endswith(".destination"):
+        excluded += ["ports", "notPorts"]
+    for name in excluded:
+        if getattr(entity, name):
+            found.add(f"{where}.{name}", getattr(entity, name), "not together with services")
+    if entity.serviceAccounts is not None:
+        found.add(f"{where}.serviceAccounts", "...", "not together with services")
+
+
+def _families(found: Problems, where: str, rule: Rule) -> None:
+    """Networks of both sides, positive and negative, are of one family, and of ipVersion's."""
+    first: int | None = None
+    for side in ("source", "destination"):
+        for name in ("nets", "notNets"):
+            for index, net in enumerate(getattr(getattr(rule, side), name)):
+                try:
+                    version = ip_network(net, strict=False).version
+                except ValueError:
+                    continue
+                field = f"{where}.{side}.{name}[{index}]"
+                if rule.ipVersion in (4, 6) and version != rule.ipVersion:
+                    found.add(field, net, f"must be of IPv{rule.ipVersion} as ipVersion says")
+                elif first is not None and version != first:
+                    found.add(field, net, f"must be of IPv{first} as other networks of the rule")
+                first = first or version
+
+
+def _http(found: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
+    if rule.action != "Allow":
+        found.add(field, "...", "is allowed in rules with action Allow only")
+    if rule.protocol not in TCP:
+        found.add(field, "...", "needs protocol TCP, or none")
+    for index, method in enumerate(http.methods):
+        if method in http.methods[:index]:
+            found.add(f"{field}.methods[{index}]", method, "is there already")
+    for index, path in enumerate(http.paths):
+        where = f"{field}.paths[{index}]"
+        if bool(path.exact) == bool(path.prefix):
+            found.add(where, path.exact, "must have one of exact and prefix")
+            continue
+        text = path.exact or path.prefix
+        name = "exact" if path.exact else "prefix"
+        if not text.startswith("/") or any(one in text for one in "?# "):
+            rule_text = "must begin with / and have no '?', '#' or space"
+            found.add(f"{where}.{name}", text, rule_text)
