@@ -1,4 +1,8 @@
-"""A packet capture on one interface of a machine, decoded afterwards by tcpdump's own filters."""
+"""A packet capture on one interface of a machine, decoded afterwards by tcpdump's own filters.
+
+As root of a user namespace with one id tcpdump can do neither: it insists on becoming its own
+user. There the lab's recorder writes the file, and tcpdump reads it as somebody who is not root.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from lab import proc
+from lab import proc, stream
 from lab.machine import Machine
 
 LOG = "/run/capture.log"
@@ -23,14 +28,28 @@ class Capture:
 
     def decode(self, expression: str) -> list[str]:
         """The captured packets that match a filter, one line each."""
-        command = ["tcpdump", "-nn", "-r", self.file, expression]
+        unprivileged = ["unshare", "--user", "--map-user=1"] if one_id() else []
+        command = [*unprivileged, "tcpdump", "-nn", "-r", self.file, expression]
         return self.machine.run(command).stdout.splitlines()
+
+
+def one_id() -> bool:
+    """Whether this is a user namespace in which root is the only user."""
+    table = Path("/proc/self/uid_map").read_text().split()
+    return len(table) == 3 and table[2] == "1"
 
 
 @contextlib.contextmanager
 def capture(machine: Machine, interface: str) -> Iterator[Capture]:
     """Capture while the body runs."""
     file = f"/run/{interface}.pcap"
+    if one_id():
+        recorder = stream.begin(machine, None, "record", interface, file)
+        try:
+            yield Capture(machine, file)
+        finally:
+            recorder.finish()
+        return
     machine.path(LOG).write_text("")
     command = [
         "tcpdump",

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from lab import cluster, state
+from lab import cluster, proc, state
 from lab.demo.__main__ import CHECKS
 from tests.support.host import output, snapshot
 
@@ -80,6 +80,47 @@ def ours(table: str, line: str, name: str) -> bool:
     if table in ("ip netns", "mounts", "/run"):
         return name in line or "calico" in line
     return True
+
+
+def test_the_demo_runs_as_an_ordinary_user_in_one_unshare() -> None:
+    """The checks up to the packets; root's part is only to become a user who owns nothing."""
+    before = snapshot(relevant)
+    name = f"less{os.getpid()}"
+    command = [sys.executable, "-m", "lab.demo", "--rootless", "--json", "--lab", name]
+    done = subprocess.run(
+        [*command, "--until", "reachability"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    report = json.loads(done.stdout)
+    assert report["ok"] is True, done.stderr
+    assert done.returncode == 0
+    told = [check["name"] for check in report["checks"]]
+    assert told == ["nodes", "pool", "wiring", "reachability"]
+    assert not [line for line in output("ip", "netns") if line.startswith(f"{name}-")]
+    for table, lines in snapshot(relevant).items():
+        new = [line for line in lines if line not in before[table] and ours(table, line, name)]
+        assert not new, f"{table}: new: {new}"
+
+
+def test_an_interrupted_rootless_demo_leaves_no_process() -> None:
+    name = f"lint{os.getpid()}"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "lab.demo", "--rootless", "--lab", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if " is ready" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    assert "interrupted" in running.stdout.read()
+    assert running.wait(60) == 1
+    assert not [pid for pid in proc.all_pids() if name in proc.command_of(pid)]
 
 
 def test_an_interrupted_demo_takes_its_lab_down() -> None:
