@@ -1,7 +1,8 @@
-"""What is left of a policy that cannot be decoded: enough to close, never to open.
+"""What is left of a resource of policy that cannot be decoded: enough to close, never to open.
 
 A policy whose JSON has a wrong type somewhere cannot be enforced as it was meant. Treated
-as if it were gone, everything that it denies would open. So it is read again, member by
+as if it were gone, everything that it denies would open; a network set or a profile that
+vanished would empty the sets that deny rules use. So the value is read again, member by
 member: what is readable keeps its meaning, a rule that is not becomes a rule without an
 action, and `validate.problems` is never empty for the result. Whoever enforces policy lets
 such a rule deny.
@@ -12,33 +13,38 @@ Tested in tests/libcalico/test_salvage.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 
 from libcalico.model import policy
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.kinds import KINDS
+from libcalico.model.kinds import KINDS, Resource
 from libcalico.model.meta import Metadata
 from libcalico.model.overlay import struct_fields
-from libcalico.model.policy import Policy
+from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 from libcalico.model.rules import Rule
 
+KINDS_OF_POLICY = frozenset({*policy.POLICY_KINDS, "Profile", "NetworkSet", "GlobalNetworkSet"})
 UNREADABLE = Rule()
 UNREADABLE_TEXT = "?"
-"""Neither a selector, nor the name of a tier, nor a direction."""
+"""Neither a selector, nor the name of a tier, nor a direction, nor a network."""
+
+_RULES = ("ingress", "egress")
 
 
-def salvage(key: Key, raw: bytes) -> Policy | None:
-    """A policy that stands for undecodable bytes; None for other kinds of objects."""
-    if not isinstance(key, ResourceKey) or key.kind not in policy.POLICY_KINDS:
+def salvage(key: Key, raw: bytes) -> Resource | None:
+    """A resource that stands for undecodable bytes; None for kinds that decide no policy."""
+    if not isinstance(key, ResourceKey) or key.kind not in KINDS_OF_POLICY:
         return None
     type_ = KINDS[key.kind].type
     tree = _mapping(_tree(raw))
-    found: Policy = type_(
+    found: Resource = type_(
         metadata=_metadata(key, tree), spec=_spec(struct_fields(type_)["spec"], tree.get("spec"))
     )
-    return policy.shown(found, key.name)
+    if isinstance(found, (NetworkPolicy, GlobalNetworkPolicy)):
+        return policy.shown(found, key.name)
+    return found
 
 
 def _tree(raw: bytes) -> Any:
@@ -55,50 +61,64 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _metadata(key: ResourceKey, tree: Mapping[str, Any]) -> Metadata:
+    members = _mapping(tree.get("metadata"))
     try:
-        found = msgspec.convert(_mapping(tree.get("metadata")), Metadata)
+        found = msgspec.convert(members, Metadata)
     except msgspec.ValidationError:
-        found = Metadata(name=key.name)
+        # Labels decide which selectors find a network set.
+        labels = _texts(_mapping(members.get("labels")))
+        annotations = _texts(_mapping(members.get("annotations")))
+        found = Metadata(name=key.name, labels=labels, annotations=annotations)
     # The namespace decides whom a policy selects: the key's is always readable.
-    return msgspec.structs.replace(found, namespace=key.namespace)
+    return msgspec.structs.replace(found, name=found.name or key.name, namespace=key.namespace)
 
 
 def _spec(type_: Any, value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return type_(
-            ingress=[UNREADABLE], egress=[UNREADABLE], types=[policy.INGRESS, policy.EGRESS]
-        )
     fields = struct_fields(type_)
+    members = _mapping(value)
+    doubtful = not isinstance(value, Mapping)
     known: dict[str, Any] = {}
-    all_readable = True
-    for name, one in value.items():
-        if one is None or name not in fields:
+    for name, one in members.items():
+        if name not in fields:
             continue
         try:
             known[name] = msgspec.convert(one, fields[name])
         except msgspec.ValidationError:
-            if name in ("ingress", "egress"):
-                known[name] = _rules(one)
-            elif fields[name] is str:
-                known[name] = UNREADABLE_TEXT
-            else:
-                all_readable = False
-                if name == "types":
-                    known[name] = [policy.INGRESS, policy.EGRESS]
-    if not all_readable:
-        # An order that nobody knows could put a rule that denies behind one that allows.
-        for name in ("ingress", "egress"):
+            left = _member(name, fields[name], one)
+            doubtful = doubtful or left is None
+            if left is not None:
+                known[name] = left
+    if doubtful and "ingress" in fields:
+        # What nobody knows, such as an order, could put a rule that denies behind one that allows.
+        for name in _RULES:
             known[name] = [UNREADABLE, *known.get(name, [])]
+        if "types" in fields:
+            known["types"] = [policy.INGRESS, policy.EGRESS]
+    elif doubtful:
+        known["nets"] = [UNREADABLE_TEXT, *known.get("nets", [])]
     return type_(**known)
 
 
-def _rules(value: Any) -> list[Rule]:
-    if not isinstance(value, list):
-        return [UNREADABLE]
-    found = []
-    for one in value:
-        try:
-            found.append(msgspec.convert(one, Rule))
-        except msgspec.ValidationError:
-            found.append(UNREADABLE)
-    return found
+def _member(name: str, type_: Any, value: Any) -> Any:
+    """What can be read of one member; None when its meaning is lost."""
+    if name in _RULES:
+        return [_rule(one) for one in value] if isinstance(value, list) else [UNREADABLE]
+    if type_ is str:
+        return UNREADABLE_TEXT
+    if get_origin(type_) is list and isinstance(value, list) and name == "nets":
+        return [one if isinstance(one, str) else UNREADABLE_TEXT for one in value]
+    if get_origin(type_) is dict and isinstance(value, Mapping):
+        # A pair that is no label makes the rest doubtful for `problems` all the same.
+        return _texts(value) | {UNREADABLE_TEXT: UNREADABLE_TEXT}
+    return None
+
+
+def _texts(value: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): one for key, one in value.items() if isinstance(one, str)}
+
+
+def _rule(value: Any) -> Rule:
+    try:
+        return msgspec.convert(value, Rule)
+    except msgspec.ValidationError:
+        return UNREADABLE

@@ -1,0 +1,110 @@
+"""A resource of policy that cannot be decoded closes what it was meant to close."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey, Rule
+from libcalico.model.codec import decode_value
+from libcalico.model.salvage import KINDS_OF_POLICY, salvage
+from libcalico.model.validate import problems
+
+NP = ResourceKey("NetworkPolicy", "p", "shop")
+GNP = ResourceKey("GlobalNetworkPolicy", "p")
+
+
+def raw(spec: Any, **metadata: Any) -> bytes:
+    return json.dumps({"metadata": {"name": "p", **metadata}, "spec": spec}).encode()
+
+
+@pytest.mark.parametrize("key", [NP, GNP], ids=str)
+@pytest.mark.parametrize("bytes_", [b"", b"{", b"\xff", b"[]", b"7", raw([]), raw("x")])
+def test_what_is_no_policy_at_all_selects_everybody_and_has_a_rule_to_deny(
+    key: ResourceKey, bytes_: bytes
+) -> None:
+    found: Any = salvage(key, bytes_)
+    assert (found.metadata.name, found.metadata.namespace) == ("p", key.namespace)
+    assert found.spec.selector == ""
+    assert found.spec.types == ["Ingress", "Egress"]
+    assert found.spec.ingress[0] == found.spec.egress[0] == Rule()
+    assert problems(found)
+
+
+def test_what_is_readable_keeps_its_meaning() -> None:
+    good = {"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}}
+    bad = {"action": "Deny", "destination": {"ports": [{}]}}
+    spec = {"tier": "t", "order": 5, "selector": "a == 'b'", "ingress": [good, bad]}
+    found: Any = salvage(GNP, raw(spec, labels={"k": "v"}))
+    assert (found.spec.tier, found.spec.order, found.spec.selector) == ("t", 5, "a == 'b'")
+    assert [rule.action for rule in found.spec.ingress] == ["Allow", ""]
+    assert found.metadata.labels["k"] == "v"
+    assert [one.field for one in problems(found)] == ["spec.ingress[1].action"]
+
+
+@pytest.mark.parametrize("field", ["selector", "namespaceSelector", "tier"])
+def test_an_unreadable_selector_is_no_selector(field: str) -> None:
+    found: Any = salvage(GNP, raw({field: 7, "types": ["Egress"]}))
+    assert [one.field for one in problems(found)] == [f"spec.{field}"]
+
+
+@pytest.mark.parametrize("spec", [{"order": "first"}, {"types": "Ingress"}, {"doNotTrack": 3}])
+def test_where_the_place_or_direction_is_lost_both_directions_begin_with_a_denial(
+    spec: dict[str, Any],
+) -> None:
+    allow = [{"action": "Allow"}]
+    found: Any = salvage(GNP, raw({"ingress": allow, "egress": allow} | spec))
+    for rules in (found.spec.ingress, found.spec.egress):
+        assert [rule.action for rule in rules] == ["", "Allow"]
+    assert found.spec.types == ["Ingress", "Egress"]
+
+
+def test_sets_keep_their_networks_and_profiles_their_labels() -> None:
+    key = ResourceKey("GlobalNetworkSet", "p")
+    found: Any = salvage(key, raw({"nets": ["10.0.0.0/8", 7]}, labels={"role": "db", "n": 1}))
+    assert found.spec.nets == ["10.0.0.0/8", "?"]
+    assert found.metadata.labels == {"role": "db"}
+    assert [one.field for one in problems(found)] == ["spec.nets[1]"]
+    profile: Any = salvage(
+        ResourceKey("Profile", "p"), raw({"labelsToApply": {"a": "b", "c": 1}, "ingress": [7]})
+    )
+    assert profile.spec.labelsToApply["a"] == "b"
+    assert profile.spec.ingress == [Rule()]
+    assert problems(profile)
+
+
+def test_the_name_is_found_as_in_a_good_policy() -> None:
+    old: Any = salvage(ResourceKey("GlobalNetworkPolicy", "default.p"), b"{")
+    assert old.metadata.name == "p"
+
+
+def test_other_kinds_are_not_salvaged() -> None:
+    assert salvage(ResourceKey("IPPool", "p"), b"{") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+MEMBERS = ["tier", "order", "ingress", "egress", "selector", "types", "nets", "labelsToApply"]
+
+
+@given(
+    st.sampled_from(sorted(KINDS_OF_POLICY)),
+    st.dictionaries(st.sampled_from(MEMBERS), JSON, max_size=4) | JSON,
+)
+def test_whatever_cannot_be_decoded_is_salvaged_with_a_problem(kind: str, spec: Any) -> None:
+    key = ResourceKey(kind, "p", "shop" if kind in ("NetworkPolicy", "NetworkSet") else "")
+    text = raw(spec)
+    try:
+        decode_value(key, text)
+    except InvalidValue:
+        found = salvage(key, text)
+        assert found is not None
+        assert problems(found)
