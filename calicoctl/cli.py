@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("calicoctl.commands.write:apply", "Create or replace resources from a file."),
     "replace": ("calicoctl.commands.write:replace", "Replace resources that exist."),
     "delete": ("calicoctl.commands.write:delete", "Delete resources by file or by name."),
+    "validate": ("calicoctl.commands.validate:validate", "Check resources without storing them."),
     "convert": ("calicoctl.commands.convert:convert", "Turn Kubernetes objects into resources."),
     "ipam": ("calicoctl.commands.ipam:ipam", "Show who uses which address."),
     "node": ("calicoctl.commands.node:node", "Tell how this node is doing."),

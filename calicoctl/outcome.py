@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PAST = {"create": "created", "apply": "applied", "replace": "replaced", "delete": "deleted"}
+PAST = {
+    "create": "created",
+    "apply": "applied",
+    "replace": "replaced",
+    "delete": "deleted",
+    "validate": "validated",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from calicoctl.commands.common import documents_of, keys_of, kind_argument, opti
 from calicoctl.documents import InputDocument
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
-from calicoctl.unenforced import refused
+from calicoctl.unenforced import notices, refused
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import (
@@ -149,7 +149,7 @@ async def _write(
     skip_exists: bool = False,
 ) -> Outcome:
     kinds = [document.kind for document in documents]
-    prepared, errors = _prepared(documents, namespace, accept_unenforced)
+    prepared, errors = prepared_all(documents, namespace, accept_unenforced)
     if errors or not documents:
         return Outcome(verb, kinds, 0, errors)
     handled = 0
@@ -175,10 +175,13 @@ async def _write(
     return Outcome(verb, kinds, handled, errors)
 
 
-def _prepared(
+def prepared_all(
     documents: Sequence[InputDocument], namespace: str, accept_unenforced: bool
 ) -> tuple[list[Any], list[str]]:
-    """All resources ready to write, or all that is wrong with them (CTL-2)."""
+    """All resources ready to write, or all that is wrong with them (CTL-2).
+
+    What is fine but not enforced is named on standard error.
+    """
     prepared, errors = [], []
     for document in documents:
         try:
@@ -189,6 +192,9 @@ def _prepared(
         prepared.append(resource)
         wrong = problems(resource) + ([] if accept_unenforced else refused(resource))
         errors += [f"{document.place(one.field)}: {one}" for one in wrong]
+        for field, told in notices(resource):
+            name = f"{document.kind}({document.name})"
+            click.echo(f"{document.place(field)}: {name}: {field}: not enforced: {told}", err=True)
     return prepared, errors
 
 
