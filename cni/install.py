@@ -7,21 +7,29 @@ runtime takes for a configuration or a plugin, synced, and renamed; (INST-3) not
 SUID, executables are 0755, the configuration is 0600; (INST-4) one that has the same bytes
 and mode already is left alone, so that a runtime which watches does not reload for nothing.
 
-`calico` and `calico-ipam` are one executable that looks at its own name (CAL-32).
+`calico` and `calico-ipam` are one executable that looks at its own name (CAL-32). Where the
+package was installed without a compiler there is none; then its twin in Python is installed,
+which needs an interpreter on the host (INST-5).
 Source: conformance section 19. Tested in `tests/cni/test_install.py`.
 """
 
 from __future__ import annotations
 
+import argparse
+import logging
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from cni import twin as python_twin
 from libcalico import paths
 from libcalico.errors import MuslinError
+
+log = logging.getLogger(__name__)
 
 NAMES = ("calico", "calico-ipam")
 CONFLIST_NAME = "10-calico.conflist"
@@ -29,7 +37,12 @@ BUILT = Path(__file__).parent / "_bin" / "calico"
 
 
 class NoExecutable(MuslinError):
-    """The package was installed without a compiler, so there is no executable to install."""
+    """There is no executable to install, and no interpreter for its twin."""
+
+
+def own_interpreter() -> str:
+    """The Python that runs us, outside of any virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
 def default_conflist(mtu: int = 0) -> dict[str, Any]:
@@ -54,29 +67,47 @@ def install(
     conflist: Mapping[str, Any] | None = None,
     *,
     executable: Path = BUILT,
+    twin: bool = False,
+    interpreter: str = "",
 ) -> None:
     """Install both plugin names into `bin_dir`, then the conflist into `net_dir`.
 
-    The directories are made where missing. May be repeated, also while plugins run. Raises
-    NoExecutable when there is nothing to install, and OSError; then the configuration is as
-    it was.
+    The directories are made where missing. May be repeated, also while plugins run. `twin`
+    installs the Python twin even where there is an executable, for `interpreter` (a path on
+    the host; ours unless given). Raises NoExecutable when there is nothing to install, and
+    OSError; then the configuration is as it was.
     """
-    install_binaries(bin_dir, executable)
+    install_binaries(bin_dir, executable, twin=twin, interpreter=interpreter)
     install_conflist(net_dir, default_conflist() if conflist is None else conflist)
 
 
-def install_binaries(bin_dir: Path, executable: Path = BUILT) -> None:
+def install_binaries(
+    bin_dir: Path, executable: Path = BUILT, *, twin: bool = False, interpreter: str = ""
+) -> None:
     """Install `calico` and `calico-ipam`; raises NoExecutable, OSError."""
-    try:
-        content = executable.read_bytes()
-    except FileNotFoundError:
-        raise NoExecutable(
-            f"there is no CNI executable at {executable}: install musl-tools (or any C compiler) "
-            "and install the package again"
-        ) from None
+    content = _twin(interpreter) if twin else _executable(executable, interpreter)
     bin_dir.mkdir(parents=True, exist_ok=True)
     for name in NAMES:
         _replace(bin_dir / name, content, 0o755)
+
+
+def _executable(path: Path, interpreter: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        log.warning("there is no CNI executable at %s: its Python twin is installed", path)
+        return _twin(interpreter)
+
+
+def _twin(interpreter: str) -> bytes:
+    chosen = interpreter or own_interpreter()
+    try:
+        return python_twin.source(chosen)
+    except ValueError as error:
+        raise NoExecutable(
+            f"neither an executable nor its Python twin can be installed: {error}; install "
+            "musl-tools (or any C compiler) and the package again, or name another interpreter"
+        ) from error
 
 
 def install_conflist(net_dir: Path, conflist: Mapping[str, Any]) -> None:
@@ -126,9 +157,18 @@ def _is_same(path: Path, content: bytes, mode: int) -> bool:
         return False
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m cni.install`: the default places and the default configuration."""
-    install()
+    parser = argparse.ArgumentParser(prog="python -m cni.install", description=main.__doc__)
+    parser.add_argument("--twin", action="store_true", help="the Python twin of the executable")
+    parser.add_argument(
+        "--interpreter", default="", help="the twin's Python on the host (default: this one)"
+    )
+    chosen = parser.parse_args(arguments)
+    try:
+        install(twin=chosen.twin, interpreter=chosen.interpreter)
+    except NoExecutable as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -177,6 +177,8 @@ static _Noreturn void ask_daemon(void)
     int sock = -1;
     for (long pause = 10000000;; pause = 50000000) {
         sock = connect_daemon(&why);
+        if (sock >= 0)
+            why = "it closed the connection";
         if (sock >= 0 && send_request(sock) && receive_frame(sock, &frame, &body, &why))
             break;
         if (sock >= 0)

@@ -70,7 +70,9 @@ static const char *variable(const char *name)
 /* Words for errno; runtimes take some of libc's as "nothing to delete" (ERR-17). */
 static const char *words(int problem)
 {
-    return problem == ENOENT ? "it does not exist" : strerror(problem);
+    return problem == ENOENT      ? "it does not exist"
+           : problem == ETIMEDOUT ? "nothing came in time"
+                                  : strerror(problem);
 }
 
 /* Answers */

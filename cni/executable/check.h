@@ -186,7 +186,7 @@ static int64_t version_number(struct text version)
 static bool is_supported(struct text version)
 {
     char quoted[16];
-    if (version.length > 8 || memchr(version.at, '\0', version.length))
+    if (version.length != 5 || memchr(version.at, '\0', version.length))
         return false;
     snprintf(quoted, sizeof quoted, "\"%.*s\"", (int)version.length, version.at);
     return strstr(VERSIONS, quoted) != NULL;
@@ -305,11 +305,12 @@ static void open_netns(void)
     bool good = call.netns >= 0 && fstatfs(call.netns, &about) == 0 &&
                 (unsigned long)about.f_type == NSFS &&
                 ioctl(call.netns, NS_GET_NSTYPE_REQUEST) == CLONE_NEWNET;
-    if (!good && is("DEL")) {
-        drop_netns();
+    bool absent = call.netns < 0 && (problem == ENOENT || problem == ENOTDIR || problem == ESRCH);
+    if (!good && (is("DEL") || (absent && is("CHECK")))) {
+        drop_netns(); /* the daemon knows what is left of the container */
         return;
     }
-    if (call.netns < 0 && (problem == ENOENT || problem == ENOTDIR || problem == ESRCH))
+    if (absent)
         fail_text(UNKNOWN, "the network namespace of CNI_NETNS does not exist", text_of(path));
     if (call.netns < 0 &&
         (problem == EACCES || problem == EPERM || problem == EMFILE || problem == ENFILE))

@@ -1,6 +1,7 @@
-"""The real executable for tests: built once, called as a runtime calls it, and a small daemon.
+"""The real executable and its twin for tests, called as a runtime calls them; a small daemon.
 
 done = call(plugin("calico"), {"CNI_COMMAND": "VERSION"}, b"")
+done = call(exe.plugin(), ...)         # fixture `exe`: once the executable, once the twin
 with Daemon(path, answer) as daemon:   # speaks cni.sock in a thread of its own
     ...
 """
@@ -16,11 +17,11 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from build_hook import EXECUTABLE, EXECUTABLE_SOURCE, ROOT, compile_executable
 from cni import channel, install, protocol
@@ -87,6 +88,71 @@ def built(name: str, *flags: str) -> Path:
 def sanitized(name: str = "calico") -> Path:
     """The executable with AddressSanitizer and UndefinedBehaviorSanitizer."""
     return built(name, *SANITIZERS)
+
+
+def short(name: str = "calico") -> Path:
+    """The executable with deadlines of a fraction of a second."""
+    return built(name, *SHORT)
+
+
+@functools.cache
+def twin(name: str = "calico") -> Path:
+    """The Python twin as installed."""
+    directory = _directory() / "twin"
+    install.install_binaries(directory, twin=True)
+    return directory / name
+
+
+@functools.cache
+def short_twin(name: str = "calico", deadline: str = "0.6") -> Path:
+    """The Python twin with deadlines of a fraction of a second."""
+    text = twin(name).read_text()
+    for before, after in (
+        ("DEADLINE = 60.0", f"DEADLINE = {deadline}"),
+        ("RETRY = 1", "RETRY = 0.02 * 1"),
+    ):
+        assert text.count(f"\n{before}") == 1
+        text = text.replace(f"\n{before}", f"\n{after}")
+    directory = _directory() / f"twin-{deadline}"
+    directory.mkdir(exist_ok=True)
+    path = directory / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def impatient_twin(name: str = "calico") -> Path:
+    """The Python twin that does not wait for a daemon that restarts."""
+    return short_twin(name, "20.0")
+
+
+@dataclass(frozen=True)
+class Build:
+    """One of the two that a runtime may find, in its variants."""
+
+    label: str
+    plugin: Callable[..., Path]
+    short: Callable[..., Path]
+    strict: Callable[..., Path]
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether it is the slow one: a process of it takes some 40 ms."""
+        return self.label == "twin"
+
+    def some(self, many: Sequence[T], count: int) -> Sequence[T]:
+        """All cases, or for the twin in the fast tier about `count` of them, spread evenly."""
+        if not self.is_twin or FULL_SIZE or len(many) <= count:
+            return many
+        return many[:: len(many) // count]
+
+
+BUILDS = (
+    Build("executable", plugin, short, sanitized),
+    Build("twin", twin, short_twin, impatient_twin),
+)
+FULL_SIZE = bool(os.environ.get("MUSLIN_FULL_SIZE"))
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)

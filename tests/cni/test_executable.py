@@ -20,14 +20,12 @@ from cni.result import SUPPORTED_VERSIONS
 from tests.cni.executable import (
     BASE,
     CONFIG,
-    SHORT,
+    Build,
     Done,
     away_from_daemon,
-    built,
     call,
     config,
     plugin,
-    sanitized,
 )
 
 
@@ -41,8 +39,8 @@ def away(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["calico", "calico-ipam"])
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
-def test_version_echoes_what_was_asked(name: str, version: str) -> None:
-    done = call(plugin(name), {"CNI_COMMAND": "VERSION"}, {"cniVersion": version})
+def test_version_echoes_what_was_asked(exe: Build, name: str, version: str) -> None:
+    done = call(exe.plugin(name), {"CNI_COMMAND": "VERSION"}, {"cniVersion": version})
     assert done.status == 0
     assert json.loads(done.stdout) == {
         "cniVersion": version,
@@ -51,19 +49,19 @@ def test_version_echoes_what_was_asked(name: str, version: str) -> None:
 
 
 @pytest.mark.parametrize("stdin", [b"", b"{", b"[]", b'{"cniVersion":5}', b'{"name":"x"}', b"\xff"])
-def test_version_without_a_readable_version_is_our_newest(stdin: bytes) -> None:
+def test_version_without_a_readable_version_is_our_newest(exe: Build, stdin: bytes) -> None:
     dummies = {"CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
-    done = call(plugin(), {"CNI_COMMAND": "VERSION"} | dummies, stdin)
+    done = call(exe.plugin(), {"CNI_COMMAND": "VERSION"} | dummies, stdin)
     assert (done.status, json.loads(done.stdout)["cniVersion"]) == (0, "1.1.0")
 
 
 @pytest.mark.parametrize("written", [b"", b'{"cniVersion":"0.4.0"}'])
-def test_version_does_not_wait_for_a_silent_stdin(written: bytes) -> None:
+def test_version_does_not_wait_for_a_silent_stdin(exe: Build, written: bytes) -> None:
     reading, writing = os.pipe()
     os.write(writing, written)
     started = time.monotonic()
     done = subprocess.run(
-        [plugin()],
+        [exe.plugin()],
         stdin=reading,
         env={"CNI_COMMAND": "VERSION"},
         capture_output=True,
@@ -77,35 +75,35 @@ def test_version_does_not_wait_for_a_silent_stdin(written: bytes) -> None:
     os.close(writing)
 
 
-def test_version_is_quick() -> None:
-    """A static executable starts faster than /bin/true; the bound is for a busy machine."""
+def test_version_is_quick(exe: Build) -> None:
+    """TIM-01. A static executable starts faster than /bin/true; the bounds allow for load."""
     times = []
-    for _ in range(100):
+    for _ in range(15 if exe.is_twin else 100):
         started = time.monotonic()
-        call(plugin(), {"CNI_COMMAND": "VERSION"}, {"cniVersion": "1.0.0"})
+        call(exe.plugin(), {"CNI_COMMAND": "VERSION"}, {"cniVersion": "1.0.0"})
         times.append(time.monotonic() - started)
-    assert sorted(times)[50] < 0.05
+    assert sorted(times)[len(times) // 2] < (0.15 if exe.is_twin else 0.05)
 
 
-def test_version_needs_no_privileges(tmp_path: Path) -> None:
-    done = call(plugin(), {"CNI_COMMAND": "VERSION"}, user=65534, group=65534, extra_groups=[])
+def test_version_needs_no_privileges(exe: Build, tmp_path: Path) -> None:
+    done = call(exe.plugin(), {"CNI_COMMAND": "VERSION"}, user=65534, group=65534, extra_groups=[])
     assert done.status == 0
 
 
-def test_no_command_prints_about_on_stderr() -> None:
+def test_no_command_prints_about_on_stderr(exe: Build) -> None:
     for env in ({}, {"CNI_COMMAND": ""}):
-        done = call(plugin(), env)
+        done = call(exe.plugin(), env)
         assert (done.status, done.stdout) == (0, b"")
         assert "CNI plugin calico v" in done.stderr
         assert f"CNI protocol versions supported: {', '.join(SUPPORTED_VERSIONS)}" in done.stderr
 
 
-def test_flags_and_ignored_arguments() -> None:
+def test_flags_and_ignored_arguments(exe: Build) -> None:
     from importlib.metadata import version
 
     def run(*arguments: str, env: dict[str, str] | None = None) -> Done:
         done = subprocess.run(
-            [plugin(), *arguments], env=env or {}, input=b"", capture_output=True, check=False
+            [exe.plugin(), *arguments], env=env or {}, input=b"", capture_output=True, check=False
         )
         return Done(done.returncode, done.stdout, done.stderr.decode())
 
@@ -118,7 +116,7 @@ def test_flags_and_ignored_arguments() -> None:
 # The namespace
 
 
-def test_missing_and_wrong_namespaces(away: dict[str, str], tmp_path: Path) -> None:
+def test_missing_and_wrong_namespaces(exe: Build, away: dict[str, str], tmp_path: Path) -> None:
     plain, fifo = tmp_path / "plain", tmp_path / "fifo"
     plain.write_text("")
     os.mkfifo(fifo)
@@ -135,25 +133,27 @@ def test_missing_and_wrong_namespaces(away: dict[str, str], tmp_path: Path) -> N
     }
     for path, code in cases.items():
         for command in ("ADD", "CHECK"):
-            done = call(plugin(), away | {"CNI_COMMAND": command, "CNI_NETNS": path}, CONFIG)
-            assert done.error["code"] == code, (path[:80], done)
+            done = call(exe.short(), away | {"CNI_COMMAND": command, "CNI_NETNS": path}, CONFIG)
+            # Whether something is still held only the daemon knows, and 3 says: nothing (ERR-06).
+            expected = 11 if command == "CHECK" and code == 3 else code
+            assert done.error["code"] == expected, (path[:80], done)
         if code != 8:
             env = away | {"CNI_COMMAND": "DEL", "CNI_NETNS": path}
-            assert call(built("calico", *SHORT), env, CONFIG).status == 0
+            assert call(exe.short("calico"), env, CONFIG).status == 0
     env = away | {"CNI_COMMAND": "DEL", "CNI_NETNS": "/proc/self/ns/net"}
-    assert call(plugin(), env, CONFIG).error["code"] == 8
+    assert call(exe.plugin(), env, CONFIG).error["code"] == 8
 
 
-def test_own_namespace_is_allowed_when_overridden(away: dict[str, str]) -> None:
+def test_own_namespace_is_allowed_when_overridden(exe: Build, away: dict[str, str]) -> None:
     own = away | {"CNI_NETNS": "/proc/self/ns/net"}
     for value, code in [("1", 11), ("TRUE", 11), ("true", 11), ("0", 8), ("yes", 8)]:
-        done = call(built("calico", *SHORT), own | {"CNI_NETNS_OVERRIDE": value}, CONFIG)
+        done = call(exe.short("calico"), own | {"CNI_NETNS_OVERRIDE": value}, CONFIG)
         assert done.error["code"] == code, value
 
 
-def test_the_ipam_plugin_opens_no_namespace(away: dict[str, str]) -> None:
+def test_the_ipam_plugin_opens_no_namespace(exe: Build, away: dict[str, str]) -> None:
     env = away | {"CNI_NETNS": "b", "CNI_IFNAME": "c", "CNI_PATH": "d"}
-    assert call(built("calico-ipam", *SHORT), env, CONFIG).error["code"] == 11
+    assert call(exe.short("calico-ipam"), env, CONFIG).error["code"] == 11
 
 
 # The order of the checks (ENV-28)
@@ -168,7 +168,7 @@ FAULTS: list[tuple[int, dict[str, str], dict[str, Any] | str]] = [
 ]
 
 
-def test_of_two_faults_the_earlier_is_reported(away: dict[str, str]) -> None:
+def test_of_two_faults_the_earlier_is_reported(exe: Build, away: dict[str, str]) -> None:
     for (first, second), code in [(pair, pair[0][0]) for pair in combinations(FAULTS, 2)]:
         env = away | second[1] | first[1]
         if env["CNI_COMMAND"] == "NOPE" and "a/b" in env["CNI_IFNAME"]:
@@ -177,16 +177,16 @@ def test_of_two_faults_the_earlier_is_reported(away: dict[str, str]) -> None:
             stdin: Any = "{"
         else:
             stdin = CONFIG | second[2] | first[2]
-        assert call(plugin(), env, stdin).error["code"] == code, (first, second)
+        assert call(exe.plugin(), env, stdin).error["code"] == code, (first, second)
 
 
 # Surroundings
 
 
-def test_stdin_of_a_mebibyte_in_small_pieces(away: dict[str, str]) -> None:
+def test_stdin_of_a_mebibyte_in_small_pieces(exe: Build, away: dict[str, str]) -> None:
     body = json.dumps(config(args={"cni": {"labels": "x" * 2**20}}, cniVersion="9.9.9")).encode()
     with subprocess.Popen(
-        [plugin()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=BASE, bufsize=0
+        [exe.plugin()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=BASE, bufsize=0
     ) as process:
         assert process.stdin is not None
         for byte in body[:2000]:
@@ -197,10 +197,12 @@ def test_stdin_of_a_mebibyte_in_small_pieces(away: dict[str, str]) -> None:
     assert json.loads(stdout)["code"] == 1
 
 
-def test_stdin_that_cannot_be_read(away: dict[str, str]) -> None:
+def test_stdin_that_cannot_be_read(exe: Build, away: dict[str, str]) -> None:
     directory = os.open("/", os.O_RDONLY)
-    closed = ["sh", "-c", 'exec "$0" <&-', str(plugin())]
-    for command, options in [([str(plugin())], {"stdin": directory}), (closed, {})]:
+    closed = ["sh", "-c", 'exec "$0" <&-', str(exe.plugin())]
+    for command, options in [([str(exe.plugin())], {"stdin": directory}), (closed, {})]:
+        if exe.is_twin and options:
+            continue  # the interpreter itself refuses such a stdin, before it reads any script
         done = subprocess.run(command, env=BASE, capture_output=True, check=False, **options)  # type: ignore[call-overload]
         error = Done(done.returncode, done.stdout, "").error
         assert error["code"] == 5
@@ -208,10 +210,10 @@ def test_stdin_that_cannot_be_read(away: dict[str, str]) -> None:
     os.close(directory)
 
 
-def test_stdin_that_never_ends_ends_at_our_deadline(away: dict[str, str]) -> None:
+def test_stdin_that_never_ends_ends_at_our_deadline(exe: Build, away: dict[str, str]) -> None:
     reading, writing = os.pipe()
     done = subprocess.run(
-        [built("calico", *SHORT)],
+        [exe.short("calico")],
         stdin=reading,
         env=BASE,
         capture_output=True,
@@ -224,8 +226,8 @@ def test_stdin_that_never_ends_ends_at_our_deadline(away: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("redirect", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-", "2>&- 9>&1"])
-def test_closed_descriptors_do_no_harm(redirect: str, away: dict[str, str]) -> None:
-    for executable in (built("calico", *SHORT), sanitized()):
+def test_closed_descriptors_do_no_harm(exe: Build, redirect: str, away: dict[str, str]) -> None:
+    for executable in (exe.short("calico"), exe.strict()):
         done = subprocess.run(
             ["sh", "-c", f'exec "$0" {redirect}', str(executable)],
             input=json.dumps(CONFIG).encode(),
@@ -239,35 +241,41 @@ def test_closed_descriptors_do_no_harm(redirect: str, away: dict[str, str]) -> N
             assert json.loads(done.stdout)["code"] == (5 if "<&-" in redirect else 11)
 
 
-def test_broken_stdout_is_no_signal(away: dict[str, str]) -> None:
+def test_broken_stdout_is_no_signal(exe: Build, away: dict[str, str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [plugin()], env=BASE, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, check=False
+        [exe.plugin()],
+        env=BASE,
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=writing,
+        check=False,
     )
     assert done.returncode == 1
     os.close(writing)
 
 
 def test_a_deleted_working_directory_and_a_noisy_environment(
-    away: dict[str, str], tmp_path: Path
+    exe: Build, away: dict[str, str], tmp_path: Path
 ) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     noise = {"PYTHONHOME": "/x", "LC_ALL": "C", "JUNK": "\udcff", "LD_PRELOAD": "/nonexistent.so"}
     script = 'cd "$1" && rmdir "$1" && exec "$0"'
     done = subprocess.run(
-        ["/bin/sh", "-c", script, str(plugin()), str(gone)],
+        ["/bin/sh", "-c", script, str(exe.plugin()), str(gone)],
         env={"PATH": "/bin:/usr/bin", "CNI_COMMAND": "VERSION"},
         input=b"",
         capture_output=True,
         check=False,
     )
     assert done.returncode == 0
-    assert call(plugin(), {"CNI_COMMAND": "VERSION"} | noise).status == 0
+    assert call(exe.plugin(), {"CNI_COMMAND": "VERSION"} | noise).status == 0
 
 
 def test_out_of_memory_is_a_cni_error(away: dict[str, str]) -> None:
+    """Of the executable only: below some MiB no interpreter starts at all."""
     import resource
 
     def limit() -> None:
@@ -278,11 +286,11 @@ def test_out_of_memory_is_a_cni_error(away: dict[str, str]) -> None:
     assert (done.error["code"], done.error["msg"]) == (999, "out of memory")
 
 
-def test_no_secret_is_ever_echoed(away: dict[str, str]) -> None:
+def test_no_secret_is_ever_echoed(exe: Build, away: dict[str, str]) -> None:
     canary = "canary-b7e1"
     broken = json.dumps(config(policy={"k8s_auth_token": canary}))
     for stdin in (broken + "x", broken[:-3], broken.replace('"net"', "5"), broken):
         for command in ("ADD", "STATUS", "DEL", "GC"):
             env = away | {"CNI_COMMAND": command}
-            done = call(built("calico-ipam", *SHORT), env, stdin)
+            done = call(exe.short("calico-ipam"), env, stdin)
             assert canary not in done.stdout.decode() + done.stderr

@@ -26,14 +26,11 @@ from cni.channel import Channel
 from tests.cni.executable import (
     BASE,
     CONFIG,
-    SHORT,
+    Build,
     Daemon,
     Done,
     accept,
-    built,
     call,
-    plugin,
-    sanitized,
 )
 from tests.support.netns import network_namespace
 
@@ -65,7 +62,9 @@ def answering(*messages: protocol.Message) -> Any:
 # What arrives
 
 
-def test_request_carries_names_environment_stdin_and_namespace(env: dict[str, str]) -> None:
+def test_request_carries_names_environment_stdin_and_namespace(
+    exe: Build, env: dict[str, str]
+) -> None:
     found: list[tuple[int, int]] = []
 
     async def look(connection: Channel, _: protocol.Request, descriptor: int | None) -> None:
@@ -78,7 +77,7 @@ def test_request_carries_names_environment_stdin_and_namespace(env: dict[str, st
     args = {"CNI_ARGS": 'K8S_POD_NAME=a b\\"c\u00e9;IgnoreUnknown=1', "OTHER": "not sent"}
     with network_namespace("cni") as pod, Daemon(socket_of(env), look) as daemon:
         env |= args | {"CNI_NETNS": str(pod.path)}
-        done = call(plugin("calico"), env, stdin)
+        done = call(exe.plugin("calico"), env, stdin)
         own = os.stat(pod.path)
     assert done == Done(0, b'{"cniVersion":"1.0.0"}\n', "")
     assert found == [(own.st_dev, own.st_ino)]
@@ -92,34 +91,34 @@ def test_request_carries_names_environment_stdin_and_namespace(env: dict[str, st
 
 @pytest.mark.parametrize("state", ["unset", "gone", "file"])
 def test_delete_without_a_namespace_has_no_descriptor(
-    state: str, env: dict[str, str], tmp_path: Path
+    exe: Build, state: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     env |= {"CNI_COMMAND": "DEL", "CNI_NETNS": "" if state == "unset" else str(tmp_path / state)}
     with Daemon(socket_of(env), accept) as daemon:
-        assert call(plugin("calico"), env, CONFIG) == Done(0, b"", "")
+        assert call(exe.plugin("calico"), env, CONFIG) == Done(0, b"", "")
     assert [(r.has_netns, r.env["CNI_NETNS"]) for r in daemon.requests] == [
         (False, env["CNI_NETNS"])
     ]
     assert daemon.requests[0].deadline <= 25
 
 
-def test_a_mebibyte_goes_through(env: dict[str, str]) -> None:
+def test_a_mebibyte_goes_through(exe: Build, env: dict[str, str]) -> None:
     stdin = json.dumps(CONFIG | {"args": "x\u00e9" * (2**20 // 3)}, ensure_ascii=False)
     with Daemon(socket_of(env), accept) as daemon:
-        assert call(plugin("calico-ipam"), env, stdin).status == 0
-        assert call(sanitized("calico-ipam"), env, stdin).status == 0
+        assert call(exe.plugin("calico-ipam"), env, stdin).status == 0
+        assert call(exe.strict("calico-ipam"), env, stdin).status == 0
     assert [request.stdin == stdin for request in daemon.requests] == [True, True]
 
 
-def test_what_exceeds_a_frame_is_refused_not_cut(env: dict[str, str]) -> None:
+def test_what_exceeds_a_frame_is_refused_not_cut(exe: Build, env: dict[str, str]) -> None:
     stdin = json.dumps(CONFIG | {"args": ['"'] * 250_000})
     with Daemon(socket_of(env), accept) as daemon:
-        assert call(plugin("calico-ipam"), env, stdin).error["code"] == 6
+        assert call(exe.plugin("calico-ipam"), env, stdin).error["code"] == 6
     assert daemon.requests == []
 
 
-def test_sixty_four_at_once(env: dict[str, str]) -> None:
+def test_sixty_four_at_once(exe: Build, env: dict[str, str]) -> None:
     async def echo(connection: Channel, request: protocol.Request, _: int | None) -> None:
         await asyncio.sleep(0.01)
         await connection.send(
@@ -129,7 +128,8 @@ def test_sixty_four_at_once(env: dict[str, str]) -> None:
     with Daemon(socket_of(env), echo), ThreadPoolExecutor(16) as pool:
         names = [f"c{number}" for number in range(64)]
         done = pool.map(
-            lambda name: call(plugin("calico-ipam"), env | {"CNI_CONTAINERID": name}, CONFIG), names
+            lambda name: call(exe.plugin("calico-ipam"), env | {"CNI_CONTAINERID": name}, CONFIG),
+            names,
         )
         assert [json.loads(each.stdout)["id"] for each in done] == names
 
@@ -138,26 +138,30 @@ def test_sixty_four_at_once(env: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
-def test_success_of_other_verbs_prints_nothing(command: str, env: dict[str, str]) -> None:
+def test_success_of_other_verbs_prints_nothing(
+    exe: Build, command: str, env: dict[str, str]
+) -> None:
     env |= {"CNI_COMMAND": command}
     with Daemon(socket_of(env), answering(protocol.Result(0, '{"surprise":1}', "a warning\n"))):
-        done = call(plugin("calico-ipam"), env, CONFIG | {"cniVersion": "1.1.0"})
+        done = call(exe.plugin("calico-ipam"), env, CONFIG | {"cniVersion": "1.1.0"})
     assert done == Done(0, b"", "a warning\n")
 
 
 @pytest.mark.parametrize("status", [1, 7, 255])
-def test_errors_are_printed_as_they_came_with_status_one(status: int, env: dict[str, str]) -> None:
+def test_errors_are_printed_as_they_came_with_status_one(
+    exe: Build, status: int, env: dict[str, str]
+) -> None:
     error = '{"cniVersion":"1.0.0","code":100,"msg":"m","details":"d"}\n'
     for command in ("ADD", "DEL"):
         with Daemon(socket_of(env), answering(protocol.Result(status, error))):
-            done = call(plugin("calico-ipam"), env | {"CNI_COMMAND": command}, CONFIG)
+            done = call(exe.plugin("calico-ipam"), env | {"CNI_COMMAND": command}, CONFIG)
         assert (done.status, done.stdout) == (1, error.encode())
 
 
 @pytest.mark.parametrize("exit_status", [0, 1])
 @pytest.mark.parametrize("stdout", ["", "oops", "[]", "null", "{} {}", '{"x":1'])
 def test_an_answer_that_is_no_object_is_replaced(
-    stdout: str, exit_status: int, env: dict[str, str]
+    exe: Build, stdout: str, exit_status: int, env: dict[str, str]
 ) -> None:
     received: list[protocol.Message] = []
 
@@ -167,11 +171,13 @@ def test_an_answer_that_is_no_object_is_replaced(
         received.extend([answer[0]] if answer else [])
 
     with Daemon(socket_of(env), odd):
-        assert call(plugin("calico-ipam"), env, CONFIG).error["code"] == 999
+        assert call(exe.plugin("calico-ipam"), env, CONFIG).error["code"] == 999
     assert received == [protocol.Undelivered("stdout")]
 
 
-def test_the_daemon_hears_when_the_result_cannot_be_printed(env: dict[str, str]) -> None:
+def test_the_daemon_hears_when_the_result_cannot_be_printed(
+    exe: Build, env: dict[str, str]
+) -> None:
     received: list[protocol.Message] = []
 
     async def listen(connection: Channel, _: protocol.Request, __: int | None) -> None:
@@ -183,7 +189,7 @@ def test_the_daemon_hears_when_the_result_cannot_be_printed(env: dict[str, str])
     os.close(reading)
     with Daemon(socket_of(env), listen):
         done = subprocess.run(
-            [plugin("calico-ipam")],
+            [exe.plugin("calico-ipam")],
             input=json.dumps(CONFIG).encode(),
             env=env,
             stdout=writing,
@@ -213,7 +219,9 @@ def outcome(command: str, env: dict[str, str], executable: Path) -> None:
 
 @pytest.mark.parametrize("command", ["ADD", "DEL", "CHECK", "GC", "STATUS"])
 @pytest.mark.parametrize("trouble", ["dies", "hangs", "other version"])
-def test_a_daemon_that_does_not_finish(command: str, trouble: str, env: dict[str, str]) -> None:
+def test_a_daemon_that_does_not_finish(
+    exe: Build, command: str, trouble: str, env: dict[str, str]
+) -> None:
     async def handle(connection: Channel, _: protocol.Request, __: int | None) -> None:
         if trouble == "dies":
             connection.close()
@@ -221,7 +229,7 @@ def test_a_daemon_that_does_not_finish(command: str, trouble: str, env: dict[str
 
     version = 2 if trouble == "other version" else 1
     with Daemon(socket_of(env), handle, version):
-        outcome(command, env, built("calico-ipam", *SHORT))
+        outcome(command, env, exe.short("calico-ipam"))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +246,9 @@ def test_a_daemon_that_does_not_finish(command: str, trouble: str, env: dict[str
         b"",
     ],
 )
-def test_nonsense_is_a_daemon_that_does_not_answer(noise: bytes, env: dict[str, str]) -> None:
+def test_nonsense_is_a_daemon_that_does_not_answer(
+    exe: Build, noise: bytes, env: dict[str, str]
+) -> None:
     async def main(started: threading.Event, stop: asyncio.Event) -> None:
         async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(noise)
@@ -255,22 +265,24 @@ def test_nonsense_is_a_daemon_that_does_not_answer(noise: bytes, env: dict[str, 
     thread.start()
     assert started.wait(10)
     try:
-        outcome("ADD", env, sanitized("calico-ipam"))
+        outcome("ADD", env, exe.strict("calico-ipam"))
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)
         loop.close()
 
 
-def test_a_daemon_that_is_just_restarting_is_waited_for(env: dict[str, str]) -> None:
+def test_a_daemon_that_is_just_restarting_is_waited_for(exe: Build, env: dict[str, str]) -> None:
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(call, plugin("calico-ipam"), env, CONFIG)
+        waiting = pool.submit(call, exe.plugin("calico-ipam"), env, CONFIG)
         time.sleep(0.4)
         with Daemon(socket_of(env), accept):
             assert waiting.result().status == 0
 
 
-def test_unknown_messages_and_fields_of_a_later_release_are_ignored(env: dict[str, str]) -> None:
+def test_unknown_messages_and_fields_of_a_later_release_are_ignored(
+    exe: Build, env: dict[str, str]
+) -> None:
     class Later:
         def __init__(self, connection: Channel) -> None:
             self.connection = connection
@@ -285,12 +297,12 @@ def test_unknown_messages_and_fields_of_a_later_release_are_ignored(env: dict[st
         await later.send({"type": "progress", "percent": 50, "nested": {"exit": 3}})
         await later.send({"new": [1, {"type": "no"}], "type": "result", "exit": 0, "stdout": "{}"})
 
-    for executable in (plugin("calico-ipam"), sanitized("calico-ipam")):
+    for executable in (exe.plugin("calico-ipam"), exe.strict("calico-ipam")):
         with Daemon(socket_of(env), handle):
             assert call(executable, env, CONFIG) == Done(0, b"{}", "")
 
 
-def test_frames_in_single_bytes(env: dict[str, str]) -> None:
+def test_frames_in_single_bytes(exe: Build, env: dict[str, str]) -> None:
     async def slowly(connection: Channel, _: protocol.Request, __: int | None) -> None:
         loop = asyncio.get_running_loop()
         for byte in protocol.encode_frame(protocol.Result(0, '{"a":"\u00e9"}')):
@@ -298,10 +310,10 @@ def test_frames_in_single_bytes(env: dict[str, str]) -> None:
             await asyncio.sleep(0)
 
     with Daemon(socket_of(env), slowly):
-        assert call(plugin("calico-ipam"), env, CONFIG).stdout == '{"a":"\u00e9"}'.encode()
+        assert call(exe.plugin("calico-ipam"), env, CONFIG).stdout == '{"a":"\u00e9"}'.encode()
 
 
-def test_the_daemon_sees_the_executable_die(env: dict[str, str]) -> None:
+def test_the_daemon_sees_the_executable_die(exe: Build, env: dict[str, str]) -> None:
     died = threading.Event()
     arrived = threading.Event()
 
@@ -312,7 +324,7 @@ def test_the_daemon_sees_the_executable_die(env: dict[str, str]) -> None:
 
     with (
         Daemon(socket_of(env), watch),
-        subprocess.Popen([plugin("calico-ipam")], stdin=subprocess.PIPE, env=env) as process,
+        subprocess.Popen([exe.plugin("calico-ipam")], stdin=subprocess.PIPE, env=env) as process,
     ):
         assert process.stdin is not None
         process.stdin.write(json.dumps(CONFIG).encode())
@@ -322,7 +334,9 @@ def test_the_daemon_sees_the_executable_die(env: dict[str, str]) -> None:
         assert died.wait(10)
 
 
-def test_a_daemon_of_another_user_gets_nothing(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_daemon_of_another_user_gets_nothing(
+    exe: Build, env: dict[str, str], tmp_path: Path
+) -> None:
     """The request holds the configuration's secrets, so the listener must be root or ourselves."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
@@ -336,18 +350,18 @@ def test_a_daemon_of_another_user_gets_nothing(env: dict[str, str], tmp_path: Pa
     ) as listener:
         assert listener.stdout is not None
         listener.stdout.readline()
-        done = call(built("calico-ipam", *SHORT), env | {"CNI_CALICO_SOCKET": str(path)}, CONFIG)
+        done = call(exe.short("calico-ipam"), env | {"CNI_CALICO_SOCKET": str(path)}, CONFIG)
         assert done.error["code"] == 11
         assert listener.stdout.readline() == b"b''\n"
         path.unlink()
 
 
-def test_socket_modes_and_a_stale_socket(env: dict[str, str]) -> None:
+def test_socket_modes_and_a_stale_socket(exe: Build, env: dict[str, str]) -> None:
     path = socket_of(env)
     first = channel.listen(path)
     first.close()
-    assert call(built("calico-ipam", *SHORT), env, CONFIG).error["code"] == 11
+    assert call(exe.short("calico-ipam"), env, CONFIG).error["code"] == 11
     with Daemon(path, accept):
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o777 == 0o700
-        assert call(plugin("calico-ipam"), env, CONFIG).status == 0
+        assert call(exe.plugin("calico-ipam"), env, CONFIG).status == 0

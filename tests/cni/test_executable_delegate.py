@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cni import protocol
 from cni.channel import Channel
-from tests.cni.executable import BASE, CONFIG, Daemon, Done, built, call, plugin, sanitized
+from tests.cni.executable import BASE, CONFIG, Build, Daemon, Done, call
 
 REFERENCE = Path("/usr/lib/cni")
 
@@ -40,7 +39,7 @@ def script(env: dict[str, str], name: str, body: str) -> Path:
 
 
 def run(
-    env: dict[str, str], *requests: protocol.Exec, executable: Path | None = None
+    exe: Build, env: dict[str, str], *requests: protocol.Exec, executable: Path | None = None
 ) -> tuple[list[protocol.ExecResult], Done]:
     """Let the daemon ask for these, one after the other, then finish."""
     results: list[protocol.ExecResult] = []
@@ -55,20 +54,21 @@ def run(
         await connection.send(protocol.Result(0, "{}"))
 
     with Daemon(Path(env["CNI_CALICO_SOCKET"]), ask):
-        done = call(executable or plugin("calico-ipam"), env, CONFIG)
+        done = call(executable or exe.plugin("calico-ipam"), env, CONFIG)
     return results, done
 
 
-@pytest.mark.parametrize("build", [plugin, sanitized])
+@pytest.mark.parametrize("build", ["plugin", "strict"])
 def test_a_delegate_gets_environment_and_stdin_and_keeps_its_stderr(
-    build: Any, env: dict[str, str]
+    exe: Build, build: str, env: dict[str, str]
 ) -> None:
     script(env, "recorder", 'env | sort; echo "--"; cat; echo "to stderr" >&2; exit 3')
     given = {"CNI_COMMAND": "ADD", "CNI_ARGS": 'IgnoreUnknown=1;X="\u00e9', "CNI_IFNAME": "eth0"}
     (result,), done = run(
+        exe,
         env,
         protocol.Exec("recorder", given, '{"a":"\u65e5"}', id=7),
-        executable=build("calico-ipam"),
+        executable=getattr(exe, build)("calico-ipam"),
     )
     assert done == Done(0, b"{}", "to stderr\n")
     assert (result.id, result.status, result.code, result.error) == (7, 3, 0, "")
@@ -79,10 +79,11 @@ def test_a_delegate_gets_environment_and_stdin_and_keeps_its_stderr(
     assert stdin == '{"a":"\u65e5"}'
 
 
-def test_several_delegates_in_one_call(env: dict[str, str]) -> None:
+def test_several_delegates_in_one_call(exe: Build, env: dict[str, str]) -> None:
     script(env, "echo", 'printf "%s" "$CNI_COMMAND"')
     verbs = ["ADD", "CHECK", "DEL"]
     results, _ = run(
+        exe,
         env,
         *(protocol.Exec("echo", {"CNI_COMMAND": verb}, "{}", id=n) for n, verb in enumerate(verbs)),
     )
@@ -90,40 +91,44 @@ def test_several_delegates_in_one_call(env: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["../bin/echo", "a/b", "a\\b", "", ".", "..", "calico", "/bin/sh"])
-def test_odd_names_are_refused(name: str, env: dict[str, str]) -> None:
-    (result,), _ = run(env, protocol.Exec(name, {}, "{}"))
+def test_odd_names_are_refused(exe: Build, name: str, env: dict[str, str]) -> None:
+    (result,), _ = run(exe, env, protocol.Exec(name, {}, "{}"))
     assert (result.status, result.code) == (-1, 7)
 
 
-def test_a_delegate_that_cannot_be_found_or_started(env: dict[str, str]) -> None:
+def test_a_delegate_that_cannot_be_found_or_started(exe: Build, env: dict[str, str]) -> None:
     folder = Path(env["CNI_PATH"].split(":")[-1])
     (folder / "directory").mkdir()
     (folder / "plain").write_text("not executable")
     script(env, "broken", "").write_text("#!/nonexistent/interpreter\n")
     names = ["missing", "directory", "plain", "broken"]
-    results, _ = run(env, *(protocol.Exec(name, {}, "{}") for name in names))
+    results, _ = run(exe, env, *(protocol.Exec(name, {}, "{}") for name in names))
     assert [(result.status, result.code) for result in results] == [(-1, 999)] * 4
     expected = f'failed to find plugin "missing" in path [{env["CNI_PATH"]}]'
     assert results[0].error == expected
     assert results[3].error.startswith('cannot run plugin "broken": ')
 
 
-def test_no_search_path_is_an_error_of_the_environment(env: dict[str, str]) -> None:
+def test_no_search_path_is_an_error_of_the_environment(exe: Build, env: dict[str, str]) -> None:
     env["CNI_PATH"] = ""
-    (result,), _ = run(env, protocol.Exec("host-local", {}, "{}"))
+    (result,), _ = run(exe, env, protocol.Exec("host-local", {}, "{}"))
     assert (result.code, result.error) == (4, "required env variables [CNI_PATH] missing")
 
 
-def test_a_delegate_is_killed_when_its_time_is_up(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_delegate_is_killed_when_its_time_is_up(
+    exe: Build, env: dict[str, str], tmp_path: Path
+) -> None:
     script(env, "sleeper", f"echo $$ > {tmp_path}/pid; exec sleep 60")
     started = time.monotonic()
-    (result,), _ = run(env, protocol.Exec("sleeper", {}, "{}", timeout=0.5))
+    (result,), _ = run(exe, env, protocol.Exec("sleeper", {}, "{}", timeout=0.5))
     assert 0.5 <= time.monotonic() - started < 10
     assert (result.status, result.code) == (-1, 11)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
-def test_a_delegate_never_outlives_our_deadline(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_delegate_never_outlives_our_deadline(
+    exe: Build, env: dict[str, str], tmp_path: Path
+) -> None:
     script(env, "sleeper", f"echo $$ > {tmp_path}/pid; exec sleep 60")
     results: list[protocol.Message] = []
 
@@ -132,14 +137,15 @@ def test_a_delegate_never_outlives_our_deadline(env: dict[str, str], tmp_path: P
         while (answer := await connection.receive()) is not None:
             results.append(answer[0])
 
-    short = built("calico-ipam", "-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=500")
     with Daemon(Path(env["CNI_CALICO_SOCKET"]), ask_and_hang):
-        assert call(short, env, CONFIG).error["code"] == 11
+        assert call(exe.short("calico-ipam"), env, CONFIG).error["code"] == 11
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
     assert all(isinstance(result, protocol.ExecResult) for result in results)
 
 
-def test_exit_by_signal_large_streams_and_bytes_that_are_not_text(env: dict[str, str]) -> None:
+def test_exit_by_signal_large_streams_and_bytes_that_are_not_text(
+    exe: Build, env: dict[str, str]
+) -> None:
     script(env, "killed", "kill -9 $$")
     script(env, "deaf", "exec <&-; echo done")
     script(env, "swallow", "wc -c")
@@ -148,9 +154,9 @@ def test_exit_by_signal_large_streams_and_bytes_that_are_not_text(env: dict[str,
     script(env, "pipe", "yes | head -n 1; trap")
     big = json.dumps({"x": "y" * 1_000_000})
     names = ["killed", "deaf", "swallow", "binary", "flood", "pipe"]
-    for executable in (plugin("calico-ipam"), sanitized("calico-ipam")):
+    for executable in (exe.plugin("calico-ipam"), exe.strict("calico-ipam")):
         results, _ = run(
-            env, *(protocol.Exec(name, {}, big) for name in names), executable=executable
+            exe, env, *(protocol.Exec(name, {}, big) for name in names), executable=executable
         )
         assert results[0].status == 128 + 9
         assert (results[1].status, results[1].stdout) == (0, "done\n")
@@ -161,7 +167,7 @@ def test_exit_by_signal_large_streams_and_bytes_that_are_not_text(env: dict[str,
 
 
 @pytest.mark.skipif(not (REFERENCE / "host-local").exists(), reason="no reference plugins")
-def test_the_real_host_local(env: dict[str, str], tmp_path: Path) -> None:
+def test_the_real_host_local(exe: Build, env: dict[str, str], tmp_path: Path) -> None:
     env["CNI_PATH"] = str(REFERENCE)
     leases = tmp_path / "leases"
     ipam = {"type": "host-local", "subnet": "10.99.77.0/24", "dataDir": str(leases)}
@@ -169,7 +175,7 @@ def test_the_real_host_local(env: dict[str, str], tmp_path: Path) -> None:
     given = BASE | {"CNI_PATH": str(REFERENCE), "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=p"}
     add = protocol.Exec("host-local", given, stdin)
     delete = protocol.Exec("host-local", given | {"CNI_COMMAND": "DEL"}, stdin)
-    results, _ = run(env, add, add, delete)
+    results, _ = run(exe, env, add, add, delete)
     assert [result.status for result in results] == [0, 1, 0]
     assert json.loads(results[0].stdout)["ips"][0]["address"] == "10.99.77.2/24"
     assert "duplicate allocation" in json.loads(results[1].stdout)["msg"]

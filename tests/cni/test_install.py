@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cni.install import NoExecutable, default_conflist, install, uninstall
+from cni import install as install_module
+from cni.install import NoExecutable, default_conflist, install, own_interpreter, uninstall
 from tests.cni.executable import plugin
 
 
@@ -71,9 +72,40 @@ def test_a_loose_mode_or_a_link_is_replaced_and_what_is_right_is_left_alone(
     assert not (bin_dir / "calico-ipam").is_symlink()
 
 
-def test_without_an_executable_no_configuration_appears(places: tuple[Path, Path]) -> None:
+def answer(path: Path) -> list[str]:
+    done = subprocess.run(
+        [path], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=True
+    )
+    return list(json.loads(done.stdout)["supportedVersions"])
+
+
+def test_without_an_executable_its_twin_is_installed(places: tuple[Path, Path]) -> None:
+    install(*places, executable=places[0] / "nothing")
+    for name in ("calico", "calico-ipam"):
+        path = places[0] / name
+        assert path.read_bytes().startswith(f"#!{own_interpreter()} -IS\n".encode())
+        assert stat.S_IMODE(path.stat().st_mode) == 0o755
+        assert "1.1.0" in answer(path)
+
+
+def test_the_twin_can_be_asked_for_and_replaced(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install_module.install, "__defaults__", (*places, None))
+    install_module.main(["--twin", "--interpreter", "/usr/bin/env-of-the-host"])
+    assert (places[0] / "calico").read_bytes().startswith(b"#!/usr/bin/env-of-the-host -IS\n")
+    install_module.main(["--twin"])
+    assert "1.1.0" in answer(places[0] / "calico")
+    install(*places, executable=plugin())
+    assert (places[0] / "calico").read_bytes() == plugin().read_bytes()
+
+
+@pytest.mark.parametrize("interpreter", ["python3", "/with a/space", "/" + "x" * 200])
+def test_without_executable_and_interpreter_no_configuration_appears(
+    places: tuple[Path, Path], interpreter: str
+) -> None:
     with pytest.raises(NoExecutable, match="musl-tools"):
-        install(*places, executable=places[0] / "nothing")
+        install(*places, executable=places[0] / "nothing", interpreter=interpreter)
     assert not (places[1] / "10-calico.conflist").exists()
 
 

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import cni
 from cni.errors import CNIError
 from cni.request import parse_request, request_version
-from tests.cni.executable import BASE, CONFIG, Daemon, Done, accept, call, plugin, sanitized
+from cni.twin.main import main
+from cni.twin.text import NotJSON, checked
+from tests.cni.executable import (
+    BASE,
+    BUILDS,
+    CONFIG,
+    FULL_SIZE,
+    Build,
+    Daemon,
+    Done,
+    accept,
+    call,
+    plugin,
+    sanitized,
+    twin,
+)
 
 FOLDER = Path(cni.__file__).parent / "vectors"
 VECTORS: list[dict[str, Any]] = [
@@ -71,22 +90,43 @@ def answers(vector: dict[str, Any], who: str) -> bool:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
-def test_executable(vector: dict[str, Any], socket: str) -> None:
+def test_executable(vector: dict[str, Any], socket: str, exe: Build) -> None:
     if not answers(vector, "executable"):
         pytest.skip("not asked of the executable")
     env = environment(vector) | {"CNI_CALICO_SOCKET": socket}
-    judge(vector, call(plugin("calico-ipam"), env, configuration(vector)))
+    judge(vector, call(exe.plugin("calico-ipam"), env, configuration(vector)))
 
 
-def test_refusals_are_the_same_without_a_daemon_and_under_both_names(
+def test_refusals_are_the_same_of_both_without_a_daemon_and_under_both_names(
     socket: str, tmp_path: Path
 ) -> None:
-    for vector in REFUSED:
+    """TWIN-1: stdout to the byte, stderr but for the name."""
+    for number, vector in enumerate(REFUSED):
         env, stdin = environment(vector), configuration(vector)
         up = call(plugin("calico-ipam"), env | {"CNI_CALICO_SOCKET": socket}, stdin)
-        for name in ("calico", "calico-ipam"):
-            down = call(plugin(name), env | {"CNI_CALICO_SOCKET": str(tmp_path / "none")}, stdin)
-            assert (down.status, down.stdout) == (up.status, up.stdout), vector["id"]
+        for build in BUILDS if FULL_SIZE or number % 8 == 0 else BUILDS[:1]:
+            for name in ("calico", "calico-ipam"):
+                away = env | {"CNI_CALICO_SOCKET": str(tmp_path / "none")}
+                down = call(build.plugin(name), away, stdin)
+                assert (down.status, down.stdout) == (up.status, up.stdout), vector["id"]
+                assert down.stderr.partition(":")[2] == up.stderr.partition(":")[2], vector["id"]
+        inside = in_process(env, stdin)
+        assert inside == (up.status, up.stdout, up.stderr), vector["id"]
+
+
+def in_process(env: dict[str, str], stdin: bytes) -> tuple[int, bytes, str]:
+    """The twin's answer without a process of its own: for many cases."""
+    ends = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+    try:
+        os.write(ends[0], stdin)
+        os.lseek(ends[0], 0, os.SEEK_SET)
+        encoded = {os.fsencode(key): os.fsencode(value) for key, value in env.items()}
+        status = main([b"calico-ipam"], encoded, *ends)
+        out, err = (os.pread(end, 1 << 22, 0) for end in ends[1:])
+        return status, out, err.decode(errors="replace")
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
@@ -137,11 +177,11 @@ def mutated(stdin: bytes, dice: random.Random) -> bytes:
     return bytes(found)
 
 
-def test_sanitized_executable_on_mutated_input(socket: str) -> None:
-    """Whatever comes in: valid CNI JSON comes out, and executable and daemon agree on the code."""
-    dice = random.Random(20)
+def mutated_calls(seed: int, count: int) -> list[tuple[dict[str, str], bytes]]:
+    """Environments and configurations with something odd in most of them."""
+    dice = random.Random(seed)
     cases = []
-    for number in range(400):
+    for number in range(count):
         env = dict(BASE) | {"CNI_COMMAND": dice.choice(["ADD", "DEL", "CHECK", "GC", "STATUS"])}
         if number % 4 == 0:
             key = dice.choice(list(BASE))
@@ -149,6 +189,11 @@ def test_sanitized_executable_on_mutated_input(socket: str) -> None:
             env[key] = value
         stdin = configuration(dice.choice(SMALL) if number % 3 else {})
         cases.append((env, mutated(stdin, dice)))
+    return cases
+
+
+def test_sanitized_executable_on_mutated_input(socket: str) -> None:
+    """Whatever comes in: valid CNI JSON comes out, and executable and daemon agree on the code."""
 
     def run(case: tuple[dict[str, str], bytes]) -> None:
         env, stdin = case
@@ -170,4 +215,43 @@ def test_sanitized_executable_on_mutated_input(socket: str) -> None:
 
     sanitized()
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run, cases))
+        list(pool.map(run, mutated_calls(20, 400)))
+
+
+def test_executable_and_twin_agree_on_mutated_input(socket: str) -> None:
+    """TWIN-1: the same bytes; most of the twin's calls in process, some by process."""
+    for number, (env, stdin) in enumerate(mutated_calls(21, 20_000 if FULL_SIZE else 1_200)):
+        env |= {"CNI_CALICO_SOCKET": socket}
+        expected = call(plugin("calico-ipam"), env, stdin)
+        found = in_process(env, stdin)
+        assert found == (expected.status, expected.stdout, expected.stderr), (env, stdin)
+        if number % 40 == 0:
+            assert call(twin("calico-ipam"), env, stdin) == expected, (env, stdin)
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@given(json_like.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40))
+@example(b"01")
+@example(b"-")
+@example(b"1.5e+")
+@example(b'{"a":1 , }')
+@example(b'"\\ud800\\u0041"')
+@example(b"[" * 513)
+@example(b"\xe2\x82")
+def test_the_twin_takes_exactly_what_the_daemon_takes_for_json(data: bytes) -> None:
+    assert takes(checked, data, NotJSON) == takes(msgspec.json.decode, data, msgspec.DecodeError)
+
+
+def takes(read: Callable[[bytes], object], data: bytes, refusal: type[Exception]) -> bool:
+    try:
+        read(data)
+    except (refusal, RecursionError) as error:
+        # A number may be JSON and yet too large for msgspec.
+        return "out of range" in str(error)
+    return True
