@@ -8,7 +8,7 @@ Invariants:
   ACT-1  A policy of a tier that nobody defined is applied, behind all defined tiers, and what
          it does not allow is denied at the tier's end.
   ACT-2  A change makes only those endpoints dirty whose list may differ.
-Tested in tests/felix/test_policy_order.py.
+Tested in tests/felix/test_policy_calc_order.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from felix.calc.policy.items import Item
 from felix.calc.policy.operations import Operations
 from felix.calc.policy_model import EndpointPolicy, TierView
 from libcalico.model import ResourceKey, Tier
+from libcalico.model.checks import SINGLE_LABEL
 
 Views = dict[frozenset[str], tuple[TierView, ...]]
 
@@ -156,10 +157,11 @@ class ActivePolicies:
                 ends_in_deny=tier is None or tier.ends_in_deny,
             )
 
-    def _tier_rank(self, name: str) -> tuple[bool, bool, float, str]:
+    def _tier_rank(self, name: str) -> tuple[bool, bool, bool, float, str]:
         tier = self._tiers.get(name)
         order = None if tier is None else tier.order
-        return (tier is None, order is None, order or 0.0, name)
+        readable = SINGLE_LABEL.fullmatch(name) is not None
+        return (readable, tier is None, order is None, order or 0.0, name)
 
     def _touch(self, facts: PolicyFacts) -> None:
         if facts.selector is not None:

@@ -10,7 +10,7 @@ Invariants:
          taken back in reverse (POL-2).
   ENG-3  An endpoint whose profile nobody defines is closed by that profile, and a condition
          says so.
-Tested in tests/felix/test_policy_engine.py, test_policy_model.py, test_policy_operations.py.
+Tested in tests/felix/test_policy_calc_engine.py, _model.py, _semantics.py, _operations.py.
 """
 
 from __future__ import annotations

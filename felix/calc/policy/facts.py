@@ -8,10 +8,12 @@ Invariants:
          selects whom it selected, in every direction it may have, and denies everything.
   NWA-2  A selector that cannot be understood is left out of the selection, which so gets
          larger, and the policy closes: a NetworkPolicy still ends at its namespace.
-  NWA-3  A policy of which nothing readable limits the selection, in other words a
+  NWA-3  A policy whose tier or order cannot be understood stands before all others that it
+         could be meant to precede.
+  NWA-4  A policy of which nothing readable limits the selection, in other words a
          GlobalNetworkPolicy that would close a whole cluster, is not applied, as in Calico.
-  NWA-4  Whatever is closed, not applied, or enforced in part only is named by a condition.
-Tested in tests/felix/test_policy_unreadable.py.
+  NWA-5  Whatever is closed, not applied, or enforced in part only is named by a condition.
+Tested in tests/felix/test_policy_calc_unreadable.py.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from felix.calc.policy.rules import Rules, resolve
 from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
 from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, ResourceKey
+from libcalico.model.checks import SINGLE_LABEL
 from libcalico.model.policy import EGRESS, INGRESS, tier_of
+from libcalico.model.salvage import UNREADABLE
 from libcalico.policy_selectors import policy_selector
 from libcalico.selectors import Constant, Selector, parse
 
@@ -69,14 +73,16 @@ def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
     if types - {INGRESS, EGRESS}:
         problem = f"spec.types: {sorted(types)}: must be Ingress and Egress; closed"
         types = set()
+    tier = tier_of(policy)
+    if SINGLE_LABEL.fullmatch(tier) is None:
+        problem = f"spec.tier: {tier!r} is no name of a tier; closed"
     selector, trouble = _selection(key, policy)
-    for_hosts = isinstance(policy, GlobalNetworkPolicy) and (spec_flags(policy))
-    if for_hosts:
-        selector, trouble = None, f"{for_hosts} policies apply to host endpoints only; not applied"
+    if field := _for_hosts(policy):
+        selector, trouble = None, f"{field} policies apply to host endpoints only; not applied"
     return PolicyFacts(
         key=key,
-        tier=tier_of(policy),
-        order=math.inf if spec.order is None else spec.order,
+        tier=tier,
+        order=_order(policy),
         selector=selector,
         # Without types both directions count here; writers fill them in (reference 1.2).
         ingress=INGRESS in types or not types,
@@ -87,8 +93,19 @@ def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
     )
 
 
-def spec_flags(policy: GlobalNetworkPolicy) -> str:
+def _order(policy: Policy) -> float:
+    spec = policy.spec
+    if spec.order is not None:
+        return spec.order
+    # So `salvage` marks an order that it could not read.
+    unreadable = spec.ingress[:1] == [UNREADABLE] and spec.egress[:1] == [UNREADABLE]
+    return -math.inf if unreadable else math.inf
+
+
+def _for_hosts(policy: Policy) -> str:
     """The field that keeps a policy from workload endpoints, or nothing."""
+    if isinstance(policy, NetworkPolicy):
+        return ""
     if policy.spec.doNotTrack:
         return "doNotTrack"
     return "preDNAT" if policy.spec.preDNAT else ""

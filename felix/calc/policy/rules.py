@@ -9,20 +9,20 @@ to the next tier; a log rule, which decides nothing, is left out.
 What Calico refuses raises `InvalidValue`: nobody knows what such a rule means, and its whole
 policy closes (`felix.calc.policy.facts`).
 
-Tested in tests/felix/test_policy_rules_resolved.py.
+Tested in tests/felix/test_policy_calc_rules.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from felix.calc.labels import WITH_PORTS, protocol_number
 from felix.calc.policy.items import IPNetwork, read_network
 from felix.calc.policy.sets import SetNeed, port_set, selector_set
 from felix.calc.policy_model import EntityMatch, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
-from libcalico.model import EntityRule, Rule
+from libcalico.model import EntityRule, Rule, numorstring
 from libcalico.model.rules import ICMPFields
 from libcalico.policy_selectors import entity_selector
 from libcalico.selectors import Selector, parse
@@ -56,8 +56,20 @@ def resolve(rules: Sequence[Rule], field: str, namespace: str = "") -> Rules:
         unenforced += [f"{where}.{lacking}" for lacking in resolved.unenforced]
         if resolved.unenforced and resolved.verb is Verb.LOG:
             continue
-        found.append(resolved)
+        found += _spread(resolved)
     return Rules(tuple(found), tuple(needs.values()), tuple(unenforced))
+
+
+def _spread(rule: ResolvedRule) -> list[ResolvedRule]:
+    """The rule, or for a negated type of any protocol: other protocols, and other types."""
+    if rule.not_icmp is None or rule.protocol is not None:
+        return [rule]
+    found = []
+    for protocol, version in ICMP_VERSIONS.items():
+        if rule.version in (None, version):
+            found.append(replace(rule, version=version, not_protocol=protocol, not_icmp=None))
+            found.append(replace(rule, version=version, protocol=protocol))
+    return found
 
 
 class _Reader:
@@ -67,8 +79,12 @@ class _Reader:
     def rule(self, rule: Rule) -> ResolvedRule:
         protocol = self._protocol("protocol", rule.protocol)
         not_protocol = self._protocol("notProtocol", rule.notProtocol)
-        icmp = self._icmp("icmp", rule.icmp, protocol)
-        not_icmp = self._icmp("notICMP", rule.notICMP, protocol)
+        icmp = self._icmp("icmp", rule.icmp)
+        if rule.icmp is not None and protocol not in ICMP_VERSIONS:
+            raise self._bad("icmp", protocol, "needs protocol ICMP or ICMPv6")
+        # What is no ICMP has no type: nothing is excluded.
+        exempt = protocol is not None and protocol not in ICMP_VERSIONS
+        not_icmp = None if exempt else self._icmp("notICMP", rule.notICMP)
         unenforced = [
             f"{side}.services"
             for side, entity in (("source", rule.source), ("destination", rule.destination))
@@ -76,6 +92,11 @@ class _Reader:
         ]
         if rule.http is not None:
             unenforced.append("http")
+        # No one rule excludes a protocol and a type of another; and "no type" excludes what?
+        crowded = not_icmp is None or (protocol is None and not_protocol is not None)
+        if rule.notICMP is not None and not exempt and crowded:
+            unenforced.append("notICMP")
+            not_icmp = None
         annotations = rule.metadata.annotations if rule.metadata is not None else {}
         return ResolvedRule(
             verb=self._verb(rule.action, bool(unenforced)),
@@ -107,19 +128,15 @@ class _Reader:
             raise self._bad(field, value, "must be a protocol's name or 1 to 255")
         return number
 
-    def _icmp(
-        self, field: str, value: ICMPFields | None, protocol: int | None
-    ) -> tuple[int | None, int | None] | None:
+    def _icmp(self, field: str, value: ICMPFields | None) -> tuple[int | None, int | None] | None:
         if value is None:
             return None
-        if protocol not in ICMP_VERSIONS:
-            raise self._bad(field, protocol, "needs protocol ICMP or ICMPv6")
         if value.type is None and value.code is not None:
             raise self._bad(f"{field}.code", value.code, "needs a type")
         for name, number, most in (("type", value.type, 254), ("code", value.code, 255)):
             if number is not None and not 0 <= number <= most:
                 raise self._bad(f"{field}.{name}", number, f"must be 0 to {most}")
-        return (value.type, value.code)
+        return None if value.type is None else (value.type, value.code)
 
     def _version(self, rule: Rule, protocol: int | None, icmp: object) -> int | None:
         version = rule.ipVersion
@@ -187,15 +204,20 @@ class _Reader:
         self, field: str, values: Sequence[int | str], protocol: int | None
     ) -> tuple[tuple[tuple[int, int], ...], tuple[str, ...]]:
         """Ranges and names."""
-        ranges, names = [], []
+        ranges: list[tuple[int, int]] = []
+        names: list[str] = []
         for value in values:
-            if isinstance(value, int):
-                ranges.append((value, value))
-            elif ":" in value:
-                first, _, last = value.partition(":")
+            try:
+                port = numorstring.port(value)
+            except ValueError as error:
+                raise self._bad(field, value, str(error)) from None
+            if isinstance(port, int):
+                ranges.append((port, port))
+            elif ":" in port:
+                first, _, last = port.partition(":")
                 ranges.append((int(first), int(last)))
             else:
-                names.append(value)
+                names.append(port)
         allowed = {*WITH_PORTS, None} if names and not ranges else {*WITH_PORTS}
         if values and protocol not in allowed:
             raise self._bad(field, list(values), "needs protocol TCP, UDP or SCTP")

@@ -8,7 +8,7 @@ what comes and goes cancels, so an address that moves from one pod to another is
 Invariants:
   SET-1  A set that rules need is announced with all of its members before anything else of it.
   SET-2  `added` was absent and `removed` present in what was told before; never both.
-Tested in tests/felix/test_policy_sets.py, test_policy_model.py.
+Tested in tests/felix/test_policy_calc_sets.py, test_policy_calc_model.py.
 """
 
 from __future__ import annotations
