@@ -20,6 +20,8 @@ from functools import lru_cache
 from libcalico.errors import InvalidValue
 
 MAX_LABEL = 512
+MAX_NESTING = 128
+"""Parentheses in parentheses: more than this is refused, before Python's stack is."""
 NAMESPACE_LABEL = "projectcalico.org/namespace"
 Labels = Mapping[str, str]
 
@@ -200,7 +202,7 @@ _FUNCTIONS = re.compile(r"(has|all|global)\([ \t]*")
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._at, self._depth = text, 0, 0
 
     def whole(self) -> Node:
         if not self._text.strip(" \t"):
@@ -232,7 +234,11 @@ class _Parser:
 
     def _primary(self) -> Node:
         if self._taken("("):
+            self._depth += 1
+            if self._depth > MAX_NESTING:
+                raise self._error(f"more than {MAX_NESTING} nested parentheses")
             node = self._or()
+            self._depth -= 1
             self._expect(")")
             return node
         function = _FUNCTIONS.match(self._text, self._at)
