@@ -30,9 +30,11 @@ from libcalico.datastore import connect
 from libcalico.datastore.syncer import Syncer
 from libcalico.health import Reporter
 from libcalico.logs import level_number
+from libcalico.model import ResourceKey
 
 HEARTBEAT_TIMEOUT = 90.0
 STATUS_INTERVAL = 10.0
+_SETTINGS = "FelixConfiguration"
 
 log = logging.getLogger(__name__)
 
@@ -108,23 +110,25 @@ class Agent:
 
     async def _follow(self, syncer: Syncer) -> None:
         async for batch in syncer.batches():
-            changed = False
+            changed = settings = False
             for update in batch.updates:
+                settings |= isinstance(update.key, ResourceKey) and update.key.kind == _SETTINGS
                 value = update.entry.value if update.entry is not None else None
                 changed |= self.calc.update(update.key, value)
                 broken = self.calc.broken.get(update.key)
                 if broken:
                     log.warning("left out: %s", broken, extra={"object": str(update.key)})
             if batch.in_sync and not self.calc.in_sync:
-                self.calc.in_sync = changed = True
+                self.calc.in_sync = changed = settings = True
                 # What the snapshot made lives long: the collector need not walk it again.
                 gc.collect()
                 gc.freeze()
                 log.info("the datastore has been read")
                 if not self.calc.ready:
                     log.warning("the datastore is not ready: ClusterInformation says so or lacks")
-            if changed:
+            if settings and changed:
                 await self._reconfigure()
+            if changed:
                 self.dataplane.kick()
 
     async def _reconfigure(self) -> None:
@@ -138,10 +142,11 @@ class Agent:
         state = self.dataplane.state
         self._calculation.ready(self.calc.in_sync, "" if self.calc.in_sync else "reading")
         self._main_loop.ready(state.applied, "" if state.applied else "not yet programmed")
+        # First those who wait for an answer.
+        self.server.publish()
         if state.version != self._seen_version and state.applied:
             self._seen_version = state.version
             self._endpoint_status.update(state.in_force.values())
-        self.server.publish()
         self._status.changed()
 
     async def _report(self, syncer: Syncer) -> None:
@@ -166,6 +171,8 @@ class Agent:
         """What is not as an operator would want it, object by object, at most a hundred."""
         plane = self.dataplane
         found = [(str(key), reason) for key, reason in self.calc.broken.items()]
+        found += [(str(key), reason) for key, reason in self.calc.policy.conditions.items()]
+        found += [(str(key), reason) for key, reason in plane.degraded().items()]
         found += [(str(key), reason) for key, reason in plane.state.shadowed.items()]
         found += list(plane.state.failures.items())
         found += [

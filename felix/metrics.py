@@ -18,13 +18,19 @@ WAITING, RESYNCING, IN_SYNC = 1, 2, 3
 def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
     """(name, help, value, is a counter) of every metric."""
     state, tables = plane.state, plane.tables
+    policy = plane.calc.policy.figures()
     resync = IN_SYNC if state.applied else (RESYNCING if plane.calc.in_sync else WAITING)
     return [
         ("felix_resync_state", "1 waiting, 2 reading, 3 in sync.", resync, False),
         ("felix_active_local_endpoints", "Workload endpoints here.", len(state.active), False),
+        ("felix_active_local_policies", "Policies here.", policy["active_policies"], False),
+        ("felix_active_local_selectors", "Selectors here.", policy["active_selectors"], False),
+        ("felix_cluster_num_policies", "Policies known.", policy["policies"], False),
         ("felix_cluster_num_hosts", "Nodes known.", len(plane.calc.nodes), False),
         ("felix_int_dataplane_failures", "Commits that failed.", state.failed_applies, True),
         ("felix_route_table_num_routes", "Routes of ours.", len(plane.routes.table.actual), False),
+        ("felix_ipsets_calico", "IP sets of ours.", plane.sets, False),
+        ("felix_iptables_chains", "Chains of ours.", tables.chains if tables else 0, False),
         ("felix_iptables_rules", "Rules of ours.", tables.rules if tables else 0, False),
         ("felix_iptables_save_calls", "Table reads.", tables.saves if tables else 0, True),
         ("felix_iptables_restore_calls", "Table writes.", tables.restores if tables else 0, True),
@@ -35,12 +41,18 @@ def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
         ("muslin_felix_paths", "Paths that bgp offered.", len(plane.paths.paths), False),
         ("muslin_felix_refused_paths", "Paths not taken.", len(plane.remote.complaints()), False),
         ("muslin_felix_route_conflicts", "Foreign routes in the way.", _conflicts(plane), False),
+        ("felix_policy_conditions", "Policy not enforced as written.", _conditions(plane), False),
+        ("muslin_felix_rule_renders", "Chains rendered.", plane.renders, True),
         ("muslin_felix_broken_objects", "Objects not understood.", len(plane.calc.broken), False),
     ]
 
 
 def _conflicts(plane: Dataplane) -> int:
     return len(plane.routes.conflicts)
+
+
+def _conditions(plane: Dataplane) -> int:
+    return len(plane.calc.policy.conditions.keys() | plane.degraded().keys())
 
 
 class Collector:

@@ -15,6 +15,7 @@ Tested in tests/felix/test_calc_endpoints.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -24,6 +25,7 @@ from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint
 
 IPNetwork = IPv4Network | IPv6Network
+_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,10 @@ class Endpoint:
 def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
     """The endpoint of a stored resource. Raises `InvalidValue` for what cannot be routed."""
     spec = value.spec
-    if not spec.interfaceName or len(spec.interfaceName.encode()) > 15:
-        raise InvalidValue(
-            "spec.interfaceName", spec.interfaceName, "must be 1 to 15 bytes", str(key)
-        )
+    if not _INTERFACE.fullmatch(spec.interfaceName):
+        # Whatever else a name may hold, it must not break the text of the rules.
+        allowed = "must be 1 to 15 letters, digits, dots, dashes or underscores"
+        raise InvalidValue("spec.interfaceName", spec.interfaceName, allowed, str(key))
     workload = f"{key.namespace}/{spec.pod}" if spec.pod else spec.workload
     return Endpoint(
         key=key,

@@ -1,57 +1,138 @@
-"""From the calculation and the parameters to the wanted rules and sets: pure.
+"""From the calculation and the parameters to the wanted rules and sets: no I/O in here.
 
-Tested in tests/felix/test_forwarding.py.
+What the calculation tells is a difference; it is kept in the sets and the rule book until it is
+in the kernel. Should a difference be lost on the way, `distrust` has the whole told again.
+
+Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
+from felix.calc.policy_model import PolicyChanges, SetChange, SetKind
 from felix.config.parameters import Config
-from felix.dataplane.ipsets import Family, WantedSet
+from felix.dataplane.ipsets import Family, Sets
+from felix.dataplane.iptables import IptablesTables
+from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
-from felix.rules.endpoints import EndpointRules
-from felix.rules.model import TableModel
+from felix.rules import names
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import tables
 
 
-class RuleBuilder:
-    """The iptables tables of each family; built anew only when what they depend on changed."""
+class Desire:
+    """What the tables and sets of one node should hold."""
 
-    def __init__(self) -> None:
-        self._built: dict[Family, tuple[object, dict[str, TableModel]]] = {}
+    def __init__(self, families: frozenset[int], rules: IptablesTables, sets: Sets) -> None:
+        self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
+        self._rules, self._sets = rules, sets
+        self._config: Config | None = None
+        self._static: dict[Family, tuple[Config, bool]] = {}
+        self._whole = True
+        self.book: RuleBook | None = None
 
-    def tables(
-        self, family: Family, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
-    ) -> dict[str, TableModel]:
-        """The tables. Without a policy engine every endpoint is open at its end."""
-        masquerade = bool(calc.masqueraded_members(family))
-        inputs = (config, tuple(sorted(active)), masquerade)
-        built = self._built.get(family)
-        if built is None or built[0] != inputs:
-            endpoints = {name: EndpointRules(name, open_end=True) for name in active}
-            settings = rule_settings(config, family)
-            built = (inputs, tables(family, settings, endpoints, nat_outgoing=masquerade))
-            self._built[family] = built
-        return built[1]
+    def distrust(self) -> None:
+        """Something went wrong half-way: take the whole next time."""
+        self._whole = True
 
+    def update(self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]) -> bool:
+        """Take what is new; returns whether rules must stand before routes are written.
 
-def wanted_sets(families: frozenset[int], config: Config, calc: Calculator) -> dict[str, WantedSet]:
-    """The ipsets of these families, by name."""
-    found: dict[str, WantedSet] = {}
-    for number in sorted(families):
-        family = cast(Family, number)
-        contents = {
-            ALL_POOLS: calc.pool_members(family),
-            MASQUERADED_POOLS: calc.masqueraded_members(family),
-        }
+        They must where an interface comes (back) for which the kernel still has other chains:
+        else its first packets would meet its predecessor's policy.
+        """
+        changes = calc.policy.flush()
+        if self._whole:
+            changes = self._everything(calc)
+        book = self._configure(config, calc)
+        for change in changes.sets:
+            if not change.removed_whole:
+                self._sets.change(change)
+        book.take(changes)
+        hazard = self._endpoints(book, calc, active)
+        book.forget(changes)
+        for change in changes.sets:
+            if change.removed_whole:
+                self._sets.change(change)
+        self._own_sets(config, calc)
+        self._whole = False
+        return hazard
+
+    def trust(self) -> None:
+        """Take from the sets which of them the kernel does not hold as wanted."""
+        if self.book is not None:
+            self.book.trust(self._sets.failed)
+
+    def _configure(self, config: Config, calc: Calculator) -> RuleBook:
+        for family in self._families:
+            inputs = (config, bool(calc.masqueraded_members(family)))
+            if self._static.get(family) != inputs:
+                settings = rule_settings(config, family)
+                self._rules.want(family, tables(family, settings, nat_outgoing=inputs[1]))
+                self._static[family] = inputs
+        if self.book is None:
+            settings = rule_settings(config, self._families[0])
+            self.book = RuleBook(self._rules.filters, settings)
+            self.book.write_all()
+        elif config is not self._config:
+            self.book.configure(rule_settings(config, self._families[0]))
+        self._config = config
+        return self.book
+
+    def _endpoints(self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]) -> bool:
+        for interface in [name for name in book.endpoints if name not in active]:
+            book.remove_endpoint(interface)
+        fresh: list[str] = []
+        for interface, endpoint in active.items():
+            policy = calc.policy.endpoint(endpoint.key)
+            if policy is None:
+                # Without a word from the calculation it stays closed.
+                book.remove_endpoint(interface)
+                continue
+            if interface not in book.endpoints:
+                fresh.append(interface)
+            book.set_endpoint(interface, policy)
+        return any(
+            table.differs(names.endpoint_chain(prefix, interface))
+            for table in self._rules.filters.values()
+            for interface in fresh
+            for prefix in (names.FROM_WORKLOAD, names.TO_WORKLOAD)
+        )
+
+    def _own_sets(self, config: Config, calc: Calculator) -> None:
+        def both(members: Callable[[int], frozenset[str]]) -> frozenset[str]:
+            return frozenset().union(*map(members, self._families))
+
+        self._sets.want(ALL_POOLS, SetKind.NETS, both(calc.pool_members))
+        self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(calc.masqueraded_members))
         if config.nat_outgoing_exclusions == "IPPoolsAndHostIPs":
-            contents[ALL_HOSTS] = calc.host_members(family)
-        for set_id, members in contents.items():
-            wanted = WantedSet(set_id, family, "hash:net", members)
-            found[wanted.name] = wanted
-    return found
+            self._sets.want(ALL_HOSTS, SetKind.NETS, both(calc.host_members))
+        else:
+            self._sets.unwant(ALL_HOSTS)
+
+    def _everything(self, calc: Calculator) -> PolicyChanges:
+        """The calculation's whole word as one difference."""
+        engine = calc.policy
+        known = self._sets.ids - {ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS}
+        changes = PolicyChanges(
+            sets=[
+                SetChange(set_id, kind, full=engine.members(set_id))
+                for set_id, kind in engine.sets.items()
+            ],
+            policies=dict(engine.policies),
+            profiles=dict(engine.profiles),
+        )
+        changes.sets += [
+            SetChange(set_id, SetKind.NETS, removed_whole=True)
+            for set_id in known - engine.sets.keys()
+        ]
+        for key in self.book.policies - engine.policies.keys() if self.book else ():
+            if key.kind != "Profile":
+                changes.policies[key] = None
+            elif key.name not in engine.profiles:
+                changes.profiles[key.name] = None
+        return changes

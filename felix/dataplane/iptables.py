@@ -1,9 +1,10 @@
-"""The iptables tables of both families: desired text from the model, committed where it differs.
+"""The iptables tables of both families: what is wanted in them, committed where it differs.
 
 Invariants:
-  TBL-1  A table whose desired text did not change is not even looked at, except by the
-         periodic re-read; so nothing runs while nothing changes.
+  TBL-1  A table in which nothing is wanted otherwise than before is not even looked at, except
+         by the periodic re-read; so nothing runs while nothing changes.
   TBL-2  filter is committed last: what it refers to in other tables is there before.
+  TBL-3  What nobody wants any more may stand until `sweep`; what comes never waits for it.
 Tested in tests/felix/test_repair.py.
 """
 
@@ -13,10 +14,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Literal
 
-from felix.rules.iptables import render_rule
-from felix.rules.model import Rule, TableModel
+from felix.rules.iptables import render_rules
+from felix.rules.model import TableModel
 from linux.errors import CommandError
-from linux.iptables import Desired, HashScheme, Table, detect_backend
+from linux.iptables import HashScheme, Table, detect_backend
 
 SCHEME = HashScheme(
     "cali:",
@@ -29,14 +30,30 @@ Family = Literal[4, 6]
 class IptablesTables:
     """Four tables in each family. Made by `open_tables`."""
 
-    def __init__(self, backend: Literal["nft", "legacy"], lock_wait: int) -> None:
+    def __init__(
+        self, backend: Literal["nft", "legacy"], families: frozenset[int], lock_wait: int
+    ) -> None:
         self.backend = backend
-        self._lock_wait = lock_wait
-        self._tables: dict[tuple[Family, str], Table] = {}
+        numbers: tuple[Family, ...] = (4, 6)
+        self._tables: dict[tuple[Family, str], Table] = {
+            (family, name): Table(name, family, backend, SCHEME, lock_wait=lock_wait)
+            for family in numbers
+            if family in families
+            for name in NAMES
+        }
         self._models: dict[tuple[Family, str], TableModel] = {}
-        self._committed: dict[tuple[Family, str], TableModel] = {}
+        self._garbage: set[tuple[Family, str]] = set()
         self.drifted = 0
-        self.rules = 0
+
+    @property
+    def filters(self) -> dict[int, Table]:
+        """The filter table of each family."""
+        return {family: table for (family, name), table in self._tables.items() if name == "filter"}
+
+    @property
+    def garbage(self) -> bool:
+        """Whether something stands that nobody wants."""
+        return bool(self._garbage)
 
     @property
     def saves(self) -> int:
@@ -48,55 +65,63 @@ class IptablesTables:
         """Programs started to write tables, so far."""
         return sum(table.restores for table in self._tables.values())
 
-    def want(self, family: Family, models: Mapping[str, TableModel]) -> None:
-        """Desire these tables of a family."""
-        for name, model in models.items():
-            self._models[family, name] = model
+    @property
+    def rules(self) -> int:
+        """Rules wanted in chains of ours."""
+        return sum(table.rules for table in self._tables.values())
 
-    async def commit(self, *, refresh: bool = False) -> dict[str, str]:
+    @property
+    def chains(self) -> int:
+        """Chains of ours that are wanted."""
+        return sum(table.chains for table in self._tables.values())
+
+    def want(self, family: Family, models: Mapping[str, TableModel]) -> None:
+        """The chains and hooks of these tables that do not depend on endpoints or policies."""
+        for name, model in models.items():
+            place, table = (family, name), self._tables[family, name]
+            before = self._models.get(place)
+            if before == model:
+                continue
+            self._models[place] = model
+            wanted = {chain.name for chain in model.chains}
+            for chain in before.chains if before is not None else ():
+                if chain.name not in wanted:
+                    table.unwant(chain.name)
+            for chain in model.chains:
+                table.want(chain.name, render_rules(chain.rules))
+            table.want_hooks(
+                {chain: render_rules(rules) for chain, rules in model.inserts.items()},
+                {chain: render_rules(rules) for chain, rules in model.appends.items()},
+            )
+
+    async def commit(self, *, refresh: bool = False, sweep: bool = True) -> dict[str, str]:
         """Write the tables that differ, several at once; returns failures by table."""
         failures: dict[str, str] = {}
 
-        async def one(place: tuple[Family, str], model: TableModel) -> None:
-            table = self._tables.get(place)
-            if table is None:
-                table = Table(place[1], place[0], self.backend, SCHEME, lock_wait=self._lock_wait)
-                self._tables[place] = table
+        async def one(place: tuple[Family, str], table: Table) -> None:
             try:
-                report = await table.commit(self._desired(model), refresh=refresh)
+                report = await table.commit(refresh=refresh, sweep=sweep)
             except CommandError as error:
-                self._committed.pop(place, None)
                 failures[f"{place[1]} of IPv{place[0]}"] = str(error)
                 return
-            self._committed[place] = model
             self.drifted += len(report.drift)
+            (self._garbage.add if report.garbage else self._garbage.discard)(place)
 
         for last in (False, True):
-            await asyncio.gather(
-                *(
-                    one(place, model)
-                    for place, model in self._models.items()
-                    if (place[1] == "filter") is last
-                    and (refresh or self._committed.get(place) != model)
-                )
-            )
-        self.rules = sum(len(c.rules) for m in self._models.values() for c in m.chains)
+            due = [
+                one(place, table)
+                for place, table in self._tables.items()
+                if (place[1] == "filter") is last
+                and (refresh or table.dirty or (sweep and place in self._garbage))
+            ]
+            if due:
+                await asyncio.gather(*due)
         return failures
 
-    @staticmethod
-    def _desired(model: TableModel) -> Desired:
-        return Desired(
-            chains={chain.name: _render(chain.rules) for chain in model.chains},
-            inserts={name: _render(rules) for name, rules in model.inserts.items()},
-            appends={name: _render(rules) for name, rules in model.appends.items()},
-        )
 
-
-def _render(rules: tuple[Rule, ...]) -> tuple[str, ...]:
-    return tuple(render_rule(rule) for rule in rules)
-
-
-async def open_tables(wanted_backend: str, lock_wait: float) -> IptablesTables:
+async def open_tables(
+    wanted_backend: str, families: frozenset[int], lock_wait: float
+) -> IptablesTables:
     """The tables of the back end that this host uses. Raises `CommandError` without iptables."""
     backend = await detect_backend(wanted_backend.lower())
-    return IptablesTables(backend, max(1, round(lock_wait)))
+    return IptablesTables(backend, families, max(1, round(lock_wait)))

@@ -6,14 +6,17 @@ look, compare, write the difference.
 
 Order of a commit: sets, then rules and routes side by side, then sets that nobody needs.
 An endpoint without its chains is dropped by the dispatch chains, so a route that is there
-first opens nothing; only at the very first commit, when the hooks may not stand yet, rules go
-before routes.
+first opens nothing; rules go before routes only at the very first commit, when the hooks may
+not stand yet, and where the kernel still holds a predecessor's chains. What is to be taken away
+waits a little and is taken away at once, because it holds up what comes (linux.iptables).
 
 Invariants:
   DPL-1  Nothing is written before the datastore and the interfaces have been read whole.
   DPL-2  A commit with nothing to do writes nothing and starts no program.
-  DPL-3  An endpoint is reported in force only while the kernel has its routes and its rules.
-Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py.
+  DPL-3  An endpoint is reported in force only while the kernel has its routes, its sets, its
+         policies' chains and its own, in every family.
+  DPL-4  A set that cannot be written closes the policies that need it and holds up nothing else.
+Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py, test_policy_packets.py.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import cast
 
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
@@ -30,11 +32,11 @@ from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
 from felix.dataplane import interfaces
-from felix.dataplane.desired import RuleBuilder, wanted_sets
+from felix.dataplane.desired import Desire
 from felix.dataplane.flush import Flusher
 from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
-from felix.dataplane.ipsets import Family, Sets
+from felix.dataplane.ipsets import Sets
 from felix.dataplane.iptables import IptablesTables, open_tables
 from felix.dataplane.routes import RouteTable
 from felix.dataplane.state import State
@@ -47,6 +49,8 @@ from linux.errors import CommandError, KernelError
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 IDLE_BEAT = 10.0
+SWEEP_DELAY = 1.0
+"""Seconds that rules which nobody wants may stand, so that pods that come need not wait."""
 
 log = logging.getLogger(__name__)
 
@@ -80,12 +84,28 @@ class Dataplane:
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
         self._flusher = Flusher(self.kick)
-        self._rules = RuleBuilder()
+        self._desire: Desire | None = None
+        self._sweep_at: float | None = None
 
     @property
     def set_writes(self) -> int:
         """Sets that were changed so far."""
         return self._sets.writes if self._sets is not None else 0
+
+    @property
+    def sets(self) -> int:
+        """How many kernel sets are wanted."""
+        return len(self._sets) if self._sets is not None else 0
+
+    @property
+    def renders(self) -> int:
+        """Chains of policies and endpoints that were rendered so far."""
+        return self._desire.book.renders if self._desire and self._desire.book else 0
+
+    def degraded(self) -> dict[ResourceKey, str]:
+        """Policies that are stricter than asked because a set of theirs cannot be written."""
+        book = self._desire.book if self._desire is not None else None
+        return book.degraded() if book is not None else {}
 
     def kick(self) -> None:
         """Something changed: look again as soon as the loop is free."""
@@ -106,7 +126,7 @@ class Dataplane:
             while True:
                 beat()
                 if retry != 0.0:
-                    await self._wait(timers.sleep(self.config, IDLE_BEAT, retry))
+                    await self._wait(self._until(timers, retry))
                 if watcher.done():
                     watcher.result()
                 retry = await self._turn(host, timers)
@@ -117,6 +137,13 @@ class Dataplane:
             host.close()
             if self._sets is not None:
                 self._sets.close()
+
+    def _until(self, timers: Timers, retry: float | None) -> float:
+        """Seconds until something is to be done though nothing was told."""
+        seconds = timers.sleep(self.config, IDLE_BEAT, retry)
+        if self._sweep_at is None:
+            return seconds
+        return min(seconds, max(0.0, self._sweep_at - asyncio.get_running_loop().time()))
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -139,6 +166,8 @@ class Dataplane:
         except Exception as error:
             # A defect of ours must not take the node's repair away for good.
             log.exception("a turn of the main loop failed")
+            if self._desire is not None:
+                self._desire.distrust()
             failures = {"dataplane": repr(error)}
         if not failures:
             self._backoff.reset()
@@ -160,9 +189,10 @@ class Dataplane:
                 log.warning("forwarding is not on: %s", complaint)
         self.interfaces.rp_filter = interfaces.default_rp_filter()
         self.tables = await open_tables(
-            self.config.iptables_backend, self.config.iptables_lock_timeout
+            self.config.iptables_backend, self._families, self.config.iptables_lock_timeout
         )
         self._sets = Sets(self._families, self.config.max_ipset_size)
+        self._desire = Desire(self._families, self.tables, self._sets)
         self._prepared = True
         log.info(
             "programming begins: IPv%s, iptables-%s",
@@ -175,30 +205,43 @@ class Dataplane:
             await self._prepare()
         assert self.tables is not None
         assert self._sets is not None
+        assert self._desire is not None
         active, shadowed = self.calc.endpoints.active()
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
-        for family in sorted(self._families):
-            version = cast(Family, family)
-            self.tables.want(version, self._rules.tables(version, self.config, self.calc, active))
+        rules_first = self._desire.update(self.config, self.calc, active)
         if "ipsets" in due:
             self._sets.forget()
-        self._sets.want(wanted_sets(self._families, self.config, self.calc))
-        failures = self._sets.commit()
-        rules = asyncio.create_task(self.tables.commit(refresh="iptables" in due))
+        set_failures = self._sets.commit()
+        self._desire.trust()
+        sweep = self._sweep_now()
+        rules = asyncio.create_task(self.tables.commit(refresh="iptables" in due, sweep=sweep))
         try:
-            if not self.state.applied:
+            if rules_first or not self.state.applied:
                 await asyncio.wait([rules])
             link_failures = self._apply_links(host, active)
             route_failures = self._apply_routes(host, active)
         finally:
-            rule_failures = await rules
-        failures |= rule_failures
+            failures = await rules
         if not failures:
-            failures |= self._sets.sweep()
+            failures |= self._sweep_sets(self.tables, self._sets)
         self._settle(active, link_failures, rules_written=not failures)
         self.state.applied = self.state.applied or not failures
-        return {**failures, **link_failures, **route_failures}
+        return {**set_failures, **failures, **link_failures, **route_failures}
+
+    def _sweep_now(self) -> bool:
+        """Whether what nobody wants is to be taken away in this turn."""
+        if not self.state.applied:
+            return True
+        return self._sweep_at is not None and asyncio.get_running_loop().time() >= self._sweep_at
+
+    def _sweep_sets(self, tables: IptablesTables, sets: Sets) -> dict[str, str]:
+        if tables.garbage:
+            if self._sweep_at is None:
+                self._sweep_at = asyncio.get_running_loop().time() + SWEEP_DELAY
+            return {}
+        self._sweep_at = None
+        return sets.sweep()
 
     def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
         touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
@@ -227,10 +270,13 @@ class Dataplane:
     def _settle(
         self, active: dict[str, Endpoint], link_failures: dict[str, str], *, rules_written: bool
     ) -> None:
+        judged = self._desire.book.endpoints if self._desire and self._desire.book else {}
         in_force: dict[ResourceKey, Endpoint] = {}
         for endpoint in active.values():
             link = self.view.link_named(endpoint.interface)
             if link is None or not link.up or link.name in link_failures:
+                continue
+            if endpoint.interface not in judged:
                 continue
             # A refused restore leaves the old rules whole: what they held is still in force.
             if not rules_written and self.state.in_force.get(endpoint.key) != endpoint:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from felix.calc.policy_model import EndpointPolicy
 from felix.rules import names
 from felix.rules.model import (
     Accept,
@@ -52,17 +53,12 @@ class TierChains:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRules:
-    """What the rules of one endpoint depend on.
-
-    `open_end` accepts what no tier and no profile decided; it stands until the policy engine
-    arrives, then every endpoint is closed by default.
-    """
+    """What the rules of one endpoint depend on; what nothing decides is denied."""
 
     interface: str
     admin_up: bool = True
     tiers: tuple[TierChains, ...] = ()
     profiles: tuple[str, ...] = ()
-    open_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +70,32 @@ class Verdicts:
     vxlan_port: int = 4789
     vxlan_from_workloads: bool = False
     ipip_from_workloads: bool = False
+    log_prefix: str = "calico-packet"
+
+
+def endpoint_rules(interface: str, policy: EndpointPolicy) -> EndpointRules:
+    """What the calculation says of an endpoint, in names of chains."""
+    return EndpointRules(
+        interface,
+        tiers=tuple(
+            TierChains(
+                tier.name,
+                tuple(names.policy_chain(names.POLICY_INGRESS, key) for key in tier.ingress),
+                tuple(names.policy_chain(names.POLICY_EGRESS, key) for key in tier.egress),
+                tier.ends_in_deny,
+            )
+            for tier in policy.tiers
+        ),
+        profiles=policy.profiles,
+    )
 
 
 def endpoint_chains(endpoint: EndpointRules, marks: Marks, verdicts: Verdicts) -> list[Chain]:
     """`cali-tw-IF` and `cali-fw-IF`."""
     ingress = [(t, t.ingress) for t in endpoint.tiers if t.ingress]
     egress = [(t, t.egress) for t in endpoint.tiers if t.egress]
-    profiles_in = [names.limited("cali-pri-", profile) for profile in endpoint.profiles]
-    profiles_out = [names.limited("cali-pro-", profile) for profile in endpoint.profiles]
+    profiles_in = [names.limited(names.PROFILE_INGRESS, name) for name in endpoint.profiles]
+    profiles_out = [names.limited(names.PROFILE_EGRESS, name) for name in endpoint.profiles]
     return [
         _chain(names.TO_WORKLOAD, endpoint, ingress, profiles_in, marks, verdicts),
         _chain(names.FROM_WORKLOAD, endpoint, egress, profiles_out, marks, verdicts),
@@ -115,11 +129,7 @@ def _chain(
     for chain in profiles:
         rules.append(Rule(Jump(chain)))
         rules.append(_return_if_accepted(marks, "Return if profile accepted"))
-    if endpoint.open_end:
-        rules.append(Rule(set_bits(marks.accept), comments=("Accept what nothing decided",)))
-        rules.append(Rule(Return()))
-    else:
-        rules.append(Rule(deny, comments=("Drop if no profiles matched",)))
+    rules.append(Rule(deny, comments=("Drop if no profiles matched",)))
     return Chain(name, tuple(rules))
 
 

@@ -9,6 +9,7 @@ Tested in tests/felix/test_rules.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from felix.rules.model import (
     Accept,
@@ -22,9 +23,11 @@ from felix.rules.model import (
     InInterface,
     InSet,
     Jump,
+    Log,
     Mark,
     Masquerade,
     Net,
+    Nothing,
     NoTrack,
     OutInterface,
     Ports,
@@ -39,6 +42,7 @@ from felix.rules.model import (
 )
 
 _PROTOCOL_NAMES = {6: "tcp"}
+_USERS_NAMES = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6", 132: "sctp", 136: "udplite"}
 _NOT_IN_COMMENT = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
 _MAX_COMMENT = 256
 
@@ -47,8 +51,13 @@ def render_rule(rule: Rule) -> str:
     """The fragment of a rule: comments, match, action."""
     parts = [f'-m comment --comment "{_comment(text)}"' for text in rule.comments]
     parts += [_condition(condition) for condition in rule.match]
-    parts.append(_action(rule.action))
+    parts += filter(None, (_action(rule.action),))
     return " ".join(parts)
+
+
+def render_rules(rules: Iterable[Rule]) -> tuple[str, ...]:
+    """The fragments of a chain's rules."""
+    return tuple(map(render_rule, rules))
 
 
 def _comment(text: str) -> str:
@@ -61,8 +70,9 @@ def _hex(value: int) -> str:
 
 def _condition(condition: Condition) -> str:
     match condition:
-        case Protocol(number, negated):
-            return f"{'! ' if negated else ''}-p {_PROTOCOL_NAMES.get(number, number)}"
+        case Protocol(number, negated, named):
+            known = _USERS_NAMES if named else _PROTOCOL_NAMES
+            return f"{'! ' if negated else ''}-p {known.get(number, number)}"
         case InInterface(name):
             return f"--in-interface {name}"
         case OutInterface(name):
@@ -107,6 +117,10 @@ def _action(action: Action) -> str:
             return f"--goto {chain}"
         case SetMark(value, mask):
             return f"--jump MARK --set-mark {_hex(value)}/{mask:#x}"
+        case Log(prefix, level):
+            return f'--jump LOG --log-prefix "{prefix}" --log-level {level}'
+        case Nothing():
+            return ""
         case NoTrack():
             return "--jump NOTRACK"
         case Masquerade(ports, random_fully):

@@ -23,10 +23,14 @@ IPNetwork = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """The transport protocol, by number."""
+    """The transport protocol, by number; `named` asks for its name in the text.
+
+    Calico spells a user's protocols by name and its own by number; hashes cover the spelling.
+    """
 
     number: int
     negated: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,33 @@ class SourceNat:
     random_fully: bool = True
 
 
-Action = Accept | Drop | Reject | Return | Jump | Goto | SetMark | NoTrack | Masquerade | SourceNat
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Write a line to the kernel's log and go on; `level` as syslog counts (5: notice)."""
+
+    prefix: str
+    level: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Count and go on: the rule stands for its comment."""
+
+
+Action = (
+    Accept
+    | Drop
+    | Reject
+    | Return
+    | Jump
+    | Goto
+    | SetMark
+    | NoTrack
+    | Masquerade
+    | SourceNat
+    | Log
+    | Nothing
+)
 
 
 @dataclass(frozen=True, slots=True)

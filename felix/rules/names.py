@@ -9,6 +9,8 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 
+from libcalico.model.keys import ResourceKey
+
 MAX_CHAIN = 28
 MAX_SET = 31
 
@@ -17,6 +19,10 @@ TO_WORKLOAD_DISPATCH = "cali-to-wl-dispatch"
 WORKLOAD_TO_HOST = "cali-wl-to-host"
 FROM_WORKLOAD = "cali-fw-"
 TO_WORKLOAD = "cali-tw-"
+POLICY_INGRESS, POLICY_EGRESS = "cali-pi-", "cali-po-"
+PROFILE_INGRESS, PROFILE_EGRESS = "cali-pri-", "cali-pro-"
+
+_SHORT_KINDS = {"NetworkPolicy": "np", "GlobalNetworkPolicy": "gnp"}
 
 
 def limited(prefix: str, suffix: str, maximum: int = MAX_CHAIN) -> str:
@@ -31,6 +37,14 @@ def limited(prefix: str, suffix: str, maximum: int = MAX_CHAIN) -> str:
 def endpoint_chain(prefix: str, interface: str) -> str:
     """The chain of one interface, such as `cali-tw-cali0761ccbeace`."""
     return limited(prefix, interface)
+
+
+def policy_chain(prefix: str, key: ResourceKey) -> str:
+    """The chain of a policy or a profile, such as `cali-pi-np/default/web`, `cali-pri-kns.a`."""
+    if key.kind == "Profile":
+        return limited(prefix, key.name)
+    kind = _SHORT_KINDS.get(key.kind, key.kind.lower())
+    return limited(prefix, "/".join(filter(None, (kind, key.namespace, key.name))))
 
 
 def ip_set(set_id: str, version: int) -> str:

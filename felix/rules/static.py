@@ -14,12 +14,11 @@ Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwardi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from felix.rules import names
-from felix.rules.dispatch import workload_dispatch
-from felix.rules.endpoints import EndpointRules, Verdicts, endpoint_chains
+from felix.rules.dispatch import dispatch_roots
+from felix.rules.endpoints import Verdicts
 from felix.rules.model import (
     Accept,
     Action,
@@ -61,19 +60,16 @@ class RuleSettings:
     nat: NatRules = field(default_factory=NatRules)
 
 
-def tables(
-    version: int,
-    settings: RuleSettings,
-    endpoints: Mapping[str, EndpointRules],
-    *,
-    nat_outgoing: bool,
-) -> dict[str, TableModel]:
-    """Every table of one family: endpoints by interface name; whether a pool asks for NAT."""
+def tables(version: int, settings: RuleSettings, *, nat_outgoing: bool) -> dict[str, TableModel]:
+    """Every table of one family, without what endpoints and policies add to filter.
+
+    `nat_outgoing`: whether a pool asks for NAT.
+    """
     return {
         "raw": _raw(settings),
         "mangle": _mangle(settings),
         "nat": nat_table(version, settings.nat, nat_outgoing, settings.append),
-        "filter": _filter(version, settings, endpoints),
+        "filter": _filter(version, settings),
     }
 
 
@@ -141,9 +137,7 @@ def _mangle(settings: RuleSettings) -> TableModel:
     return TableModel("mangle", chains, inserts, appends)
 
 
-def _filter(
-    version: int, settings: RuleSettings, endpoints: Mapping[str, EndpointRules]
-) -> TableModel:
+def _filter(version: int, settings: RuleSettings) -> TableModel:
     marks, allow = settings.marks, settings.verdicts.allow
     accepted = (is_set(marks.accept),)
     workloads = settings.prefixes
@@ -186,10 +180,8 @@ def _filter(
         Chain("cali-to-hep-forward"),
         Chain("cali-from-host-endpoint"),
         Chain("cali-to-host-endpoint"),
-        *workload_dispatch(endpoints, settings.verdicts.deny),
+        *dispatch_roots(marks, settings.verdicts.deny),
     ]
-    for _, endpoint in sorted(endpoints.items()):
-        chains += endpoint_chains(endpoint, marks, settings.verdicts)
     end_of_forward = (
         Rule(allow, accepted, ("Policy explicitly accepted packet.",)),
         Rule(set_bits(marks.accept)),

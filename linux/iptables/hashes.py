@@ -7,6 +7,8 @@ comment, and two chains are equal if their lists of hashes are.
 h(0) = SHA224(chain), h(i) = SHA224(h(i-1) + text(i)); the published hash is the first 16
 characters of unpadded base64url. The text holds the word HASH where the comment will stand. This
 is the scheme of the reference (calico-dataplane 2.12), so a node taken over keeps equal rules.
+In a chain whose rules exclude each other the order means nothing: there h(i) = SHA224(h(0) +
+text(i)) with another h(0), so a rule can come and go without touching its neighbours.
 
 IPT-1: equal hash lists mean equal chains, position included.
 Tested in tests/linux/test_iptables_plan.py against a dump of a real node.
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 
 _LENGTH = 16
 APPENDS = "*appends*"
+UNORDERED = "*unordered*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,12 @@ class HashScheme:
             digest = hashlib.sha224(digest + f"-A {chain} HASH {rule}".encode()).digest()
             found.append(base64.urlsafe_b64encode(digest).decode()[:_LENGTH])
         return tuple(found)
+
+    def unordered(self, chain: str, rules: Sequence[str]) -> tuple[str, ...]:
+        """The hash of each rule of a chain whose order means nothing."""
+        start = hashlib.sha224((chain + UNORDERED).encode()).digest()
+        found = (hashlib.sha224(start + f"-A {chain} HASH {rule}".encode()) for rule in rules)
+        return tuple(base64.urlsafe_b64encode(d.digest()).decode()[:_LENGTH] for d in found)
 
     def comment(self, rule_hash: str) -> str:
         """The match that carries a hash in the rule."""

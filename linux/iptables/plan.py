@@ -8,6 +8,7 @@ one transaction, so packets see either the old table or the new one.
 IPT-2: the plan names no chain and no rule that is not ours.
 IPT-3: a chain whose hashes are as desired does not appear in the plan.
 IPT-4: after the plan, `inserts` stand first and `appends` last in their kernel chains.
+IPT-8: a plan without sweep takes no rule away unless a wanted chain must be rewritten.
 Tested in tests/linux/test_iptables_plan.py and, with the kernel, test_iptables.py.
 """
 
@@ -32,12 +33,14 @@ class Desired:
     A rule is its text without "-A CHAIN": matches, comments and action in iptables' syntax,
     e.g. `-m comment --comment "Unknown interface" --jump DROP`. We add the hash comment.
     `chains`: our own chains, whole. `inserts`: rules that stand first in kernel chains;
-    `appends`: rules that stand last in kernel chains.
+    `appends`: rules that stand last in kernel chains. `unordered` names the chains whose rules
+    exclude each other, so that new ones may stand at the end.
     """
 
     chains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     inserts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     appends: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unordered: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class RenderedChain:
 
     hashes: tuple[str, ...]
     rules: tuple[str, ...]
+    unordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,30 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one restore does. `after` is the actual state once it succeeded."""
+    """What one restore does: its lines, and what they leave.
+
+    `chains` and `kernel` hold what differs afterwards (None: the chain is gone); `garbage` names
+    chains that hold, or are, what nobody wants; `frees` says that rules are taken away.
+    """
 
     lines: tuple[str, ...]
     written: tuple[str, ...]
     deleted: tuple[str, ...]
     edited: tuple[str, ...]
-    after: Actual
+    chains: dict[str, tuple[str, ...] | None]
+    kernel: dict[str, tuple[KernelRule, ...]]
+    garbage: frozenset[str]
+    frees: bool
+    before: Actual
+
+    @property
+    def after(self) -> Actual:
+        """The whole actual state once the restore succeeded."""
+        chains = {**self.before.chains, **self.chains}
+        return Actual(
+            {name: hashes for name, hashes in chains.items() if hashes is not None},
+            {**self.before.kernel, **self.kernel},
+        )
 
 
 _EMPTY = RenderedChain((), ())
@@ -79,100 +100,160 @@ class Renderer:
 
     def render(self, desired: Desired) -> Rendered:
         """Raises `ValueError` for a chain or rule that iptables-restore could misread."""
-        known: dict[str, tuple[Sequence[str], RenderedChain]] = {}
-        chains: dict[str, RenderedChain] = {}
-        for name, rules in desired.chains.items():
-            if not self._scheme.owns(name):
-                raise ValueError(
-                    f"chain {name}: not ours by its name ({self._scheme.chain_prefixes})"
-                )
-            chains[name] = self._chain(name, name, rules, known)
-        kernel = {
-            name: (
-                self._chain(name, name, desired.inserts.get(name, ()), known),
-                self._chain(name, name + APPENDS, desired.appends.get(name, ()), known),
-            )
-            for name in [
-                *desired.inserts,
-                *(n for n in desired.appends if n not in desired.inserts),
-            ]
+        chains = {
+            name: self.chain(name, rules, unordered=name in desired.unordered)
+            for name, rules in desired.chains.items()
         }
-        self._known = known
-        return Rendered(chains, kernel)
+        return Rendered(chains, self.kernel(desired.inserts, desired.appends))
 
-    def _chain(
-        self,
-        chain: str,
-        salt: str,
-        rules: Sequence[str],
-        known: dict[str, tuple[Sequence[str], RenderedChain]],
-    ) -> RenderedChain:
+    def chain(self, name: str, rules: Sequence[str], *, unordered: bool = False) -> RenderedChain:
+        """One of our own chains. Raises as `render` does."""
+        if not self._scheme.owns(name):
+            raise ValueError(f"chain {name}: not ours by its name ({self._scheme.chain_prefixes})")
+        return self._chain(name, name, rules, unordered)
+
+    def kernel(
+        self, inserts: Mapping[str, Sequence[str]], appends: Mapping[str, Sequence[str]]
+    ) -> dict[str, tuple[RenderedChain, RenderedChain]]:
+        """Our rules in the kernel's chains. Raises as `render` does."""
+        return {
+            name: (
+                self._chain(name, name, inserts.get(name, ()), False),
+                self._chain(name, name + APPENDS, appends.get(name, ()), False),
+            )
+            for name in [*inserts, *(n for n in appends if n not in inserts)]
+        }
+
+    def forget(self, name: str) -> None:
+        """A chain is not wanted any more."""
+        self._known.pop(name, None)
+
+    def _chain(self, chain: str, salt: str, rules: Sequence[str], unordered: bool) -> RenderedChain:
         before = self._known.get(salt)
-        if before is None or (before[0] is not rules and tuple(before[0]) != tuple(rules)):
-            before = (tuple(rules), self._hashed(chain, salt, rules))
-        known[salt] = before
+        if (
+            before is None
+            or before[1].unordered != unordered
+            or (before[0] is not rules and tuple(before[0]) != tuple(rules))
+        ):
+            before = (tuple(rules), self._hashed(chain, salt, rules, unordered))
+            self._known[salt] = before
         return before[1]
 
-    def _hashed(self, chain: str, salt: str, rules: Sequence[str]) -> RenderedChain:
+    def _hashed(
+        self, chain: str, salt: str, rules: Sequence[str], unordered: bool
+    ) -> RenderedChain:
         if not _CHAIN_NAME.fullmatch(chain):
             raise ValueError(f"chain name {chain!r}: want 1 to 28 characters, no blanks or quotes")
         for rule in rules:
             if "\n" in rule or "\0" in rule:
                 raise ValueError(f"chain {chain}: a rule holds a line break: {rule!r}")
-        hashes = self._scheme.hashes(salt, rules)
+        hashes = (self._scheme.unordered if unordered else self._scheme.hashes)(salt, rules)
         text = tuple(
             f"{self._scheme.comment(each)} {rule}" for each, rule in zip(hashes, rules, strict=True)
         )
-        return RenderedChain(hashes, text)
+        return RenderedChain(hashes, text, unordered)
 
 
 def make_plan(
-    actual: Actual, wanted: Rendered, backend: Backend, keep: Collection[str] = ()
+    actual: Actual,
+    wanted: Rendered,
+    backend: Backend,
+    keep: Collection[str] = (),
+    *,
+    only: Collection[str] | None = None,
+    sweep: bool = True,
 ) -> Plan:
     """The lines that turn `actual` into `wanted` (IPT-2, IPT-3, IPT-4).
 
-    Chains of `keep` are emptied but not removed: somebody else's rule still names them.
+    Chains of `keep` are emptied but not removed: somebody else's rule still names them. `only`:
+    look at these chains alone, the others are known to be right. Without `sweep` what nobody
+    wants stays where it harms nobody: chains, and rules of unordered chains (IPT-8).
     """
     declared: list[str] = []
     rules: list[str] = []
     written: list[str] = []
-    for name, chain in wanted.chains.items():
-        have = actual.chains.get(name)
+    changed: dict[str, tuple[str, ...] | None] = {}
+    garbage: set[str] = set()
+    frees = False
+    for name in wanted.chains if only is None else (n for n in only if n in wanted.chains):
+        chain, have = wanted.chains[name], actual.chains.get(name)
         if have == chain.hashes:
             continue
+        if chain.unordered and have is not None and "" not in have:
+            lines, left, surplus = _edit_unordered(name, have, chain, sweep)
+            frees = frees or (surplus and sweep)
+            if surplus and not sweep:
+                garbage.add(name)
+            if lines:
+                written.append(name)
+                changed[name] = left
+                rules += lines
+            continue
         written.append(name)
+        changed[name] = chain.hashes
         if have and have == chain.hashes[: len(have)]:
             # Only longer: nothing is deleted, so nft need not wait for readers of the old rules.
             rules += [f"-A {name} {rule}" for rule in chain.rules[len(have) :]]
         elif have is None or backend == "nft":
+            frees = frees or bool(have)
             declared.append(f":{name} - [0:0]")
             rules += [f"-A {name} {rule}" for rule in chain.rules]
         else:
+            frees = True
             rules += _edit_in_place(name, have, chain)
-    unwanted = [name for name in actual.chains if name not in wanted.chains]
-    deleted = [name for name in unwanted if name not in keep]
-    kept: dict[str, tuple[str, ...]] = {name: () for name in unwanted if name in keep}
-    emptied = [*deleted, *(name for name in kept if actual.chains[name])]
-    declared += [f":{name} - [0:0]" for name in emptied]
+    candidates = actual.chains if only is None else (n for n in only if n in actual.chains)
+    unwanted = [name for name in candidates if name not in wanted.chains]
+    deleted: list[str] = []
+    if sweep:
+        deleted = [name for name in unwanted if name not in keep]
+        kept = [name for name in unwanted if name in keep and actual.chains[name]]
+        declared += [f":{name} - [0:0]" for name in (*deleted, *kept)]
+        changed.update(dict.fromkeys(deleted, None))
+        changed.update(dict.fromkeys(kept, ()))
+        frees = frees or bool(unwanted)
+    else:
+        garbage.update(unwanted)
     edits: list[str] = []
-    kernel = dict(actual.kernel)
-    edited: list[str] = []
-    for name in [*wanted.kernel, *(n for n in actual.kernel if n not in wanted.kernel)]:
-        lines, after = _edit_kernel_chain(
-            name, actual.kernel.get(name, ()), *wanted.kernel.get(name, (_EMPTY, _EMPTY))
-        )
-        if lines:
-            edited.append(name)
-            edits += lines
-            kernel[name] = after
+    kernel: dict[str, tuple[KernelRule, ...]] = {}
+    if only is None or not (wanted.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
+        for name in [*wanted.kernel, *(n for n in actual.kernel if n not in wanted.kernel)]:
+            lines, after = _edit_kernel_chain(
+                name, actual.kernel.get(name, ()), *wanted.kernel.get(name, (_EMPTY, _EMPTY))
+            )
+            if lines:
+                edits += lines
+                kernel[name] = after
     lines = [*declared, *rules, *edits, *(f"-X {name}" for name in deleted)]
     return Plan(
         tuple(lines),
         tuple(written),
         tuple(deleted),
-        tuple(edited),
-        Actual(kept | {name: chain.hashes for name, chain in wanted.chains.items()}, kernel),
+        tuple(kernel),
+        changed,
+        kernel,
+        frozenset(garbage),
+        frees or bool(edits),
+        actual,
     )
+
+
+def _edit_unordered(
+    name: str, have: tuple[str, ...], chain: RenderedChain, sweep: bool
+) -> tuple[list[str], tuple[str, ...], bool]:
+    """Lines, the hashes they leave, and whether there are rules that nobody wants."""
+    missing = dict(zip(chain.hashes, chain.rules, strict=True))
+    surplus: list[int] = []
+    stay: list[str] = []
+    for number, each in enumerate(have, 1):
+        if missing.pop(each, None) is None:
+            surplus.append(number)
+            if sweep:
+                continue
+        stay.append(each)
+    # From the end, so that numbers keep their meaning.
+    lines = [f"-D {name} {number}" for number in reversed(surplus)] if sweep else []
+    lines += [f"-A {name} {rule}" for rule in missing.values()]
+    return lines, (*stay, *missing), bool(surplus)
 
 
 def _edit_in_place(name: str, have: tuple[str, ...], chain: RenderedChain) -> list[str]:

@@ -4,6 +4,10 @@ Problem: reading the table back before each write costs as much as the write. So
 remembered, a commit compares with the memory, and the periodic `refresh` finds drift. Whatever
 goes wrong drops the memory, and the next attempt starts from a dump.
 
+What is wanted is kept here too, chain by chain, so a change costs what it touches. Taking rules
+away makes iptables-nft wait for the kernel's readers (10 to 20 ms), so `commit` may leave what
+nobody wants to a later sweep.
+
 IPT-5: no program runs while nothing changed; a change costs one restore.
 IPT-6: a chain that cannot be removed (a foreign rule names it) is left empty and does not hold
        up the rest; the next dump tries again.
@@ -15,6 +19,7 @@ Tested in tests/linux/test_iptables.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,7 +36,11 @@ _FIRST_PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a commit did. `drift` names what a dump found different from our last write."""
+    """What a commit did.
+
+    `drift` names what a dump found different from our last write; `garbage` the chains that
+    hold, or are, what nobody wants any more.
+    """
 
     chains_written: tuple[str, ...] = ()
     chains_deleted: tuple[str, ...] = ()
@@ -40,6 +49,7 @@ class Report:
     lines: int = 0
     saves: int = 0
     restores: int = 0
+    garbage: frozenset[str] = frozenset()
 
 
 class Table:
@@ -64,13 +74,69 @@ class Table:
         self._scheme = scheme
         self._renderer = Renderer(scheme)
         self._actual: Actual | None = None
-        self._written: Rendered | None = None
+        self._wanted = Rendered({}, {})
+        self._changed: set[str] = set()
+        self._garbage: frozenset[str] = frozenset()
+        self._committed = False
         self._stuck: set[str] = set()
         self._turn = asyncio.Lock()
         self._save = [program(family, backend, "save"), "-t", name]
         self._restore = [
             program(family, backend, "restore"), "--noflush", "--wait", str(lock_wait),
         ]  # fmt: skip
+
+    # -- what is wanted ------------------------------------------------------------------------
+
+    def want(self, chain: str, rules: Sequence[str], *, unordered: bool = False) -> None:
+        """One of our chains, whole; nothing happens before the next commit.
+
+        `unordered`: the rules exclude each other, so a new one may stand at the end. Raises
+        `ValueError` for what iptables could misread.
+        """
+        rendered = self._renderer.chain(chain, rules, unordered=unordered)
+        if self._wanted.chains.get(chain) is not rendered:
+            self._wanted.chains[chain] = rendered
+            self._changed.add(chain)
+
+    def unwant(self, chain: str) -> None:
+        """Nobody wants this chain any more."""
+        if self._wanted.chains.pop(chain, None) is not None:
+            self._renderer.forget(chain)
+            self._changed.add(chain)
+
+    def want_hooks(
+        self, inserts: Mapping[str, Sequence[str]], appends: Mapping[str, Sequence[str]]
+    ) -> None:
+        """All our rules in the kernel's own chains. Raises `ValueError` as `want` does."""
+        kernel = self._renderer.kernel(inserts, appends)
+        if kernel != self._wanted.kernel:
+            self._changed |= kernel.keys() | self._wanted.kernel.keys()
+            self._wanted.kernel.clear()
+            self._wanted.kernel.update(kernel)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a commit has something to write, removals apart."""
+        return bool(self._changed) or not self._committed or self._actual is None
+
+    @property
+    def chains(self) -> int:
+        """How many chains of ours are wanted."""
+        return len(self._wanted.chains)
+
+    @property
+    def rules(self) -> int:
+        """How many rules are wanted in chains of ours."""
+        return sum(len(chain.rules) for chain in self._wanted.chains.values())
+
+    def differs(self, chain: str) -> bool:
+        """Whether the kernel has a chain of this name with other rules than are wanted."""
+        if self._actual is None:
+            return True
+        have, wanted = self._actual.chains.get(chain), self._wanted.chains.get(chain)
+        return have is not None and (wanted is None or wanted.hashes != have)
+
+    # -- the kernel ----------------------------------------------------------------------------
 
     async def refresh(self) -> tuple[str, ...]:
         """Dumps the table (one save); returns the chains that drifted since our last write.
@@ -85,20 +151,34 @@ class Table:
         self.saves += 1
         output = await programs.run(self._save)
         self._actual = parse_save(output.decode(errors="replace"), self.name, self._scheme)
-        if self._written is None:
-            return ()
-        plan = make_plan(self._actual, self._written, self.backend, self._stuck)
-        return (*plan.written, *plan.deleted, *plan.edited)
+        drift: tuple[str, ...] = ()
+        if self._committed:
+            plan = make_plan(self._actual, self._wanted, self.backend, self._stuck)
+            found = (*plan.written, *plan.deleted, *plan.edited)
+            drift = tuple(n for n in found if n not in self._changed and n not in self._garbage)
+        self._changed |= self._everything()
+        return drift
 
-    async def commit(self, desired: Desired, *, refresh: bool = False) -> Report:
-        """Makes the table as desired with at most one restore; none when nothing differs.
+    def _everything(self) -> set[str]:
+        found = self._wanted.chains.keys() | self._wanted.kernel.keys()
+        if self._actual is not None:
+            found |= self._actual.chains.keys() | self._actual.kernel.keys()
+        return found
 
-        The first commit, one after an error and one with `refresh=True` dump before they
-        compare. Raises `CommandError` when the restore still fails after retries, `ValueError`
-        when `desired` holds what iptables could misread.
+    async def commit(
+        self, desired: Desired | None = None, *, refresh: bool = False, sweep: bool = True
+    ) -> Report:
+        """Makes the table as wanted with at most one restore; none when nothing differs.
+
+        `desired`: want exactly this first. The first commit, one after an error and one with
+        `refresh=True` dump before they compare. Without `sweep` what nobody wants may stay; where
+        rules must be taken away all the same, it goes along. Raises `CommandError` when the
+        restore still fails after retries, `ValueError` when `desired` holds what iptables could
+        misread.
         """
         async with self._turn:
-            wanted = self._renderer.render(desired)
+            if desired is not None:
+                self._want_all(desired)
             saves, restores = self.saves, self.restores
             drift: tuple[str, ...] = ()
             if refresh:
@@ -106,19 +186,22 @@ class Table:
             for attempt in range(1, _TRIES + 1):
                 if self._actual is None or (refresh and attempt == 1):
                     drift = await self._dump() or drift
-                assert self._actual is not None
-                plan = make_plan(self._actual, wanted, self.backend, self._stuck)
+                plan = self._plan(sweep)
+                # What is wanted meanwhile belongs to the next commit.
+                changed, self._changed = self._changed, set()
                 try:
                     await self._write(plan)
-                except CommandError:
-                    if attempt == _TRIES:
+                except BaseException as error:
+                    self._changed |= changed
+                    if not isinstance(error, CommandError) or attempt == _TRIES:
                         raise
                     # Once may be a race with another writer; twice may be a chain in use.
                     if attempt > 1:
                         self._stuck.update(plan.deleted)
                     await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
                     continue
-                self._written = wanted
+                self._committed = True
+                self._garbage = plan.garbage
                 return Report(
                     plan.written,
                     plan.deleted,
@@ -127,18 +210,52 @@ class Table:
                     len(plan.lines),
                     self.saves - saves,
                     self.restores - restores,
+                    plan.garbage,
                 )
             raise AssertionError("unreachable")
+
+    def _want_all(self, desired: Desired) -> None:
+        # Rendered as a whole first: what is refused changes nothing.
+        self._renderer.render(desired)
+        for name in [name for name in self._wanted.chains if name not in desired.chains]:
+            self.unwant(name)
+        for name, rules in desired.chains.items():
+            self.want(name, rules, unordered=name in desired.unordered)
+        self.want_hooks(desired.inserts, desired.appends)
+
+    def _plan(self, sweep: bool) -> Plan:
+        assert self._actual is not None
+
+        def plan(sweep: bool) -> Plan:
+            only = self._changed | self._garbage
+            assert self._actual is not None
+            return make_plan(
+                self._actual, self._wanted, self.backend, self._stuck, only=only, sweep=sweep
+            )
+
+        found = plan(sweep)
+        if found.frees and found.garbage:
+            # The wait must be paid: now is as good as later.
+            found = plan(True)
+        return found
 
     async def _write(self, plan: Plan) -> None:
         if not plan.lines:
             return
         text = "\n".join((f"*{self.name}", *plan.lines, "COMMIT", ""))
         self.restores += 1
+        actual = self._actual
+        assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
         await programs.run(self._restore, text.encode())
-        self._actual = plan.after
+        for name, hashes in plan.chains.items():
+            if hashes is None:
+                actual.chains.pop(name, None)
+            else:
+                actual.chains[name] = hashes
+        actual.kernel.update(plan.kernel)
+        self._actual = actual
 
     def matches(self, desired: Desired) -> bool:
         """Whether the remembered state equals `desired` (no program runs)."""

@@ -19,7 +19,7 @@ def pods(world: World) -> None:
     world.add_pod("a", "cali0000000000a", "10.65.0.1", "fd65::1")
     world.add_pod("b", "cali0000000000b", "10.65.0.2", "fd65::2")
     eventually(lambda: world.route("10.65.0.1/32") and world.route("10.65.0.2/32"))
-    eventually(lambda: "cali-fw-cali0000000000b" in world.chain("cali-from-wl-dispatch"))
+    eventually(lambda: "cali-fw-cali0000000000b" in world.chain("cali-from-wl-dispatch-0"))
 
 
 @pytest.mark.promise("M-120")
@@ -94,7 +94,7 @@ def test_a_deleted_endpoint_leaves_no_route_and_no_rule(world: World) -> None:
     world.delete_endpoint("gone")
     eventually(lambda: not world.route("10.65.0.40/32"))
     eventually(lambda: not world.chain("cali-fw-cali00000gone"))
-    eventually(lambda: "cali00000gone" not in world.chain("cali-from-wl-dispatch"))
+    eventually(lambda: "cali00000gone" not in world.chain("cali-from-wl-dispatch-0"))
     assert not pod.reaches("10.65.0.1", wait=0.3)
     # A free address of an own block must not loop: it ends here, with an answer.
     assert "blackhole" in world.route(BLOCK)
@@ -123,7 +123,7 @@ def test_parameters_of_the_datastore_apply_live(world: World) -> None:
 def test_an_endpoint_before_its_interface_is_served_when_that_comes(world: World) -> None:
     early = Pod(world.outside, "cali0000early", "10.65.0.41", "")
     world.put_endpoint("early", early)
-    eventually(lambda: "cali0000early" in world.chain("cali-from-wl-dispatch"))
+    eventually(lambda: "cali0000early" in world.chain("cali-from-wl-dispatch-0"))
     assert not world.route("10.65.0.41/32")
     pod = world.wire("cali0000early", "10.65.0.41")
     eventually(lambda: world.route("10.65.0.41/32"), within=1.0)

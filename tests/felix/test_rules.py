@@ -15,33 +15,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names
-from felix.rules.dispatch import workload_dispatch
-from felix.rules.endpoints import EndpointRules, TierChains, Verdicts, endpoint_chains
+from felix.rules.dispatch import Bins, dispatch_roots
+from felix.rules.endpoints import EndpointRules, Verdicts, endpoint_chains, endpoint_rules
 from felix.rules.iptables import render_rule
 from felix.rules.model import (
     Accept,
     Chain,
+    Condition,
     Drop,
     Goto,
     Icmp,
     InInterface,
     InSet,
+    Jump,
+    Mark,
     Marks,
     Net,
     Ports,
     Protocol,
-    Return,
     Rule,
+    SetMark,
     Side,
     TableModel,
 )
 from felix.rules.nat import NatRules
 from felix.rules.static import RuleSettings, tables
+from libcalico.model.keys import ResourceKey
 
 POD = "cali0761ccbeace"
 MARKS = Marks.allocate(0xFFFF0000)
 VERDICTS = Verdicts(Accept(), Drop())
+GPOL = ResourceKey("GlobalNetworkPolicy", "gpol")
+NPOL = ResourceKey("NetworkPolicy", "npol", "default")
 
 RECORDED = {
     "raw": {
@@ -79,8 +86,6 @@ RECORDED = {
         "pARw-KZUlQru4OX0",
         "cali-OUTPUT": "Mq1_rAdXXH3YkrzW 69FkRTJDvD5Vu6Vl _qC1vc3_sSxJWgRW utu2eOH2IZRmlfMX "
         "IL6b-f6R0sfjMo-y",
-        "cali-from-wl-dispatch": "dTrlZZiLiD2aM9s3 XDsVT1HXQRu69hCR",
-        "cali-to-wl-dispatch": "e0jGfkDRHZ8x0xWQ O0s68v-LuXt0Fy4Z",
         "cali-wl-to-host": "Ee9Sbo10IpVujdIY nSZbcOoG1xPONxb8",
         f"cali-fw-{POD}": "X_O-OdxRhZv7K6-i aOYoxAjUhseOIMlP 4n2k8iPjXiSp9uCb bl16z1xMzQrfydwB "
         "pLzbmLwZK5pl3WkM Wvx7ba1MPJraoYu6 yd2-Bpz5imxZlIje HVB8n1VGeZgaJzyV RhJSb--fi_-OyKZ2 "
@@ -111,27 +116,22 @@ def all_hashes(table: TableModel) -> dict[str, str]:
 
 @pytest.mark.parametrize("table", RECORDED)
 def test_rules_hash_as_calicos_do(table: str) -> None:
-    recorded_node = {
-        POD: EndpointRules(
-            POD,
-            tiers=(
-                TierChains(
-                    "default",
-                    ingress=("cali-pi-gnp/gpol", "cali-pi-np/default/npol"),
-                    egress=("cali-po-gnp/gpol",),
-                ),
-            ),
+    recorded_node = endpoint_rules(
+        POD,
+        EndpointPolicy(
+            (TierView("default", ingress=(GPOL, NPOL), egress=(GPOL,)),),
             profiles=("net1",),
-        )
-    }
+        ),
+    )
     settings = RuleSettings(endpoint_to_host=Accept())
-    built = tables(4, settings, recorded_node, nat_outgoing=False)[table]
-    found = all_hashes(built)
+    found = all_hashes(tables(4, settings, nat_outgoing=False)[table])
+    for chain in endpoint_chains(recorded_node, MARKS, VERDICTS):
+        found[chain.name] = hashes(chain.name, chain.rules)
     assert {chain: found.get(chain) for chain in RECORDED[table]} == RECORDED[table]
 
 
 def test_nat_outgoing_leaves_pod_to_pod_alone() -> None:
-    nat = {c.name: c for c in tables(4, RuleSettings(), {}, nat_outgoing=True)["nat"].chains}
+    nat = {c.name: c for c in tables(4, RuleSettings(), nat_outgoing=True)["nat"].chains}
     assert [render_rule(rule) for rule in nat["cali-nat-outgoing"].rules] == [
         "-m set --match-set cali40masq-ipam-pools src "
         "-m set ! --match-set cali40network-ip-pools dst --jump MASQUERADE --random-fully"
@@ -140,7 +140,7 @@ def test_nat_outgoing_leaves_pod_to_pod_alone() -> None:
 
 def test_nat_outgoing_with_every_option() -> None:
     nat = NatRules((1024, 2047), address_v6="2001:db8::1", exclude_hosts=True, out_interface="eth+")
-    built = tables(6, RuleSettings(nat=nat), {}, nat_outgoing=True)["nat"]
+    built = tables(6, RuleSettings(nat=nat), nat_outgoing=True)["nat"]
     rules = next(chain.rules for chain in built.chains if chain.name == "cali-nat-outgoing")
     leaves = (
         "-m set --match-set cali60masq-ipam-pools src "
@@ -157,7 +157,7 @@ def test_nat_outgoing_with_every_option() -> None:
 
 
 def test_append_mode_keeps_the_end_of_forward_last() -> None:
-    table = tables(4, RuleSettings(append=True), {}, nat_outgoing=False)["filter"]
+    table = tables(4, RuleSettings(append=True), nat_outgoing=False)["filter"]
     assert table.inserts == {}
     assert [render_rule(rule) for rule in table.appends["FORWARD"]] == [
         "--jump cali-FORWARD",
@@ -173,43 +173,87 @@ def test_an_endpoint_that_is_off_drops_everything() -> None:
         assert chain.rules[0].match == ()
 
 
-@pytest.mark.parametrize("open_end", [True, False])
-def test_endpoint_chains_decide_every_packet(open_end: bool) -> None:
-    for chain in endpoint_chains(EndpointRules(POD, open_end=open_end), MARKS, VERDICTS):
-        assert chain.rules[-1].match == ()
-        assert chain.rules[-1].action == (Return() if open_end else Drop())
+def test_endpoint_chains_decide_every_packet() -> None:
+    for chain in endpoint_chains(EndpointRules(POD), MARKS, VERDICTS):
+        assert chain.rules[-1] == Rule(Drop(), (), ("Drop if no profiles matched",))
 
 
+PREFIXES = st.sampled_from([("cali",), ("cali", "xy"), ("cali", "ca", "x")])
 INTERFACES = st.sets(
-    st.text("0123456789abcdef", min_size=1, max_size=11).map("cali".__add__), max_size=40
+    st.text("0123456789abcdef.", min_size=0, max_size=11).map("cali".__add__)
+    | st.text("xyz", min_size=1, max_size=4),
+    max_size=40,
 )
 
 
-@given(INTERFACES, INTERFACES)
-def test_dispatch_finds_the_endpoint_and_drops_strangers(known: set[str], probes: set[str]) -> None:
-    chains = {chain.name: chain for chain in workload_dispatch(known, Drop())}
+@given(
+    PREFIXES,
+    INTERFACES,
+    INTERFACES,
+    st.sets(st.integers(0, 39)),
+    st.sampled_from([0, MARKS.accept]),
+)
+def test_dispatch_finds_the_endpoint_and_drops_strangers(
+    prefixes: tuple[str, ...], came: set[str], probes: set[str], left: set[int], mark: int
+) -> None:
+    """In whichever order endpoints come and go, and whatever mark a packet comes with."""
+    bins = Bins(prefixes)
+    chains = {chain.name: chain for chain in (*dispatch_roots(MARKS, Drop()), *bins.all())}
+    known: set[str] = set()
+    for number, name in enumerate(came):
+        chains |= {chain.name: chain for chain in bins.add(name)}
+        known.add(name)
+        if number in left:
+            changed, gone = bins.remove(name)
+            chains |= {chain.name: chain for chain in changed}
+            for each in gone:
+                del chains[each]
+            known.discard(name)
+    assert all(chains[chain.name] == chain for chain in bins.all())
     for name in known | probes:
-        verdict = walk(chains, chains["cali-from-wl-dispatch"], name)
-        assert verdict == (f"cali-fw-{name}" if name in known else "DROP")
+        met: list[str] = []
+        verdict = walk(chains, "cali-from-wl-dispatch", name, mark, met)
+        assert met == ([f"cali-fw-{name}"] if name in known else [])
+        assert verdict == ("RETURN" if name in known else "DROP")
 
 
-def walk(chains: dict[str, Chain], chain: Chain, interface: str) -> str:
-    """What a packet that comes in by `interface` meets, as the kernel would walk the chain."""
-    for rule in chain.rules:
-        if all(
-            isinstance(match, InInterface)
-            and (
-                interface.startswith(match.name[:-1])
-                if match.name.endswith("+")
-                else interface == match.name
-            )
-            for match in rule.match
-        ):
-            if isinstance(rule.action, Goto):
-                goal = rule.action.chain
-                return walk(chains, chains[goal], interface) if goal in chains else goal
-            return "DROP"
-    return "fell through"
+def walk(chains: dict[str, Chain], start: str, interface: str, mark: int, met: list[str]) -> str:
+    """What a packet meets as the kernel would walk; an endpoint's chain accepts it by mark."""
+    stack: list[list[Rule]] = [list(chains[start].rules)] if start in chains else []
+    while stack:
+        if not stack[-1]:
+            stack.pop()
+            continue
+        rule = stack[-1].pop(0)
+        if not all(holds(condition, interface, mark) for condition in rule.match):
+            continue
+        match rule.action:
+            case SetMark(value, mask):
+                mark = mark & ~mask | value
+            case Jump(chain) | Goto(chain):
+                if isinstance(rule.action, Goto):
+                    stack.pop()
+                if chain in chains:
+                    stack.append(list(chains[chain].rules))
+                elif chain.startswith("cali-fw-"):
+                    met.append(chain)
+                    mark |= MARKS.accept
+            case Drop():
+                return "DROP"
+            case other:
+                raise AssertionError(other)
+    return "RETURN"
+
+
+def holds(condition: Condition, interface: str, mark: int) -> bool:
+    match condition:
+        case InInterface(name) if name.endswith("+"):
+            return interface.startswith(name[:-1])
+        case InInterface(name):
+            return interface == name
+        case Mark(value, mask, negated):
+            return (mark & mask == value) is not negated
+    raise AssertionError(condition)
 
 
 @given(st.text(max_size=60), st.text(max_size=60))

@@ -31,6 +31,7 @@ RESOURCES = "/calico/resources/v3/projectcalico.org"
 POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
 POOL6, BLOCK6 = "fd65::/48", "fd65::/122"
 CONTAINER = "c" * 64
+OPEN_PROFILE = {"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}]}
 
 
 def eventually(check: Callable[[], T], within: float = 5.0, what: str = "") -> T:
@@ -197,6 +198,8 @@ class World:
                 {"cidr": cidr, "ipipMode": "Never", "vxlanMode": "Never", "natOutgoing": True},
             )
         self.put("nodes", NODE, "Node", {"bgp": {"ipv4Address": "10.99.7.1/24"}})
+        for name in ("kns.default", "ksa.default.default"):
+            self.put("profiles", name, "Profile", OPEN_PROFILE if name[:3] == "kns" else {})
         self.put_block(BLOCK, NODE)
         self.put_block(BLOCK6, NODE)
 

@@ -1,0 +1,164 @@
+"""The chains of a policy or profile: what its rules become (dataplane reference 2.10).
+
+A chain never decides by itself: it sets a mark and returns, and the endpoint's chain reads the
+mark; only a denied packet ends here, in two steps (mark, then drop), so that a match can be
+counted. A chain is the same for every endpoint that the policy selects.
+
+Invariants:
+  POL-1  What cannot be enforced in full never widens access (`felix.rules.fragments`).
+  POL-3  The chain of a missing profile denies everything.
+  POL-4  A chain leaves `accept` and `pass` as they were unless one of its rules decided.
+Tested in tests/felix/test_policy_rules.py (hashes of Calico's, truth tables) and, with packets
+through the kernel, in tests/felix/test_policy_packets.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
+from felix.rules import names
+from felix.rules.blocks import block_rules
+from felix.rules.endpoints import Verdicts
+from felix.rules.fragments import fragments
+from felix.rules.model import (
+    Action,
+    Chain,
+    Condition,
+    InSet,
+    Log,
+    Marks,
+    Nothing,
+    Return,
+    Rule,
+    is_set,
+    set_bits,
+)
+
+MOST_LOG_PREFIX = 29
+_DENY_ALL = (ResolvedRule(Verb.DENY),)
+_NOT_IN_PREFIX = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
+_SPECIFIER = re.compile("%[tknp]")
+
+
+def policy_chains(
+    policy: ResolvedPolicy,
+    version: int,
+    marks: Marks,
+    verdicts: Verdicts,
+    unusable: frozenset[str] = frozenset(),
+) -> tuple[Chain, Chain]:
+    """The chains of ingress and egress in one family.
+
+    `unusable`: ids of sets that the kernel does not hold as wanted; a rule that needs one is
+    treated as one that cannot be enforced (POL-1).
+    """
+    profile = policy.key.kind == "Profile"
+    ingress = names.PROFILE_INGRESS if profile else names.POLICY_INGRESS
+    egress = names.PROFILE_EGRESS if profile else names.POLICY_EGRESS
+    return (
+        _chain(ingress, policy, "ingress", policy.ingress, version, marks, verdicts, unusable),
+        _chain(egress, policy, "egress", policy.egress, version, marks, verdicts, unusable),
+    )
+
+
+def sets_of(chain: Chain) -> frozenset[str]:
+    """The ipsets, by their names in the kernel, that a chain's rules name."""
+    return frozenset(
+        match.name for rule in chain.rules for match in rule.match if isinstance(match, InSet)
+    )
+
+
+def _chain(
+    prefix: str,
+    policy: ResolvedPolicy,
+    direction: str,
+    resolved: tuple[ResolvedRule, ...],
+    version: int,
+    marks: Marks,
+    verdicts: Verdicts,
+    unusable: frozenset[str],
+) -> Chain:
+    log = _log(policy, verdicts.log_prefix)
+    profile = policy.key.kind == "Profile"
+    rules: list[Rule] = []
+    for rule in _DENY_ALL if policy.missing else resolved:
+        rules += _rule(rule, version, marks, verdicts, log, unusable, profile=profile)
+    # At the end of a chain a packet returns anyway.
+    while rules and rules[-1].action == Return():
+        rules.pop()
+    if not rules:
+        rules.append(Rule(Nothing()))
+    comment = f"{_title(policy)} {direction}"
+    rules[0] = replace(rules[0], comments=(comment, *rules[0].comments))
+    return Chain(names.policy_chain(prefix, policy.key), tuple(rules))
+
+
+def _title(policy: ResolvedPolicy) -> str:
+    key = policy.key
+    name = f"{key.namespace}/{key.name}" if key.namespace else key.name
+    return f"{key.kind} {name}"
+
+
+def _rule(
+    rule: ResolvedRule,
+    version: int,
+    marks: Marks,
+    verdicts: Verdicts,
+    log: Log,
+    unusable: frozenset[str],
+    *,
+    profile: bool,
+) -> list[Rule]:
+    found = fragments(rule, version, unusable)
+    if found is None:
+        return []
+    match = found.match
+    if found.blocks:
+        match = (*match, is_set(marks.scratch0))
+    rules = block_rules(found.blocks, marks)
+    rules += _verdict(found.verb, match, marks, verdicts, log, profile=profile)
+    if rule.annotations:
+        notes = tuple(f"{name}={value}" for name, value in rule.annotations)
+        rules = [replace(each, comments=notes) for each in rules]
+    return rules
+
+
+def _verdict(
+    verb: Verb,
+    match: tuple[Condition, ...],
+    marks: Marks,
+    verdicts: Verdicts,
+    log: Log,
+    *,
+    profile: bool,
+) -> list[Rule]:
+    def marked(bit: int, then: Action) -> list[Rule]:
+        return [Rule(set_bits(bit), match), Rule(then, (is_set(bit),))]
+
+    match verb:
+        case Verb.ALLOW:
+            return marked(marks.accept, Return())
+        case Verb.PASS if profile:
+            # The mark may still stand from a tier; the next profile is asked all the same.
+            return [Rule(Return(), match)]
+        case Verb.PASS:
+            return marked(marks.passed, Return())
+        case Verb.DENY:
+            return marked(marks.drop, verdicts.deny)
+        case Verb.LOG:
+            return [Rule(log, match)]
+
+
+def _log(policy: ResolvedPolicy, template: str) -> Log:
+    """`%t` tier, `%k` kind, `%n` name, `%p` namespace and name; cut to what iptables takes."""
+    key = policy.key
+    words = {
+        "%t": policy.tier,
+        "%k": key.kind,
+        "%n": key.name,
+        "%p": f"{key.namespace}/{key.name}" if key.namespace else key.name,
+    }
+    text = _SPECIFIER.sub(lambda found: words[found.group()], template)
+    return Log(f"{_NOT_IN_PREFIX.sub('_', text)[: MOST_LOG_PREFIX - 2]}: ")
