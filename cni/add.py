@@ -81,7 +81,7 @@ async def _add(
 ) -> Result:
     attachment, settings = progress.attachment, services.settings
     check_node_name(request.config.document, settings, services.node)
-    _check_names(attachment)
+    check_endpoint_name(attachment)
     families = _families(request)
     patience = asyncio.get_running_loop().time() + settings.datastore_seconds
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
@@ -138,7 +138,8 @@ async def _add(
     return _result(request, cable, ends, addresses)
 
 
-def _check_names(attachment: Attachment) -> None:
+def check_endpoint_name(attachment: Attachment) -> None:
+    """Raise CNIError 4 if no endpoint can have this name."""
     try:
         check_names(attachment)
     except InvalidValue as error:
@@ -154,11 +155,7 @@ def _families(request: Request) -> tuple[int, ...]:
             Code.INVALID_CONFIG,
             "invalid network configuration: ipam.assign_ipv4 and ipam.assign_ipv6 are both false",
         )
-    if ipam.type not in ("", "calico-ipam"):
-        raise CNIError(
-            Code.UNSUPPORTED_FIELD,
-            f"ipam.type {ipam.type!r} is not served by this release: use calico-ipam",
-        )
+    require_own_ipam(request)
     if request.requested_ips:
         raise CNIError(
             Code.UNSUPPORTED_FIELD,
@@ -166,6 +163,16 @@ def _families(request: Request) -> tuple[int, ...]:
             "release: let the pool choose",
         )
     return chosen
+
+
+def require_own_ipam(request: Request) -> None:
+    """Raise CNIError 2 if the addresses are another plugin's."""
+    given = request.config.ipam.type
+    if given not in ("", "calico-ipam"):
+        raise CNIError(
+            Code.UNSUPPORTED_FIELD,
+            f"ipam.type {given!r} is not served by this release: use calico-ipam",
+        )
 
 
 def _cable(services: Services, request: Request, attachment: Attachment) -> wiring.Cable:
@@ -277,7 +284,7 @@ def _result(
 ) -> Result:
     return Result(
         interfaces=(
-            Interface(name=cable.host_interface),
+            Interface(name=cable.host_interface, mtu=ends.mtu),
             Interface(name=cable.ifname, mac=ends.mac, mtu=ends.mtu, sandbox=request.netns),
         ),
         ips=tuple(

@@ -19,7 +19,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from cni import add, delete, protocol
+from cni import add, check, delete, protocol
 from cni.channel import Channel
 from cni.errors import CNIError, Code, error_object
 from cni.request import Command, Request, parse_request, request_version
@@ -182,6 +182,10 @@ class Server:
                 # Shielded: a DEL goes on when the executable goes away.
                 work = self._services.keep(delete.delete(self._services, request, trace))
                 await asyncio.shield(work)
+                return ""
+            case Command.CHECK:
+                seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
+                await check.check(self._services, request, descriptor, trace, seconds)
                 return ""
             case Command.STATUS:
                 await self._status()

@@ -31,6 +31,10 @@ READY_SECONDS = 3.0
 """How long an ADD waits for the first snapshot after a start of the daemon."""
 
 
+CHECK_SECONDS = 5.0
+"""How long a CHECK waits for what felix repairs, and for the datastore (CHK-08, TIM-05)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where things are; tests give other places."""
@@ -45,6 +49,7 @@ class Settings:
     health_port: int = paths.CNI_PORT
     datastore_seconds: float = DATASTORE_SECONDS
     release_seconds: float = RELEASE_SECONDS
+    check_seconds: float = CHECK_SECONDS
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ INET6_CONF = {
     "accept_redirects": 4,
     "autoconf": 5,
     "dad_transmits": 6,
-    "proxy_ndp": 23,
+    "proxy_ndp": 22,
     "disable_ipv6": 26,
     "accept_dad": 27,
 }

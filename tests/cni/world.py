@@ -13,11 +13,16 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import tests.felix
 from cni.daemon import Daemon
 from cni.services import Settings
 from libcalico.clusterinfo import ensure_initialized
@@ -32,6 +37,22 @@ from tests.support.netns import Namespace, network_namespace
 NODE = "node1"
 NETWORK = "k8s-pod-network"
 CIDR4, CIDR6 = "10.65.0.0/24", "fd65::/112"
+
+
+@dataclasses.dataclass
+class Felix:
+    """A running felix."""
+
+    process: subprocess.Popen[bytes]
+    socket: Path
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing is programmed and nothing answered."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
 
 
 class World:
@@ -84,6 +105,34 @@ class World:
     async def delete(self, pod: Namespace | None, name: str = "web-1", **options: Any) -> Done:
         """CNI DEL."""
         return await self.cni("DEL", pod, name, **options)
+
+    async def check(
+        self,
+        pod: Namespace | None,
+        previous: Mapping[str, Any],
+        name: str = "web-1",
+        **options: Any,
+    ) -> Done:
+        """CNI CHECK; `previous` is the result of the ADD."""
+        config = {
+            "cniVersion": previous["cniVersion"],
+            "prevResult": previous,
+            **options.pop("config", {}),
+        }
+        return await self.cni("CHECK", pod, name, config=config, **options)
+
+    @asynccontextmanager
+    async def felix(self) -> AsyncIterator[Felix]:
+        """The real felix on this node; give the daemon `felix_socket=felix.socket`."""
+        felix = start_felix(self)
+        try:
+            await until(lambda: felix.socket.exists() or felix.process.poll() is not None, 20)
+            yield felix
+        finally:
+            felix.resume()
+            felix.process.kill()
+            felix.process.wait()
+            felix.socket.unlink(missing_ok=True)
 
     async def cni(
         self,
@@ -157,6 +206,30 @@ class World:
         assert self.handles() == {}
         assert self.in_use() == 0
         assert self.links() == []
+
+
+def start_felix(node: World) -> Felix:
+    """Starts it in the node, with a /run of its own."""
+    run = node.folder / "run"
+    run.mkdir(exist_ok=True)
+    launch = Path(tests.felix.__file__).with_name("launch.py")
+    with (node.folder / "felix.log").open("ab") as log:
+        process = subprocess.Popen(
+            node.space.command(
+                sys.executable, str(launch), str(run), sys.executable, "-m", "felix.main"
+            ),
+            env={
+                "PATH": os.environ["PATH"],
+                "NODENAME": NODE,
+                **node.etcd.environment(),
+                "FELIX_IPTABLESREFRESHINTERVAL": "5",
+                "FELIX_HEALTHENABLED": "false",
+                "FELIX_DEFAULTENDPOINTTOHOSTACTION": "RETURN",
+            },
+            stdout=log,
+            stderr=log,
+        )
+    return Felix(process, run / "calico" / "private" / "node.sock")
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:
