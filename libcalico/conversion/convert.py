@@ -46,8 +46,8 @@ def convert(document: Tree) -> Conversion:
             f"{subject} of apiVersion {document.get('apiVersion')!r} cannot be converted; "
             "NetworkPolicy (networking.k8s.io/v1), Namespace and ServiceAccount (v1) can"
         )
-    document = completed(document)
     try:
+        document = completed(document)
         if kind == "Namespace":
             return Conversion(namespace_profile(document))
         if kind == "ServiceAccount":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libcalico.datastore.interface import Selection
+from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, Rule
 from libcalico.model.codec import decode_value
 from libcalico.model.salvage import KINDS_OF_POLICY, salvage
 from libcalico.model.validate import problems
+from tests.support.etcd import Etcd
 
 NP = ResourceKey("NetworkPolicy", "p", "shop")
 GNP = ResourceKey("GlobalNetworkPolicy", "p")
@@ -108,3 +112,27 @@ def test_whatever_cannot_be_decoded_is_salvaged_with_a_problem(kind: str, spec: 
         found = salvage(key, text)
         assert found is not None
         assert problems(found)
+
+
+async def _watched(etcd: Etcd, path: str, text: bytes) -> list[Any]:
+    found: list[Any] = []
+    async with etcd.connect() as store:
+        syncer = Syncer(store, [Selection("GlobalNetworkPolicy")])
+        async for batch in syncer.batches():
+            found += batch.updates
+            if batch.in_sync and not found:
+                etcd.put(path, text)
+            if found:
+                break
+    return found
+
+
+def test_a_broken_policy_reaches_felix_as_an_object_never_as_a_deletion(etcd: Etcd) -> None:
+    path = "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/deny"
+    text = b'{"metadata":{"name":"deny"},"spec":{"selector":"has(a)","ingress":[{"action":7}]}}'
+    for _ in ("watched", "listed"):
+        [update] = asyncio.run(asyncio.wait_for(_watched(etcd, path, text), 20))
+        assert update.entry is not None
+        assert "spec.ingress[0].action: 7 is not valid" in update.entry.broken
+        assert update.entry.value.spec.selector == "has(a)"
+        assert [rule.action for rule in update.entry.value.spec.ingress] == [""]

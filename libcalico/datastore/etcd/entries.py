@@ -2,9 +2,14 @@
 
 What nobody understands is named, not lost; and a policy still stands for what it closes
 (libcalico/model/salvage.py).
+
+Invariant ETCD-2: one stored value that is torn, hostile or of another program never ends an
+agent that follows it. Tested in tests/libcalico/test_etcd_entries.py.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
@@ -13,11 +18,27 @@ from libcalico.model.keys import Key
 from libcalico.model.salvage import salvage
 
 
+def decode(key: Key, raw: bytes, revision: int) -> Entry:
+    """The entry. Raises InvalidValue, and nothing else, whatever the bytes are (ETCD-2)."""
+    try:
+        return Entry(key, codec.decode_value(key, raw), revision, raw)
+    except (msgspec.DecodeError, ValueError, RecursionError) as problem:
+        raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
+
+
 def entry_of(key: Key, raw: bytes, revision: int) -> tuple[Entry | None, str]:
     """The entry, and why its value could not be decoded: empty for a good one."""
     try:
-        return Entry(key, codec.decode_value(key, raw), revision, raw), ""
+        return decode(key, raw, revision), ""
     except InvalidValue as problem:
         reason = str(problem)
-    value = salvage(key, raw)
+    try:
+        value = salvage(key, raw)
+    except RecursionError:
+        value = salvage(key, b"")  # nothing of it can be read: it closes what an empty one closes
     return (None if value is None else Entry(key, value, revision, raw, reason)), reason
+
+
+def _short(raw: bytes) -> str:
+    text = raw[:60].decode(errors="replace")
+    return text + "..." if len(raw) > 60 else text

@@ -19,7 +19,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
-from libcalico.datastore.etcd.entries import entry_of
+from libcalico.datastore.etcd.entries import decode, entry_of
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import (
     ABSENT,
@@ -164,8 +164,7 @@ def _collect(
 
 
 def _entry(key: Key, kv: Any) -> Entry:
-    raw = kv.value
-    return Entry(key, codec.decode_value(key, raw), kv.mod_revision, raw)
+    return decode(key, kv.value, kv.mod_revision)
 
 
 def _entries(

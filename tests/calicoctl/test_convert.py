@@ -1,0 +1,91 @@
+"""`convert`: Kubernetes documents in, documents that `apply` takes out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from tests.calicoctl.conftest import Ctl
+
+KUBERNETES = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {team: a}}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ServiceAccount
+  metadata: {name: default, namespace: shop}
+- apiVersion: networking.k8s.io/v1
+  kind: NetworkPolicy
+  metadata: {name: web, namespace: shop}
+  spec:
+    podSelector: {}
+    ingress:
+    - ports: [{port: 80}]
+"""
+BAD = """\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  ingress:
+  - ports: [{port: 80}]
+  - form: []
+"""
+
+
+def test_convert_and_apply(ctl: Ctl) -> None:
+    converted = ctl("convert", "-f", "-", stdin=KUBERNETES)
+    assert (converted.code, converted.err) == (0, "")
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(converted.out)]
+    assert names == ["kns.shop", "ksa.shop.default", "web"]
+    applied = ctl("apply", "-f", "-", stdin=converted.out)
+    assert applied.out == "Successfully applied 3 resource(s)\n", applied.err
+    again = ctl("apply", "-f", "-", stdin=ctl("convert", "-f", "-", stdin=KUBERNETES).out)
+    assert again.code == 0
+    shown = json.loads(ctl("get", "np", "web", "-n", "shop", "-o", "json").out)
+    assert shown["spec"]["ingress"] == [
+        {"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}}
+    ]
+
+
+def test_json_and_the_names_of_the_controller(ctl: Ctl) -> None:
+    done = ctl("convert", "-f", "-", "-o", "json", "--kubernetes-names", stdin=KUBERNETES)
+    assert json.loads(done.out)[2]["metadata"] == {"name": "knp.default.web", "namespace": "shop"}
+
+
+def test_documents_of_calico_pass_through(ctl: Ctl) -> None:
+    mine = "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: t}\nspec: {order: 1}\n"
+    done = ctl("convert", "-f", "-", stdin=mine)
+    assert yaml.safe_load(done.out)["spec"] == {"order": 1}
+
+
+def test_what_was_left_out_is_told_with_its_line(ctl: Ctl) -> None:
+    done = ctl("convert", "-f", "-", stdin=BAD)
+    assert done.code == 1
+    assert done.err == (
+        "standard input: line 8: NetworkPolicy(web): spec.ingress[1].form: [] is not valid:"
+        " is no such field\n"
+    )
+    assert len(yaml.safe_load(done.out)["spec"]["ingress"]) == 1
+    ignored = ctl("convert", "-f", "-", "--ignore-validation", stdin=BAD)
+    assert (ignored.code, ignored.err, ignored.out) == (0, done.err, done.out)
+
+
+def test_refusals(ctl: Ctl, tmp_path: Path) -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"
+    assert (
+        "Pod(x) of apiVersion 'v1' cannot be converted" in ctl("convert", "-f", "-", stdin=pod).err
+    )
+    assert "not valid YAML" in ctl("convert", "-f", "-", stdin="{").err
+    assert "No resources specified" in ctl("convert", "-f", "-", stdin="").err
+    assert "cannot read" in ctl("convert", "-f", str(tmp_path / "no")).err
+    assert "unrecognized output format" in ctl("convert", "-f", "-", "-o", "wide").err
+    nameless = "apiVersion: v1\nkind: Namespace\nmetadata: {}\n"
+    assert "metadata.name" in ctl("convert", "-f", "-", stdin=nameless).err

@@ -1,0 +1,74 @@
+"""`validate`: offline, and what is stored but not enforced is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.calicoctl.conftest import Ctl
+from tests.support.etcd import Etcd
+
+POLICY = """\
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: g}
+spec:
+  selector: a == 'b'
+  ingress:
+  - action: Allow
+    protocol: TCP
+    destination: {ports: [80]}
+"""
+
+
+def test_a_good_file_needs_no_datastore(ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETCD_ENDPOINTS", "http://127.0.0.1:1")
+    done = ctl("validate", "-f", "-", stdin=POLICY)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "Successfully validated 1 'GlobalNetworkPolicy' resource(s)\n"
+
+
+def test_every_problem_of_every_document_is_told_with_its_line(ctl: Ctl, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    bad = POLICY.replace("[80]", "[80, 0]").replace("a == 'b'", "a = b")
+    file.write_text(bad + "---\n" + POLICY.replace("Allow", "allow"))
+    done = ctl("validate", "-f", str(file))
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("failed to validate any 'GlobalNetworkPolicy' resources: [")
+    for told in (
+        "bad.yaml: line 5: GlobalNetworkPolicy(g): spec.selector: 'a = b' is not valid",
+        "bad.yaml: line 9: GlobalNetworkPolicy(g): spec.ingress[0].destination.ports[1]: 0",
+        "bad.yaml: line 17: GlobalNetworkPolicy(g): spec.ingress[0].action: 'allow'",
+    ):
+        assert told in done.err
+
+
+@pytest.mark.parametrize("verb", ["validate", "apply"])
+def test_what_is_not_enforced_is_named(ctl: Ctl, etcd: Etcd, verb: str) -> None:
+    rules = """\
+  applyOnForward: true
+  egress:
+  - action: Deny
+    destination: {services: {name: s, namespace: n}}
+"""
+    text = POLICY.replace("    protocol: TCP\n", "    protocol: TCP\n    http: {methods: [GET]}\n")
+    done = ctl(verb, "-f", "-", stdin=text + rules)
+    assert done.code == 0
+    for told in (
+        "line 9: GlobalNetworkPolicy(g): spec.ingress[0].http: not enforced: HTTP is not looked"
+        " into; this Allow rule matches nothing",
+        "line 14: GlobalNetworkPolicy(g): spec.egress[0].destination.services: not enforced",
+        "line 11: GlobalNetworkPolicy(g): spec.applyOnForward: not enforced",
+        "this rule applies without that match",
+    ):
+        assert told in done.err
+
+
+def test_encryption_is_refused_here_too(ctl: Ctl) -> None:
+    text = (
+        "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\n"
+        "metadata: {name: default}\nspec: {wireguardEnabled: true}\n"
+    )
+    assert ctl("validate", "-f", "-", stdin=text).code == 1
+    assert ctl("validate", "--accept-unenforced", "-f", "-", stdin=text).code == 0

@@ -1,0 +1,529 @@
+"""Kubernetes objects as Calico resources: texts of the reference, and meaning against a model."""
+
+from __future__ import annotations
+
+import copy
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libcalico import conversion
+from libcalico.conversion.ports import simplified
+from libcalico.errors import InvalidValue, UnsupportedKind
+from libcalico.model import EntityRule, NetworkPolicy, Rule, key_of
+from libcalico.model.codec import encode_value
+from libcalico.model.validate import problems
+from libcalico.policy_selectors import entity_selector
+from libcalico.selectors import parse
+
+K8S = "projectcalico.org/orchestrator == 'k8s'"
+
+
+def policy(spec: str, name: str = "web") -> dict[str, Any]:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"x": "y"}},
+        "spec": yaml.safe_load(spec),
+    }
+
+
+def converted(spec: str) -> tuple[NetworkPolicy, list[str]]:
+    done = conversion.convert(policy(spec))
+    assert isinstance(done.resource, NetworkPolicy)
+    assert problems(done.resource) == []
+    return done.resource, [problem.field for problem in done.dropped]
+
+
+def test_a_namespace() -> None:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "shop", "labels": {"team": "a"}, "uid": "1"},
+        "status": {"phase": "Active"},
+    }
+    found = conversion.convert(document).resource
+    assert encode_value(key_of(found), found).decode() == (
+        '{"kind":"Profile","apiVersion":"projectcalico.org/v3","metadata":{"name":"kns.shop"},'
+        '"spec":{"ingress":[{"action":"Allow"}],"egress":[{"action":"Allow"}],"labelsToApply":{'
+        '"pcns.kubernetes.io/metadata.name":"shop","pcns.projectcalico.org/name":"shop",'
+        '"pcns.team":"a"}}}'
+    )
+    assert problems(found) == []
+    assert "pcns.kubernetes.io/metadata.name" not in (
+        conversion.namespace_profile(document).spec.labelsToApply
+    )
+
+
+def test_a_service_account() -> None:
+    document = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "builder", "namespace": "shop", "labels": {"role": "ci"}},
+        "secrets": [{"name": "x"}],
+    }
+    found = conversion.convert(document).resource
+    assert encode_value(key_of(found), found).decode() == (
+        '{"kind":"Profile","apiVersion":"projectcalico.org/v3",'
+        '"metadata":{"name":"ksa.shop.builder"},'
+        '"spec":{"labelsToApply":{"pcsa.projectcalico.org/name":"builder","pcsa.role":"ci"}}}'
+    )
+    document["metadata"] = {"name": "builder"}
+    assert conversion.convert(document).resource.metadata.name == "ksa.default.builder"
+
+
+def test_a_policy_to_the_byte() -> None:
+    found, dropped = converted(
+        """
+        podSelector:
+          matchLabels: {tier: db, app: shop}
+          matchExpressions:
+          - {key: a, operator: In, values: [x, y]}
+          - {key: b, operator: NotIn, values: [z]}
+          - {key: c, operator: Exists}
+          - {key: d, operator: DoesNotExist}
+        policyTypes: [Egress, Ingress]
+        ingress:
+        - from:
+          - namespaceSelector: {matchLabels: {team: a}}
+            podSelector: {matchLabels: {role: web}}
+          ports: [{port: 80}, {protocol: UDP, port: dns}]
+        egress:
+        - to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]
+        """
+    )
+    assert not dropped
+    assert encode_value(key_of(found), found).decode() == (
+        '{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{'
+        '"name":"knp.default.web","namespace":"shop","labels":{"projectcalico.org/tier":"default"}'
+        ',"annotations":{"projectcalico.org/metadata":"{\\"name\\":\\"knp.default.web\\"}"}},'
+        '"spec":{"tier":"default","order":1000,"ingress":[{"action":"Allow","protocol":"TCP",'
+        '"source":{"selector":"' + K8S + ' \\u0026\\u0026 role == \'web\'","namespaceSelector":'
+        '"team == \'a\'"},"destination":{"ports":[80]}},'
+        '{"action":"Allow","protocol":"UDP",'
+        '"source":{"selector":"' + K8S + ' \\u0026\\u0026 role == \'web\'","namespaceSelector":'
+        '"team == \'a\'"},"destination":{"ports":["dns"]}}],'
+        '"egress":[{"action":"Allow","destination":{"nets":["10.0.0.0/8"],'
+        '"notNets":["10.1.0.0/16"]}}],"selector":"' + K8S + " \\u0026\\u0026 app == 'shop'"
+        " \\u0026\\u0026 tier == 'db' \\u0026\\u0026 a in { 'x', 'y' } \\u0026\\u0026 b not in"
+        " { 'z' } \\u0026\\u0026 has(c) \\u0026\\u0026 ! has(d)\","
+        '"types":["Ingress","Egress"]}}'
+    )
+
+
+ANY = Rule(action="Allow")
+
+
+@pytest.mark.parametrize(
+    ("spec", "ingress", "egress", "types"),
+    [
+        ("podSelector: {}", [], [], ["Ingress"]),
+        ("{}", [], [], ["Ingress"]),
+        ("{podSelector: {}, ingress: []}", [], [], ["Ingress"]),
+        ("{podSelector: {}, ingress: [{}]}", [ANY], [], ["Ingress"]),
+        ("{podSelector: {}, ingress: [{from: [], ports: []}]}", [ANY], [], ["Ingress"]),
+        ("{podSelector: {}, ingress: [{from: null}]}", [ANY], [], ["Ingress"]),
+        ("{podSelector: {}, egress: [{}]}", [], [ANY], ["Ingress", "Egress"]),
+        ("{podSelector: {}, egress: []}", [], [], ["Ingress"]),
+        ("{podSelector: {}, policyTypes: [Egress]}", [], [], ["Egress"]),
+        ("{podSelector: {}, policyTypes: [Ingress], egress: [{}]}", [], [ANY], ["Ingress"]),
+        ("{podSelector: {}, policyTypes: [Nonsense]}", [], [], ["Ingress"]),
+        (
+            "{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}",
+            [Rule(action="Allow", source=EntityRule(selector=K8S))],
+            [],
+            ["Ingress"],
+        ),
+        (
+            "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}",
+            [Rule(action="Allow", source=EntityRule(selector=K8S, namespaceSelector="all()"))],
+            [],
+            ["Ingress"],
+        ),
+        (
+            "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.9/8}},"
+            " {podSelector: {matchLabels: {a: ''}}}], ports: [{protocol: SCTP, port: 7},"
+            " {port: 9}]}]}",
+            [],
+            [
+                Rule(
+                    action="Allow",
+                    protocol="SCTP",
+                    destination=EntityRule(nets=["10.0.0.0/8"], ports=[7]),
+                ),
+                Rule(
+                    action="Allow",
+                    protocol="SCTP",
+                    destination=EntityRule(selector=f"{K8S} && a == ''", ports=[7]),
+                ),
+                Rule(
+                    action="Allow",
+                    protocol="TCP",
+                    destination=EntityRule(nets=["10.0.0.0/8"], ports=[9]),
+                ),
+                Rule(
+                    action="Allow",
+                    protocol="TCP",
+                    destination=EntityRule(selector=f"{K8S} && a == ''", ports=[9]),
+                ),
+            ],
+            ["Egress"],
+        ),
+    ],
+)
+def test_rules_and_types(
+    spec: str, ingress: list[Rule], egress: list[Rule], types: list[str]
+) -> None:
+    found, dropped = converted(spec)
+    assert not dropped
+    assert found.spec.ingress == ingress
+    assert found.spec.egress == egress
+    assert found.spec.types == types
+    assert (found.spec.order, found.spec.tier, found.spec.selector) == (1000, "default", K8S)
+
+
+def test_empty_types_count_as_ingress_where_the_api_server_filled_nothing_in() -> None:
+    found, _ = conversion.network_policy(policy("{podSelector: {}, egress: [{}]}"))
+    assert found.spec.types == ["Ingress"]
+
+
+@pytest.mark.parametrize(
+    ("ports", "by_protocol"),
+    [
+        ("[{port: 80}]", {"TCP": [80]}),
+        ("[{port: '80'}]", {"TCP": [80]}),
+        ("[{port: 80}, {port: web}]", {"TCP": [80, "web"]}),
+        ("[{port: web}, {port: 80}]", {"TCP": ["web", 80]}),
+        ("[{port: 80}, {port: web}, {port: 79}]", {"TCP": ["web", "79:80"]}),
+        ("[{port: 90}, {port: 80}, {port: 80}]", {"TCP": [80, 90]}),
+        ("[{port: 80, endPort: 90}]", {"TCP": ["80:90"]}),
+        ("[{port: 80, endPort: 80}]", {"TCP": [80]}),
+        ("[{port: 80, endPort: 90}, {port: 85, endPort: 95}, {port: x}]", {"TCP": ["x", "80:95"]}),
+        ("[{protocol: UDP}]", {"UDP": []}),
+        ("[{protocol: UDP}, {protocol: UDP, port: 53}]", {"UDP": []}),
+        ("[{}]", {"TCP": []}),
+        ("[{protocol: UDP, port: 1}, {port: 2}, {protocol: SCTP, port: 3}]",
+         {"SCTP": [3], "TCP": [2], "UDP": [1]}),
+    ],
+)  # fmt: skip
+def test_ports_are_grouped_by_protocol(ports: str, by_protocol: dict[str, list[Any]]) -> None:
+    found, dropped = converted(f"{{podSelector: {{}}, ingress: [{{ports: {ports}}}]}}")
+    assert not dropped
+    rules = found.spec.ingress
+    assert [rule.protocol for rule in rules] == list(by_protocol)
+    assert [rule.destination.ports for rule in rules] == list(by_protocol.values())
+    assert all(rule.source == EntityRule() for rule in rules)
+
+
+RULE = "spec.ingress[1]"
+PEER = f"{RULE}.from[0]"
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ("{form: []}", f"{RULE}.form"),
+        ("{to: []}", f"{RULE}.to"),
+        ("text", RULE),
+        ("null", RULE),
+        ("{from: {podSelector: {}}}", f"{RULE}.from"),
+        ("{from: [null]}", PEER),
+        ("{from: [{}]}", PEER),
+        ("{from: [{podSelector: null}]}", PEER),
+        ("{from: [{podselector: {}}]}", f"{PEER}.podselector"),
+        ("{from: [{podSelector: {matchLabel: {}}}]}", f"{PEER}.podSelector.matchLabel"),
+        ("{from: [{podSelector: {matchLabels: {a: 1}}}]}", f"{PEER}.podSelector.matchLabels[a]"),
+        (
+            "{from: [{podSelector: {matchLabels: {a: \"x' || all() || a == 'y\"}}}]}",
+            f"{PEER}.podSelector.matchLabels[a]",
+        ),
+        (
+            "{from: [{podSelector: {matchLabels: {\"a == 'x' || all() || b\": y}}}]}",
+            f"{PEER}.podSelector.matchLabels[a == 'x' || all() || b]",
+        ),
+        (
+            "{from: [{namespaceSelector: {matchExpressions: [{key: a, operator: in}]}}]}",
+            f"{PEER}.namespaceSelector.matchExpressions[0].operator",
+        ),
+        (
+            "{from: [{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}]}",
+            f"{PEER}.namespaceSelector.matchExpressions[0].values",
+        ),
+        (
+            "{from: [{podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}"
+            "]}",
+            f"{PEER}.podSelector.matchExpressions[0].values",
+        ),
+        (
+            "{from: [{podSelector: {matchExpressions: [{operator: Exists}]}}]}",
+            f"{PEER}.podSelector.matchExpressions[0].key",
+        ),
+        ("{from: [{ipBlock: {cidr: banana}}]}", f"{PEER}.ipBlock.cidr"),
+        ("{from: [{ipBlock: {cidr: 10.0.0.1}}]}", f"{PEER}.ipBlock.cidr"),
+        ("{from: [{ipBlock: {}}]}", f"{PEER}.ipBlock.cidr"),
+        ("{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [x]}}]}", f"{PEER}.ipBlock.except[0]"),
+        (
+            "{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}",
+            f"{PEER}.ipBlock.except[0]",
+        ),
+        (
+            "{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/8]}}]}",
+            f"{PEER}.ipBlock.except[0]",
+        ),
+        ("{from: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}", f"{PEER}.ipBlock"),
+        ("{ports: [{port: 0}]}", f"{RULE}.ports[0].port"),
+        ("{ports: [{port: 65536}]}", f"{RULE}.ports[0].port"),
+        ("{ports: [{port: true}]}", f"{RULE}.ports[0].port"),
+        ("{ports: [{port: not a port}]}", f"{RULE}.ports[0].port"),
+        ("{ports: [{port: 80, protocol: ICMP}]}", f"{RULE}.ports[0].protocol"),
+        ("{ports: [{port: 80, endPort: 70}]}", f"{RULE}.ports[0].endPort"),
+        ("{ports: [{port: web, endPort: 70}]}", f"{RULE}.ports[0].endPort"),
+        ("{ports: [{endPort: 70}]}", f"{RULE}.ports[0].endPort"),
+        ("{ports: [{port: 80, prot: UDP}]}", f"{RULE}.ports[0].prot"),
+    ],
+)
+def test_a_rule_that_cannot_be_converted_is_left_out_and_told(rule: str, field: str) -> None:
+    good = "{ports: [{port: 1}]}"
+    found, dropped = converted(f"{{podSelector: {{}}, ingress: [{good}, {rule}, {good}]}}")
+    assert dropped == [field]
+    wanted = Rule(action="Allow", protocol="TCP", destination=EntityRule(ports=[1]))
+    assert found.spec.ingress == [wanted, wanted]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ("{podSelector: {matchLabels: [a]}}", "spec.podSelector.matchLabels"),
+        ('{podSelector: {matchLabels: {a: "\'"}}}', "spec.podSelector.matchLabels[a]"),
+        ("{podselector: {}}", "spec.podselector"),
+        ("{podSelector: {}, ingress: {}}", "spec.ingress"),
+        ("{podSelector: {}, policyTypes: Ingress}", "spec.policyTypes"),
+        ("[]", "spec"),
+    ],
+)
+def test_without_knowing_whom_a_policy_selects_nothing_is_converted(spec: str, field: str) -> None:
+    with pytest.raises(InvalidValue) as problem:
+        conversion.convert(policy(spec))
+    assert problem.value.field == field
+    assert "NetworkPolicy(web)" in str(problem.value)
+
+
+def test_documents_without_a_name_and_of_other_kinds() -> None:
+    document = policy("{}")
+    for name in ("", "Upper", "a b", 7):
+        document["metadata"]["name"] = name
+        with pytest.raises(InvalidValue, match=r"metadata\.name"):
+            conversion.convert(document)
+    with pytest.raises(UnsupportedKind, match="Pod"):
+        conversion.convert({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
+
+
+ports_list = st.lists(
+    st.integers(1, 40)
+    | st.tuples(st.integers(1, 40), st.integers(0, 9)).map(lambda two: f"{two[0]}:{sum(two)}")
+    | st.sampled_from(["web", "dns"]),
+    max_size=6,
+)
+
+
+def numbers(ports: list[int | str]) -> tuple[set[int], set[str]]:
+    found: set[int] = set()
+    names: set[str] = set()
+    for port in ports:
+        if isinstance(port, int):
+            found.add(port)
+        elif ":" in port:
+            first, _, last = port.partition(":")
+            found |= set(range(int(first), int(last) + 1))
+        else:
+            names.add(port)
+    return found, names
+
+
+@given(ports_list)
+def test_simplified_ports_are_the_same_ports(ports: list[int | str]) -> None:
+    found = simplified(copy.copy(ports))
+    assert numbers(found) == numbers(ports)
+    assert simplified(found) == found or len(numbers(ports)[0]) <= 1
+
+
+# Meaning: random Kubernetes rules, random packets, and an interpreter of Kubernetes' own words.
+
+LABELS = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"]), max_size=2)
+EXPRESSIONS = st.builds(
+    lambda key, operator, values: {
+        "key": key,
+        "operator": operator,
+        **({"values": values} if operator in ("In", "NotIn") else {}),
+    },
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
+)
+SELECTORS = st.fixed_dictionaries(
+    {}, optional={"matchLabels": LABELS, "matchExpressions": st.lists(EXPRESSIONS, max_size=2)}
+)
+PEERS = (
+    st.fixed_dictionaries({"podSelector": SELECTORS})
+    | st.fixed_dictionaries({"namespaceSelector": SELECTORS})
+    | st.fixed_dictionaries({"podSelector": SELECTORS, "namespaceSelector": SELECTORS})
+    | st.sampled_from(
+        [
+            {"ipBlock": {"cidr": "10.0.0.0/8"}},
+            {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/16", "10.1.0.0/24"]}},
+            {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/16"]}},
+        ]
+    )
+)
+PORTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "protocol": st.sampled_from(["TCP", "UDP", "SCTP"]),
+        "port": st.sampled_from([80, 81, 90, "web"]),
+    },
+) | st.just({"port": 80, "endPort": 85})
+RULES = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"from": st.lists(PEERS, max_size=2), "ports": st.lists(PORTS, max_size=3)}
+    ),
+    max_size=3,
+)
+NAMED = {"web": 90}
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            return False
+    for one in selector.get("matchExpressions", []):
+        found, values = labels.get(one["key"]), one.get("values", [])
+        good = {
+            "In": found in values,
+            "NotIn": found not in values,
+            "Exists": found is not None,
+            "DoesNotExist": found is None,
+        }
+        if not good[one["operator"]]:
+            return False
+    return True
+
+
+def kubernetes_allows(rules: list[Any], packet: dict[str, Any]) -> bool:
+    def peer(one: dict[str, Any]) -> bool:
+        if "ipBlock" in one:
+            block = one["ipBlock"]
+            outside = [ip_network(text) for text in block.get("except", [])]
+            address = ip_address(packet["address"])
+            return address in ip_network(block["cidr"]) and not any(
+                address in net for net in outside
+            )
+        if packet["pod"] is None:
+            return False
+        if "namespaceSelector" in one:
+            if not selects(one["namespaceSelector"], packet["namespace_labels"]):
+                return False
+        elif packet["namespace"] != "shop":
+            return False
+        return selects(one.get("podSelector", {}), packet["pod"])
+
+    def port(one: dict[str, Any]) -> bool:
+        if one.get("protocol", "TCP") != packet["protocol"]:
+            return False
+        if "port" not in one:
+            return True
+        number = NAMED.get(one["port"], one["port"])
+        return bool(number <= packet["port"] <= one.get("endPort", number))
+
+    return any(
+        (not rule.get("from") or any(peer(one) for one in rule["from"]))
+        and (not rule.get("ports") or any(port(one) for one in rule["ports"]))
+        for rule in rules
+    )
+
+
+def calico_allows(rules: list[Rule], packet: dict[str, Any]) -> bool:
+    labels: dict[str, str] | None = None
+    if packet["pod"] is not None:
+        labels = {f"pcns.{key}": value for key, value in packet["namespace_labels"].items()}
+        labels |= packet["pod"]
+        labels["projectcalico.org/namespace"] = packet["namespace"]
+        labels["projectcalico.org/orchestrator"] = "k8s"
+
+    def matches(rule: Rule) -> bool:
+        assert rule.action == "Allow"
+        if rule.protocol is not None and rule.protocol != packet["protocol"]:
+            return False
+        wanted, names = numbers(rule.destination.ports)
+        wanted |= {NAMED[name] for name in names}
+        if rule.destination.ports and packet["port"] not in wanted:
+            return False
+        address = ip_address(packet["address"])
+        source = rule.source
+        if source.nets and not any(address in ip_network(net) for net in source.nets):
+            return False
+        if any(address in ip_network(net) for net in source.notNets):
+            return False
+        selector = entity_selector(source, "shop")
+        return not selector or (labels is not None and parse(selector).matches(labels))
+
+    return any(matches(rule) for rule in rules)
+
+
+PACKETS = st.fixed_dictionaries(
+    {
+        "pod": st.none() | LABELS,
+        "namespace": st.sampled_from(["shop", "other"]),
+        "namespace_labels": LABELS,
+        "address": st.sampled_from(["10.0.0.1", "10.1.0.1", "10.2.0.1", "192.0.2.1"]),
+        "protocol": st.sampled_from(["TCP", "UDP", "SCTP"]),
+        "port": st.sampled_from([79, 80, 81, 83, 90]),
+    }
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(RULES, st.lists(PACKETS, min_size=1, max_size=6))
+def test_converted_rules_allow_exactly_what_kubernetes_allows(
+    rules: list[Any], packets: list[dict[str, Any]]
+) -> None:
+    document = policy("{podSelector: {}}")
+    document["spec"]["ingress"] = rules
+    before = copy.deepcopy(document)
+    done = conversion.convert(document)
+    assert document == before
+    assert done.dropped == []
+    assert isinstance(done.resource, NetworkPolicy)
+    assert problems(done.resource) == []
+    for packet in packets:
+        assert calico_allows(done.resource.spec.ingress, packet) is kubernetes_allows(rules, packet)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["from", "to", "ports", "port", "podSelector", "matchLabels", "ipBlock"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["podSelector", "ingress", "egress", "policyTypes"]), JSON))
+def test_whatever_a_file_holds_is_converted_or_refused(spec: dict[str, Any]) -> None:
+    document = policy("{}")
+    document["spec"] = spec
+    try:
+        done = conversion.convert(document)
+    except InvalidValue:
+        return
+    assert problems(done.resource) == []
