@@ -12,8 +12,8 @@ import time
 import pytest
 
 from tests.netpol import cases_changes, cases_egress, cases_ingress, cases_ports
-from tests.netpol.case import Case, Expect
-from tests.netpol.world import World
+from tests.netpol.case import Case, Expect, expect
+from tests.netpol.world import World, documents, namespace_yaml
 
 CASES = [
     *cases_ingress.CASES,
@@ -31,9 +31,25 @@ def test_the_suite_is_whole() -> None:
     assert all(any(isinstance(step, Expect) for step in case.steps) for case in CASES)
 
 
+def test_the_rules_lie_where_iptables_nft_keeps_them(clean: World) -> None:
+    for node in clean.lab.nodes:
+        saved = node.run(["iptables-nft-save", "-t", "filter"]).stdout
+        assert "cali-pri-kns.x" in saved
+        assert "cali-" not in node.run(["iptables-legacy-save"]).stdout
+
+
 @pytest.mark.promise("M-117")
 @pytest.mark.parametrize("scenario", CASES, ids=[case.name for case in CASES])
 def test_scenario(clean: World, scenario: Case) -> None:
     begun = time.monotonic()
     clean.run(scenario)
     print(f"{time.monotonic() - begun:.2f} s; {'; '.join(clean.said)}")
+
+
+@pytest.mark.promise("M-117", "F-12")
+def test_a_namespace_that_is_not_known_is_closed(clean: World) -> None:
+    """Without the profile that opens a namespace its pods are shut in, whatever policies say."""
+    clean.delete(documents(namespace_yaml("z")))
+    clean.expect(expect("tcp:80", "no */* -> z/*", "no z/* -> */*"))
+    clean.apply(documents(namespace_yaml("z")))
+    clean.expect(expect("tcp:80"))

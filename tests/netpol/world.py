@@ -3,8 +3,9 @@
              node1                            node2
     x/a   x/c   y/b   z/a   z/c      x/b   y/a   y/c   z/b        fence/left | fence/right
 
-Pods come by the real CNI executable with labels and named ports, namespaces as profiles; policies
-are Kubernetes YAML, converted and given to `calicoctl apply` on a node. Nobody here writes to etcd.
+Pods come by the real CNI executable with labels and named ports; the lab makes their namespaces.
+Policies are Kubernetes YAML, converted and given to `calicoctl apply` on a node. Nobody here writes
+to etcd.
 A running pod's labels change as the pod controller of a cluster changes them: its WorkloadEndpoint
 is read, given the pod's labels and applied.
 
@@ -103,11 +104,11 @@ class World:
         self.behind_the_fence(out)
 
     def delete(self, gone: Sequence[Document]) -> None:
-        """Delete policies; returns when no node enforces them any more."""
+        """Delete policies or namespaces; returns when every node has forgotten them."""
         self.calicoctl("delete", [converted(document) for document in gone])
         for document in gone:
             meta = document["metadata"]
-            self._changed.pop((document["kind"], meta["namespace"], meta["name"]), None)
+            self._changed.pop((document["kind"], meta.get("namespace", ""), meta["name"]), None)
         self.behind_the_fence([])
 
     def reset(self) -> None:
@@ -239,9 +240,6 @@ def world(lab_name: str) -> Iterator[World]:
     try:
         node = lab.nodes[0]
         node.run(["calicoctl", "apply", "-f", "-"], stdin=POOL.encode())
-        spaces = dict.fromkeys(name.partition("/")[0] for name in (*PODS, *FENCE))
-        text = "---\n".join(converted(d) for s in spaces for d in declared(s))
-        node.run(["calicoctl", "apply", "-f", "-"], stdin=text.encode())
         wanted = {name: NODES[index % 2] for index, name in enumerate((*PODS, *FENCE[::-1]))}
         with ThreadPoolExecutor(max_workers=2) as pool:
             made = list(pool.map(lambda item: add_pod(lab, *item), wanted.items()))
@@ -255,13 +253,3 @@ def world(lab_name: str) -> Iterator[World]:
         for prober in probers.values():
             prober.end()
         cluster.down(lab_name)
-
-
-def declared(namespace: str) -> list[Document]:
-    """A namespace and its default service account."""
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": "default", "namespace": namespace},
-    }
-    return [*documents(namespace_yaml(namespace)), account]
