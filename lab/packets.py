@@ -35,6 +35,19 @@ def ready() -> None:
     print("ready", flush=True)
 
 
+class Ending:
+    """A signal has come, and what was under way by then has been taken too."""
+
+    def __init__(self) -> None:
+        self._deadline = 0.0
+
+    def reached(self, idle: bool) -> bool:
+        """Whether to end now; `idle`: nothing waits to be read."""
+        if _stopping and not self._deadline:
+            self._deadline = time.monotonic() + 0.1
+        return bool(self._deadline) and (idle or time.monotonic() > self._deadline)
+
+
 def listen(kind: int, interface: str = "") -> socket.socket:
     """A packet socket on one interface or on all, with a buffer for seconds of traffic."""
     tap = socket.socket(socket.AF_PACKET, kind, socket.htons(ALL_PROTOCOLS))
@@ -65,14 +78,15 @@ def datagram(packet: bytes) -> tuple[str, int] | None:
 def count(port: int) -> dict[str, object]:
     """What arrived until the signal; `lost` is what the kernel had no buffer for."""
     found: dict[str, int] = {}
+    idle, ending = True, Ending()
     with listen(socket.SOCK_DGRAM) as tap:
         ready()
-        while True:
+        while not ending.reached(idle):
             try:
                 packet, origin = tap.recvfrom(65535)
+                idle = False
             except TimeoutError:
-                if _stopping:
-                    break
+                idle = True
                 continue
             seen = None if origin[2] == OUTGOING else datagram(packet)
             if seen is not None and seen[1] == port:
@@ -138,16 +152,17 @@ def forge(source: str, address: str, port: int, number: int) -> dict[str, object
 def record(interface: str, file: str) -> dict[str, object]:
     """Write a pcap file until the signal."""
     recorded = 0
+    idle, ending = True, Ending()
     with listen(socket.SOCK_RAW, interface) as tap, open(file, "wb") as out:
         out.write(PCAP_HEAD)
         out.flush()
         ready()
-        while True:
+        while not ending.reached(idle):
             try:
                 frame = tap.recv(65535)
+                idle = False
             except TimeoutError:
-                if _stopping:
-                    break
+                idle = True
                 continue
             now = time.time()
             stamp = int(now), int(now % 1 * 1e6)

@@ -14,7 +14,7 @@ import secrets
 import signal
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -92,11 +92,13 @@ def add(
     annotations: Mapping[str, str] | None = None,
     ports: Sequence[str] = (),
     named_ports: Mapping[str, str] | None = None,
+    prepared: Callable[[str], object] | None = None,
     timeout: float = PLUGIN_TIMEOUT,
 ) -> Pod:
     """Start a pod: profiles of its namespace if absent, loopback, network, responder on `ports`.
 
     `named_ports` is what the pod declares, name to `tcp:80`; nothing listens because of it.
+    `prepared` gets the network namespace while it is still empty.
     After a failure one DEL as containerd does, whose own failure hides nothing; then the error.
     """
     if record_path(lab, namespace, name).exists():
@@ -123,6 +125,8 @@ def add(
         named_ports or {},
     )
     try:
+        if prepared is not None:
+            prepared(place)
         runtime.add(LOOPBACK, sandbox, "lo")
         clock.step("CNI ADD loopback")
         answers = runtime.add(network, sandbox, timeout=timeout)

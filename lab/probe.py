@@ -4,6 +4,7 @@ Standard library only, run with `-I -S` so that it starts in milliseconds. Uses:
   probe.py http PORT PATH SECONDS          wait for a 2xx answer on 127.0.0.1
   probe.py tcp PORT SECONDS ADDRESS...     connect to each at once; who does the server say we are?
   probe.py udp PORT SECONDS ADDRESS...     the same by one datagram each
+  probe.py both PORT SECONDS ADDRESS...    {"tcp": ..., "udp": ...}
   probe.py stream ADDRESS PORT             numbered lines, 100 a second, until SIGTERM or an error
 """
 
@@ -42,12 +43,14 @@ def http(port: int, path: str, seconds: float) -> int:
     return 1
 
 
-def ask(kind: str, port: int, seconds: float, addresses: list[str]) -> dict[str, str]:
-    """For each address what its responder saw as our address, or `error: ...`."""
-    waiting: dict[str, socket.socket] = {}
-    answers: dict[str, str] = {}
+def ask(
+    kinds: tuple[str, ...], port: int, seconds: float, addresses: list[str]
+) -> dict[str, dict[str, str]]:
+    """For each kind and address what its responder saw as our address, or `error: ...`."""
+    waiting: dict[tuple[str, str], socket.socket] = {}
+    answers: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     chooser = selectors.DefaultSelector()
-    for address in addresses:
+    for kind, address in ((kind, address) for kind in kinds for address in addresses):
         link = socket.socket(
             family(address), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
         )
@@ -57,19 +60,20 @@ def ask(kind: str, port: int, seconds: float, addresses: list[str]) -> dict[str,
             if kind == "udp":
                 link.send(b"who am I\n")
         except OSError as error:
-            answers[address] = f"error: {error.strerror}"
+            answers[kind][address] = f"error: {error.strerror}"
             continue
-        waiting[address] = link
-        chooser.register(link, selectors.EVENT_READ, address)
+        waiting[kind, address] = link
+        chooser.register(link, selectors.EVENT_READ, (kind, address))
     deadline = time.monotonic() + seconds
     while waiting and (left := deadline - time.monotonic()) > 0:
         for key, _ in chooser.select(left):
             link = waiting.pop(key.data)
             chooser.unregister(link)
-            answers[key.data] = read_peer(link)
+            kind, address = key.data
+            answers[kind][address] = read_peer(link)
             link.close()
-    for address in waiting:
-        answers[address] = f"error: no answer within {seconds:g} s"
+    for kind, address in waiting:
+        answers[kind][address] = f"error: no answer within {seconds:g} s"
     return answers
 
 
@@ -117,8 +121,9 @@ def main(arguments: list[str]) -> int:
         return http(int(rest[0]), rest[1], float(rest[2]))
     if what == "stream":
         return stream(rest[0], int(rest[1]))
-    answers = ask(what, int(rest[0]), float(rest[1]), rest[2:])
-    print(json.dumps(answers))
+    kinds = ("tcp", "udp") if what == "both" else (what,)
+    answers = ask(kinds, int(rest[0]), float(rest[1]), rest[2:])
+    print(json.dumps(answers if what == "both" else answers[what]))
     return 0
 
 

@@ -13,7 +13,11 @@ from dataclasses import asdict
 from lab import rootless
 from lab.demo import (
     deletion,
+    etcd_loss,
+    felix_loss,
+    first_packet,
     nodes,
+    policy,
     pool,
     rack_link,
     reachability,
@@ -33,6 +37,11 @@ CHECKS: tuple[tuple[str, str, Check], ...] = (
     ("restarts", "felix, bgp and cni killed under traffic: nothing lost", restarts.check),
     ("rack-link", "a rack link goes down and up: withdrawn and back", rack_link.check),
     ("deletion", "pods deleted: nothing left", deletion.check),
+    ("policy", "default deny and allow from a label: the exact matrix", policy.check),
+    ("first-packet", "a new pod under fire gets nothing before its policy", first_packet.check),
+    ("etcd-loss", "etcd killed: nothing lost, nothing opens, then a change", etcd_loss.check),
+    ("felix-loss", "felix killed during policy changes under traffic", felix_loss.check),
+    ("end", "policies and pods deleted: nothing left", deletion.check),
 )
 NAMES = [name for name, _, _ in CHECKS]
 

@@ -19,7 +19,8 @@ from lab.pods import Pod
 
 MAC = "ee:ee:ee:ee:ee:ee"
 GATEWAY = "169.254.1.1"
-PORT = "tcp:8080"
+PORTS = ("tcp:8080", "udp:8080")
+ROLES = {"web-1": "frontend", "web-2": "frontend", "web-3": "batch"}
 
 
 def interface(pod: Pod) -> str:
@@ -45,8 +46,8 @@ def check(story: Story, transcript: Transcript) -> None:
 
 def add(story: Story, transcript: Transcript, name: str, namespace: str, node: str) -> None:
     """One pod, as a runtime starts it."""
-    labels = {"app": namespace}
-    pod = pods.add(story.lab, name, node, namespace=namespace, labels=labels, ports=[PORT])
+    labels = {"app": namespace, "role": ROLES.get(name, "store")}
+    pod = pods.add(story.lab, name, node, namespace=namespace, labels=labels, ports=PORTS)
     story.pods.append(pod)
     transcript.note(
         f"pod {pod.title} on {node}: netns {pod.netns}, address {pod.address}, "
