@@ -127,7 +127,7 @@ def spelled(draw: Any, expression: Expression, outer: int = 0) -> str:
 
 
 @pytest.mark.promise("F-75")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data(), expressions, st.lists(labels, min_size=1, max_size=4))
 def test_the_language_means_what_its_table_says(
     data: st.DataObject, expression: Expression, found: list[dict[str, str]]
