@@ -1,0 +1,78 @@
+"""Calculation and renderer against the oracle on many worlds, without packets: mismatch 0."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import count, islice
+from random import Random
+
+import pytest
+
+from felix.calc.policy_model import ResolvedPolicy
+from felix.rules.model import Chain
+from tests.policy_random import flows
+from tests.policy_random.differential import Mismatch, Pair
+from tests.policy_random.generator import imaginary_pods, make_world
+from tests.policy_random.plants import PLANTS
+from tests.policy_random.simulator import Render, render
+
+FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
+SEED = int(os.environ.get("MUSLIN_POLICY_SEED", "20"))
+WORLDS = 3000 if FULL else 200
+ROW = 10
+FLOWS = 120
+MOST_WORLDS = 80
+POD_SETS = imaginary_pods()
+
+
+def mismatches(seed: int, first: int, last: int, renderer: Render = render) -> list[Mismatch]:
+    """One pair of nodes lives through worlds `first` to `last`."""
+    pair, random = Pair(renderer), Random(f"row/{seed}/{first}")
+    found = []
+    for number in range(first, last):
+        world = make_world(seed, number, POD_SETS)
+        pair.become(world, random)
+        found += pair.compare(world, flows.sample(POD_SETS, FLOWS, (seed, number)))
+    return found
+
+
+@pytest.mark.promise("M-116")
+@pytest.mark.parametrize("first", range(0, WORLDS, max(ROW, WORLDS // 10)))
+def test_the_product_agrees_with_the_oracle(first: int) -> None:
+    last = first + max(ROW, WORLDS // 10)
+    found = [m for at in range(first, last, ROW) for m in mismatches(SEED, at, at + ROW)]
+    assert not found, f"{len(found)} mismatches\n" + "\n".join(str(m) for m in found[:5])
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_caught(plant: str) -> None:
+    def planted(policy: ResolvedPolicy, version: int) -> tuple[Chain, Chain]:
+        change = PLANTS[plant]
+        return render(
+            replace(
+                policy,
+                ingress=tuple(change(rule) for rule in policy.ingress),
+                egress=tuple(change(rule) for rule in policy.egress),
+            ),
+            version,
+        )
+
+    rows = (mismatches(SEED, at, at + ROW, planted) for at in count(0, ROW))
+    assert any(islice(rows, MOST_WORLDS // ROW)), f"nobody noticed: {plant}"
+
+
+def test_what_is_told_does_not_depend_on_history() -> None:
+    """The last world of a row, reached by differences, equals the same world from nothing."""
+    last = make_world(SEED, 7, POD_SETS)
+    lived, fresh = Pair(), Pair()
+    for number in (3, 4, 5, 6, 7):
+        lived.become(make_world(SEED, number, POD_SETS), Random(number))
+    fresh.become(last, Random(0))
+    for name, node in lived.nodes.items():
+        other = fresh.nodes[name]
+        for table in ("policies", "profiles", "endpoints"):
+            assert getattr(node, table) == getattr(other, table)
+        assert {k: v.members for k, v in node.sets.items()} == {
+            k: v.members for k, v in other.sets.items()
+        }
