@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 
 from linux.errors import CommandError
@@ -61,3 +62,82 @@ async def run(arguments: Sequence[str], stdin: bytes = b"", limit: float = _LIMI
     if process.returncode:
         raise CommandError(name, process.returncode, err.decode(errors="replace"))
     return out
+
+
+class Prepared:
+    """A program of which one copy is always started already and waits for its input.
+
+    For programs that do nothing before they have read all of it: most of what a short program
+    costs is its start, and that is then paid before it is needed. A copy whose starter dies
+    reads an empty input and ends.
+    """
+
+    def __init__(self, arguments: Sequence[str], limit: float = _LIMIT) -> None:
+        self._arguments, self._limit = tuple(arguments), limit
+        self._spare: subprocess.Popen[bytes] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, stdin: bytes) -> bytes:
+        """As `run` of this module, with the waiting copy if there is one."""
+        process = self._take()
+        name = self._arguments[0]
+        try:
+            try:
+                process = process or self._start()
+            except FileNotFoundError as error:
+                raise CommandError(name, 127, "the program is not installed") from error
+            work = asyncio.to_thread(process.communicate, stdin, self._limit)
+            out, err = await work
+        except subprocess.TimeoutExpired as error:
+            raise CommandError(name, -9, f"no answer within {self._limit:g} s") from error
+        finally:
+            if process is not None and process.returncode is None:
+                process.kill()
+        if process.returncode:
+            raise CommandError(name, process.returncode, err.decode(errors="replace"))
+        return out
+
+    def prepare(self, delay: float = 0.0) -> None:
+        """Have a copy wait, `delay` seconds from now. Trouble shows when it is needed."""
+        if self._spare is None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._prepare)
+
+    def _prepare(self) -> None:
+        self._timer = None
+        try:
+            self._spare = self._start()
+        except OSError:
+            self._spare = None
+
+    def _take(self) -> subprocess.Popen[bytes] | None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.poll() is not None:
+            _close(spare)
+            spare = None
+        return spare
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": search_path(), "LC_ALL": "C"},
+        )
+
+    def close(self) -> None:
+        """End the copy that waits."""
+        spare = self._take()
+        if spare is not None:
+            spare.kill()
+            spare.wait()
+            _close(spare)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -11,6 +11,7 @@ Tested in tests/felix/test_repair.py.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Literal
 
@@ -26,6 +27,8 @@ SCHEME = HashScheme(
 NAMES = ("raw", "mangle", "nat", "filter")
 Family = Literal[4, 6]
 
+log = logging.getLogger(__name__)
+
 
 class IptablesTables:
     """Four tables in each family. Made by `open_tables`."""
@@ -36,7 +39,9 @@ class IptablesTables:
         self.backend = backend
         numbers: tuple[Family, ...] = (4, 6)
         self._tables: dict[tuple[Family, str], Table] = {
-            (family, name): Table(name, family, backend, SCHEME, lock_wait=lock_wait)
+            (family, name): Table(
+                name, family, backend, SCHEME, lock_wait=lock_wait, warm=name == "filter"
+            )
             for family in numbers
             if family in families
             for name in NAMES
@@ -94,15 +99,15 @@ class IptablesTables:
                 {chain: render_rules(rules) for chain, rules in model.appends.items()},
             )
 
-    async def commit(self, *, refresh: bool = False, sweep: bool = True) -> dict[str, str]:
+    async def commit(self, *, sweep: bool = True) -> dict[str, str]:
         """Write the tables that differ, several at once; returns failures by table."""
         failures: dict[str, str] = {}
 
         async def one(place: tuple[Family, str], table: Table) -> None:
             try:
-                report = await table.commit(refresh=refresh, sweep=sweep)
+                report = await table.commit(sweep=sweep)
             except CommandError as error:
-                failures[f"{place[1]} of IPv{place[0]}"] = str(error)
+                failures[_title(place)] = str(error)
                 return
             self.drifted += len(report.drift)
             (self._garbage.add if report.garbage else self._garbage.discard)(place)
@@ -112,11 +117,32 @@ class IptablesTables:
                 one(place, table)
                 for place, table in self._tables.items()
                 if (place[1] == "filter") is last
-                and (refresh or table.dirty or (sweep and place in self._garbage))
+                and (table.dirty or (sweep and place in self._garbage))
             ]
             if due:
                 await asyncio.gather(*due)
         return failures
+
+    async def read_back(self) -> bool:
+        """Read every table, one after the other; returns whether a commit is due.
+
+        Beside commits, which wait for one table at most.
+        """
+        for place, table in self._tables.items():
+            try:
+                self.drifted += len(await table.refresh())
+            except CommandError as error:
+                log.warning("not read back: %s", error, extra={"object": _title(place)})
+        return any(table.dirty for table in self._tables.values())
+
+    def close(self) -> None:
+        """Give back what waits; the rules stay."""
+        for table in self._tables.values():
+            table.close()
+
+
+def _title(place: tuple[Family, str]) -> str:
+    return f"{place[1]} of IPv{place[0]}"
 
 
 async def open_tables(

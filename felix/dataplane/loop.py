@@ -49,8 +49,8 @@ from linux.errors import CommandError, KernelError
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 IDLE_BEAT = 10.0
-SWEEP_DELAY = 1.0
-"""Seconds that rules which nobody wants may stand, so that pods that come need not wait."""
+SWEEP_DELAY, SWEEP_LIMIT = 0.5, 10.0
+"""Rules that nobody wants go when nothing came for so many seconds, at the latest after so many."""
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,8 @@ class Dataplane:
         self._flusher = Flusher(self.kick)
         self._desire: Desire | None = None
         self._sweep_at: float | None = None
+        self._garbage_since: float | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     @property
     def set_writes(self) -> int:
@@ -133,15 +135,19 @@ class Dataplane:
                 self._published()
         finally:
             watcher.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
             await self._flusher.stop()
             host.close()
             if self._sets is not None:
                 self._sets.close()
+            if self.tables is not None:
+                self.tables.close()
 
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
         seconds = timers.sleep(self.config, IDLE_BEAT, retry)
-        if self._sweep_at is None:
+        if self._sweep_at is None or retry is not None:
             return seconds
         return min(seconds, max(0.0, self._sweep_at - asyncio.get_running_loop().time()))
 
@@ -215,14 +221,20 @@ class Dataplane:
         set_failures = self._sets.commit()
         self._desire.trust()
         sweep = self._sweep_now()
-        rules = asyncio.create_task(self.tables.commit(refresh="iptables" in due, sweep=sweep))
+        rules = asyncio.create_task(self.tables.commit(sweep=sweep))
         try:
             if rules_first or not self.state.applied:
                 await asyncio.wait([rules])
+            else:
+                # The writes are handed to their threads; what follows runs beside them.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
             link_failures = self._apply_links(host, active)
             route_failures = self._apply_routes(host, active)
         finally:
             failures = await rules
+        if "iptables" in due and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read_back(self.tables))
         if not failures:
             failures |= self._sweep_sets(self.tables, self._sets)
         self._settle(active, link_failures, rules_written=not failures)
@@ -236,12 +248,17 @@ class Dataplane:
         return self._sweep_at is not None and asyncio.get_running_loop().time() >= self._sweep_at
 
     def _sweep_sets(self, tables: IptablesTables, sets: Sets) -> dict[str, str]:
-        if tables.garbage:
-            if self._sweep_at is None:
-                self._sweep_at = asyncio.get_running_loop().time() + SWEEP_DELAY
-            return {}
-        self._sweep_at = None
-        return sets.sweep()
+        if not tables.garbage:
+            self._sweep_at = self._garbage_since = None
+            return sets.sweep()
+        now = asyncio.get_running_loop().time()
+        self._garbage_since = self._garbage_since or now
+        self._sweep_at = min(now + SWEEP_DELAY, self._garbage_since + SWEEP_LIMIT)
+        return {}
+
+    async def _read_back(self, tables: IptablesTables) -> None:
+        if await tables.read_back():
+            self.kick()
 
     def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
         touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)

@@ -32,6 +32,8 @@ from linux.iptables.save import Actual, parse_save
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
+# Whoever waited for the write goes on first; a burst of writes starts its own.
+_PAUSE_BEFORE_START = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class Report:
 class Table:
     """One table (`raw`, `mangle`, `nat`, `filter`) of one family (4 or 6).
 
-    `saves` and `restores` count the programs started so far. `lock_wait`: seconds that a restore
-    waits for another one's lock.
+    `saves` and `restores` count the reads and writes so far. `lock_wait`: seconds that a restore
+    waits for another one's lock. `warm`: after the first write a started restore always waits
+    for the next one.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Table:
         scheme: HashScheme,
         *,
         lock_wait: int = 10,
+        warm: bool = False,
     ) -> None:
         self.name, self.family, self.backend = name, family, backend
         self.saves = 0
@@ -81,9 +85,14 @@ class Table:
         self._stuck: set[str] = set()
         self._turn = asyncio.Lock()
         self._save = [program(family, backend, "save"), "-t", name]
-        self._restore = [
-            program(family, backend, "restore"), "--noflush", "--wait", str(lock_wait),
-        ]  # fmt: skip
+        self._warm = warm
+        self._restore = programs.Prepared(
+            [program(family, backend, "restore"), "--noflush", "--wait", str(lock_wait)]
+        )
+
+    def close(self) -> None:
+        """End what waits; the rules stay."""
+        self._restore.close()
 
     # -- what is wanted ------------------------------------------------------------------------
 
@@ -116,7 +125,7 @@ class Table:
 
     @property
     def dirty(self) -> bool:
-        """Whether a commit has something to write, removals apart."""
+        """Whether a commit may have something to write."""
         return bool(self._changed) or not self._committed or self._actual is None
 
     @property
@@ -151,19 +160,11 @@ class Table:
         self.saves += 1
         output = await programs.run(self._save)
         self._actual = parse_save(output.decode(errors="replace"), self.name, self._scheme)
-        drift: tuple[str, ...] = ()
-        if self._committed:
-            plan = make_plan(self._actual, self._wanted, self.backend, self._stuck)
-            found = (*plan.written, *plan.deleted, *plan.edited)
-            drift = tuple(n for n in found if n not in self._changed and n not in self._garbage)
-        self._changed |= self._everything()
-        return drift
-
-    def _everything(self) -> set[str]:
-        found = self._wanted.chains.keys() | self._wanted.kernel.keys()
-        if self._actual is not None:
-            found |= self._actual.chains.keys() | self._actual.kernel.keys()
-        return found
+        plan = make_plan(self._actual, self._wanted, self.backend, self._stuck, sweep=False)
+        found = {*plan.chains, *plan.kernel, *plan.garbage}
+        known = self._changed | self._garbage
+        self._changed |= found
+        return tuple(name for name in found if name not in known) if self._committed else ()
 
     async def commit(
         self, desired: Desired | None = None, *, refresh: bool = False, sweep: bool = True
@@ -248,7 +249,11 @@ class Table:
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
-        await programs.run(self._restore, text.encode())
+        try:
+            await self._restore.run(text.encode())
+        finally:
+            if self._warm:
+                self._restore.prepare(_PAUSE_BEFORE_START)
         for name, hashes in plan.chains.items():
             if hashes is None:
                 actual.chains.pop(name, None)
