@@ -7,7 +7,8 @@ that others can see are a subset of Calico's.
 Invariants (tests/ipam/test_claims.py):
   IPAM-10  A block is created only while its owner's affinity is pending, and used only
            while the affinity is confirmed and the block names the owner.
-  IPAM-11  An affinity is removed only after its block is gone or has lost its owner.
+  IPAM-11  An affinity is removed only after its block is gone or has lost its owner; where
+           the owner was faster, its claim stands as before.
 
 Source: data model 4.3.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ipaddress import ip_network
 
 import msgspec
@@ -27,6 +29,7 @@ from ipam.pools import Pool, containing
 from ipam.view import View
 from libcalico.datastore.interface import (
     ABSENT,
+    Change,
     CommitConflict,
     Datastore,
     Delete,
@@ -174,14 +177,37 @@ async def release(store: Datastore, affinity: Entry, entry: Entry | None) -> boo
         return entry is None
     mark = Put(key, BlockAffinity(state=PENDING_DELETION), affinity.revision, affinity)
     revision = await store.commit([mark])
-    if blocks.used_count(block) == 0:
-        await store.commit([Delete(entry.key, entry.revision), Delete(key, revision)])
-        return True
-    orphan = msgspec.structs.replace(
-        blocks.written(block, block), affinity=None, affinity_claim_time=None, hostAffinity=None
-    )
-    await store.commit([Put(entry.key, orphan, entry.revision, entry), Delete(key, revision)])
-    return False
+    empty = blocks.used_count(block) == 0
+    if empty:
+        last: Change = Delete(entry.key, entry.revision)
+    else:
+        orphan = msgspec.structs.replace(
+            blocks.written(block, block),
+            affinity=None,
+            affinity_claim_time=None,
+            hostAffinity=None,
+        )
+        last = Put(entry.key, orphan, entry.revision, entry)
+    try:
+        await store.commit([last, Delete(key, revision)])
+    except CommitConflict as conflict:
+        await _unmark(store, affinity, revision, conflict.current.get(entry.key))
+        raise
+    return empty
+
+
+async def _unmark(store: Datastore, affinity: Entry, revision: int, block: Entry | None) -> None:
+    """The owner works in its block after all: its claim must not stay half given up.
+
+    Speakers announce confirmed claims only, so a mark that stayed would split the block's
+    route into host routes until the owner looks at its claims again.
+    """
+    key = affinity.key
+    assert isinstance(key, AffinityKey)
+    if block is None or block.value is None or blocks.owner_host(block.value) != key.host:
+        return
+    with suppress(CommitConflict):
+        await store.commit([Put(key, affinity.value, revision, affinity)])
 
 
 def claimed_network(affinity: Entry) -> IPNetwork:

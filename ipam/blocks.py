@@ -68,8 +68,10 @@ def create(cidr: IPNetwork, owner: str | None, claimed_at: str | None, sequence:
 
 def problem(block: Block) -> str:
     """What breaks IPAM-1 or IPAM-4 in a stored block, or an empty text."""
-    cidr = network(block)
-    count = size(cidr)
+    try:
+        count = size(network(block))
+    except ValueError:
+        return f"its cidr {block.cidr!r} is no network"
     if len(block.allocations) != count:
         return f"{len(block.allocations)} allocations instead of {count}"
     queue = block.unallocated or []

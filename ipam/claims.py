@@ -73,9 +73,9 @@ async def claim_one(
     for pool in pools:
         for entry in everything.values():
             if _reclaimable(entry, pool, host, clock()) and await _reclaim(store, entry):
-                cidr = ip_network(entry.value.cidr)
-                if await affinities.claim(store, view, host, cidr, clock):
-                    return cidr
+                freed = iter([ip_network(entry.value.cidr)])
+                if claimed := await _first(store, view, host, freed, clock):
+                    return claimed
     raise PoolsExhausted(f"no free block for node {host} in pools {names(pools)}")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ipam.errors import NoPool
 from libcalico import selectors
+from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
 
 DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
@@ -107,9 +108,12 @@ def _refusal(pool: Pool, labels: Mapping[str, str], use: str, explicit: bool) ->
         return "is served on request only (assignmentMode Manual)"
     if pool.namespace_selector and pool.namespace_selector.strip() != "all()":
         return f"has the namespaceSelector {pool.namespace_selector!r}, not served in this release"
-    if not selectors.parse(pool.node_selector).matches(labels):
-        return f"does not select this node (nodeSelector {pool.node_selector})"
-    return ""
+    try:
+        chosen = selectors.parse(pool.node_selector).matches(labels)
+    except InvalidValue as error:
+        # One pool that somebody misspelled must not stop the pools beside it (IPAM-13).
+        return f"has a nodeSelector that cannot be read ({error})"
+    return "" if chosen else f"does not select this node (nodeSelector {pool.node_selector})"
 
 
 def names(pools: Iterable[Pool]) -> str:

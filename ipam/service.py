@@ -12,6 +12,8 @@ a lost race the two may differ.
 Invariants: IPAM-5 (one transaction), IPAM-7 (guards), and
   IPAM-12  When the datastore does not answer, the outcome of a request is unknown and the
            caller is told so (`DatastoreUnavailable`): it must release the handle later.
+  IPAM-13  An object that nobody can read (a pool's selector, a handle, an endpoint) fails the
+           requests that need it, and no other.
 
 Tested in tests/ipam/test_service.py.
 """
@@ -33,7 +35,7 @@ from ipam.pools import Pool
 from ipam.requests import Allocate, Answer, Granted, Refused, Request, Short
 from ipam.view import View
 from libcalico.datastore.interface import Datastore, Selection
-from libcalico.errors import DatastoreUnavailable
+from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model.keys import BlockKey, IPNetwork, ResourceKey
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class Ticket:
         self.tentative: asyncio.Future[tuple[IPAddress, ...]] = loop.create_future()
         self.done: asyncio.Future[Granted] = loop.create_future()
         self.started = False
+        self.alone = False
 
     def abandon(self) -> None:
         """Nobody waits any more: do not begin it. What has begun goes on."""
@@ -141,8 +144,9 @@ class NodeAllocator:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._queue:
-                    group = self._queue[: planner.MAX_REQUESTS]
-                    del self._queue[: planner.MAX_REQUESTS]
+                    count = 1 if self._queue[0].alone else planner.MAX_REQUESTS
+                    group = self._queue[:count]
+                    del self._queue[:count]
                     await self._serve_or_fail([t for t in group if not t.done.done()])
         finally:
             self._stopped = True
@@ -161,7 +165,14 @@ class NodeAllocator:
             # Whatever it is, it belongs to the callers; the worker lives on with a fresh view.
             self._view.clear()
             self._affine = None
-            for ticket in group:
+            waiting = [ticket for ticket in group if not ticket.done.done()]
+            if isinstance(error, InvalidValue) and len(waiting) > 1:
+                # One of them met an object that cannot be read: each by itself (IPAM-13).
+                for ticket in waiting:
+                    ticket.alone = True
+                self._queue[:0] = waiting
+                return
+            for ticket in waiting:
                 ticket.fail(error)
         finally:
             own = {BlockKey(cidr) for cidr in (self._affine or [])}

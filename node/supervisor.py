@@ -4,6 +4,8 @@ Invariants:
   SUP-1  An agent that dies is started again within 0.3 s, unless it keeps dying at once.
   SUP-2  Whatever an agent leaves behind in its process group dies before its successor starts.
   SUP-3  Stopping ends the agents one by one and touches nothing in the kernel: traffic flows on.
+  SUP-4  An agent that ended by itself at that moment (a service manager signals the whole
+         group) holds up nobody.
 Tested in `tests/node/test_supervisor.py` with real processes.
 """
 
@@ -128,7 +130,8 @@ class Supervisor:
             child = self._children.pop(program.name, None)
             if child is None:
                 continue
-            child.send_signal(signal.SIGTERM)
+            # Not Popen.send_signal: it would reap a child that has just ended (SUP-2, SUP-4).
+            os.kill(child.pid, signal.SIGTERM)
             try:
                 await asyncio.wait_for(_ended(child), STOP_SECONDS)
             except TimeoutError:

@@ -13,7 +13,7 @@ from ipam.errors import PoolsExhausted
 from ipam.naming import rfc3339
 from ipam.pools import Pool
 from ipam.view import View
-from libcalico.datastore.interface import Change, CommitConflict, Put
+from libcalico.datastore.interface import Change, CommitConflict, Entry, Put
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import BlockAffinity, IPAMConfig
 from libcalico.model.ipam import CONFIRMED, DEFAULT_IPAM_CONFIG, PENDING, PENDING_DELETION
@@ -142,3 +142,28 @@ async def test_claiming_can_be_switched_off() -> None:
     config = IPAMConfig(strict_affinity=True, auto_allocate_blocks=False)
     with pytest.raises(PoolsExhausted, match="auto_allocate_blocks is false"):
         await claims.claim_one(MemoryStore(), View(), "n1", [POOL], 0, config, clock)
+
+
+@pytest.mark.asyncio
+async def test_an_owner_who_was_faster_keeps_its_claim() -> None:
+    """IPAM-11: whoever wanted the empty block loses against an address given out meanwhile."""
+    store = MemoryStore()
+    await put_affinity(store, "n2", CONFIRMED)
+    await put_block(store, "host:n2")
+    marked = 0
+
+    def rival(changes: Sequence[Change]) -> None:
+        nonlocal marked
+        state = store.entries[AffinityKey("n2", CIDR)].value.state
+        if state == PENDING_DELETION and not marked:
+            marked += 1
+            entry = store.entries[BlockKey(CIDR)]
+            used, _ = blocks.assign(entry.value, 1, "x", {})
+            store.entries[BlockKey(CIDR)] = Entry(entry.key, used, entry.revision + 1, entry.raw)
+
+    store.before_commit = rival
+    pool = Pool("p", CIDR, 30)
+    with pytest.raises(PoolsExhausted):
+        await claims.claim_one(store, View(), "n1", [pool], 0, DEFAULT_IPAM_CONFIG, clock)
+    assert marked == 1
+    assert store.entries[AffinityKey("n2", CIDR)].value.state == CONFIRMED

@@ -9,7 +9,6 @@ import pytest
 
 from ipam.errors import NoPool
 from ipam.pools import Pool, block_count, block_order, select
-from libcalico.errors import InvalidValue
 
 A = Pool("a", ip_network("10.0.0.0/24"), 26)
 B = Pool("b", ip_network("10.1.0.0/24"), 26, node_selector='zone == "b"')
@@ -53,10 +52,13 @@ def test_a_refusal_names_every_pool_and_why() -> None:
         select([A], 6, node_labels={})
 
 
-def test_a_broken_selector_is_an_error_and_not_a_guess() -> None:
+def test_a_broken_selector_selects_nothing_and_stops_no_other_pool() -> None:
+    """IPAM-13."""
     broken = Pool("x", ip_network("10.0.0.0/24"), 26, node_selector="zone ==")
-    with pytest.raises(InvalidValue):
+    with pytest.raises(NoPool, match="nodeSelector that cannot be read"):
         select([broken], 4, node_labels={})
+    good = Pool("y", ip_network("10.0.1.0/24"), 26)
+    assert select([broken, good], 4, node_labels={}) == [good]
 
 
 def test_the_block_order_visits_every_block_once_and_differs_by_host() -> None:

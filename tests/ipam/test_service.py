@@ -12,7 +12,7 @@ from ipam import blocks, maintenance, usage
 from ipam.errors import BlockLimit, NoPool, PoolsExhausted
 from ipam.requests import Release
 from libcalico.datastore.interface import Datastore, Put, Selection
-from libcalico.errors import DatastoreUnavailable
+from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import IPAMConfig
 from libcalico.model.keys import BlockKey, IPAMConfigKey, ResourceKey
 from tests.ipam.world import allocate, put_node, put_pool, release, serving
@@ -153,6 +153,27 @@ async def test_a_block_that_leaks_is_not_used(etcd: Etcd) -> None:
         async with serving(store, "n1") as allocator:
             (second,) = (await allocator.perform(allocate("b"))).addresses
             assert second not in cidr
+
+
+@pytest.mark.asyncio
+async def test_what_nobody_can_read_fails_only_who_needs_it(etcd: Etcd) -> None:
+    """IPAM-13: a torn handle, a torn block, and requests of the same instant beside them."""
+    async with etcd.connect() as store:
+        await put_pool(store, "p", "10.0.0.0/24", 28)
+        async with serving(store, "n1") as allocator:
+            for name in "abc":
+                await allocator.perform(allocate(name))
+            etcd.put("/calico/ipam/v2/handle/net.b", '{"block":7')
+            outcomes = await asyncio.gather(
+                *(allocator.perform(release(name)) for name in "abc"),
+                allocator.perform(allocate("d")),
+                return_exceptions=True,
+            )
+            assert [isinstance(one, InvalidValue) for one in outcomes] == [
+                False, True, False, False,
+            ]  # fmt: skip
+            assert await in_use(store) == 2
+            assert len((await allocator.perform(release("d"))).addresses) == 1
 
 
 @pytest.mark.asyncio

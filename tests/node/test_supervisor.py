@@ -144,6 +144,26 @@ async def test_stopping_is_in_reverse_order_and_ends_the_stubborn_too(
 
 
 @pytest.mark.asyncio
+async def test_an_agent_that_ends_while_we_stop_holds_up_nobody(tmp_path: Path) -> None:
+    """SUP-4: a service manager signals the whole group, so an agent may be gone before its turn."""
+    bye, ready = tmp_path / "bye", tmp_path / "ready"
+    polite = (
+        "import signal, sys, time\n"
+        f"def stop(*_): open({str(bye)!r}, 'w'); sys.exit()\n"
+        f"signal.signal(signal.SIGTERM, stop); open({str(ready)!r}, 'w')\n"
+        "while True: time.sleep(1)\n"
+    )
+    felix = Program("felix", (sys.executable, "-c", polite))
+    async with running(felix, Program("cni", SLEEPER)) as supervisor:
+        await until(ready.exists)
+        gone = supervisor.pids()["cni"]
+        os.kill(gone, signal.SIGKILL)
+        # Without giving the loop a turn: the supervisor hears of both in the same instant.
+        wait_for(lambda: not alive(gone))
+    assert bye.exists(), "felix was asked to stop"
+
+
+@pytest.mark.asyncio
 async def test_output_goes_to_a_file_when_asked(tmp_path: Path) -> None:
     program = Program("calico-x", (sys.executable, "-c", "print('hello')"))
     async with running(program, log_dir=tmp_path / "log"):
