@@ -12,6 +12,7 @@ Tested in tests/bgp/test_memory.py and, with a dead etcd, in test_interop.py.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection
 from ipaddress import IPv4Address, ip_address, ip_network
 from pathlib import Path
@@ -44,8 +45,10 @@ class Memory:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             fresh.unlink(missing_ok=True)
-            fresh.touch(mode=0o400)
-            fresh.write_bytes(text)
+            # Opened as it is made: a root without CAP_DAC_OVERRIDE may not open 0400 to write.
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
             fresh.rename(self._path)
             self._last = text
         except OSError as error:

@@ -140,7 +140,7 @@ class ExaBGPSpeaker:
 
     async def _keep(self) -> None:
         quiet, seen = 0, 0
-        started = 0.0
+        started = counted = 0.0
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -159,8 +159,10 @@ class ExaBGPSpeaker:
                 self._failures = 0
             if not await self._as_wished(child):
                 await child.kill()
-            quiet = 0 if child.heard != seen else quiet + 1
-            seen = child.heard
+            if child.heard != seen:
+                quiet, seen = 0, child.heard
+            elif loop.time() - counted >= _TICK * 0.9:  # a burst of wishes is no silence
+                quiet, counted = quiet + 1, loop.time()
             if self._frozen(quiet):
                 log.error("exabgp gives no sign of life: killed", extra={"pid": child.pid})
                 await child.kill()
