@@ -1,4 +1,4 @@
-"""Objects that cannot be understood, or not enforced in full, never widen access (NWA-1 to 5)."""
+"""Objects that cannot be understood, or not enforced in full, never widen access (NWA-1 to 4)."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_a_bad_selector_closes_the_namespace_and_no_more(bad: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "closed"),
     [
-        ({"selector": "app = 'a'"}, set()),
-        ({"selector": "all()", "namespaceSelector": "=="}, set()),
+        ({"selector": "app = 'a'"}, {"a", "b", "d"}),
+        ({"selector": "app == 'a'", "namespaceSelector": "=="}, {"a"}),
         ({"selector": "app = 'a'", "namespaceSelector": "projectcalico.org/name == 'other'"},
          {"d"}),
         ({"selector": "app == 'a'", "serviceAccountSelector": "=="}, {"a"}),
@@ -191,6 +191,15 @@ def test_bytes_that_are_no_json_close_the_namespace() -> None:
     key = ResourceKey("NetworkPolicy", "p", "default")
     world = cluster((key, salvage(key, b"not json")))
     assert shut(world) == {"a", "b"}
+
+
+def test_a_global_policy_of_garbage_closes_everybody_and_is_named() -> None:
+    key = ResourceKey("GlobalNetworkPolicy", "g")
+    world = cluster((key, salvage(key, b"not json")))
+    assert shut(world) == {"a", "b", "d"}
+    assert world.engine.conditions[key]
+    world.remove(key)
+    assert shut(world) == set()
 
 
 def test_a_profile_with_a_bad_rule_closes_and_still_hands_down_its_labels() -> None:

@@ -1,18 +1,17 @@
 """What a stored policy says of itself: whom it selects, where it stands, which way it works.
 
 Calico takes an invalid policy for absent. That would open whatever the policy was to close,
-so here a policy that cannot be understood still selects, and closes.
+so here a policy that cannot be understood still selects, and closes (docs/design/0004).
 
 Invariants:
   NWA-1  A rule, port, net, type or order that cannot be understood closes the whole policy: it
          selects whom it selected, in every direction it may have, and denies everything.
   NWA-2  A selector that cannot be understood is left out of the selection, which so gets
-         larger, and the policy closes: a NetworkPolicy still ends at its namespace.
+         larger, up to the namespace of a NetworkPolicy or to all endpoints, and the policy
+         closes.
   NWA-3  A policy whose tier or order cannot be understood stands before all others that it
          could be meant to precede.
-  NWA-4  A policy of which nothing readable limits the selection, in other words a
-         GlobalNetworkPolicy that would close a whole cluster, is not applied, as in Calico.
-  NWA-5  Whatever is closed, not applied, or enforced in part only is named by a condition.
+  NWA-4  Whatever is closed, not applied, or enforced in part only is named by a condition.
 Tested in tests/felix/test_policy_calc_unreadable.py.
 """
 
@@ -33,7 +32,7 @@ from libcalico.model.checks import SINGLE_LABEL
 from libcalico.model.policy import EGRESS, INGRESS, tier_of
 from libcalico.model.salvage import UNREADABLE
 from libcalico.policy_selectors import policy_selector
-from libcalico.selectors import Constant, Selector, parse
+from libcalico.selectors import Selector, parse
 
 Policy = NetworkPolicy | GlobalNetworkPolicy
 SELECTORS = ("selector", "namespaceSelector", "serviceAccountSelector")
@@ -76,6 +75,7 @@ def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
     tier = tier_of(policy)
     if SINGLE_LABEL.fullmatch(tier) is None:
         problem = f"spec.tier: {tier!r} is no name of a tier; closed"
+    selector: Selector | None
     selector, trouble = _selection(key, policy)
     if field := _for_hosts(policy):
         selector, trouble = None, f"{field} policies apply to host endpoints only; not applied"
@@ -111,8 +111,8 @@ def _for_hosts(policy: Policy) -> str:
     return "preDNAT" if policy.spec.preDNAT else ""
 
 
-def _selection(key: ResourceKey, policy: Policy) -> tuple[Selector | None, str]:
-    """Whom it selects, None: not applied; and what could not be read."""
+def _selection(key: ResourceKey, policy: Policy) -> tuple[Selector, str]:
+    """Whom it selects, and what of that could not be read."""
     unreadable = {}
     for name in SELECTORS:
         text = getattr(policy.spec, name, "")
@@ -126,8 +126,6 @@ def _selection(key: ResourceKey, policy: Policy) -> tuple[Selector | None, str]:
     if unreadable:
         policy = replace(policy, spec=replace(policy.spec, **dict.fromkeys(unreadable, "")))
     selector = parse(policy_selector(policy))
-    if unreadable and selector.root == Constant("all()"):
-        return None, f"{trouble}; not applied"
     return selector, f"{trouble}; closed" if trouble else ""
 
 

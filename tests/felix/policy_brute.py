@@ -1,0 +1,107 @@
+"""Policy calculated the slow way: every selector asked about everybody, nothing remembered.
+
+Shares with the engine only what decides about one object alone (reading, resolving); who
+matches what, who is in which set, and in which order, is done over again here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from felix.calc.endpoints import from_resource
+from felix.calc.policy.facts import closed, facts_of, resolve_policy
+from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
+from felix.calc.policy.rules import resolve
+from felix.calc.policy.sets import SetNeed
+from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy, TierView
+from libcalico.model import ResourceKey
+from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from tests.felix.policy_objects import ME, Told
+
+Objects = dict[ResourceKey, Any]
+
+
+def calculate(objects: Objects) -> Told:
+    """All that should have been told."""
+    told = Told()
+    profiles = {k.name: v for k, v in objects.items() if k.kind == "Profile"}
+    profiles[DEFAULT_ALLOW] = default_allow()
+    items = _items(objects)
+    labels = {key: _labels(item, profiles) for key, item in items.items()}
+    local = [k for k, v in objects.items() if k.kind == "WorkloadEndpoint" and v.spec.node == ME]
+    policies = {
+        key: facts_of(key, value) for key, value in objects.items() if key.kind.endswith("Policy")
+    }
+    needs: dict[str, SetNeed] = {}
+    for key in local:
+        selected = [
+            facts
+            for facts in policies.values()
+            if facts.selector is not None and facts.selector.matches(labels[key])
+        ]
+        told.endpoints[key] = EndpointPolicy(_tiers(selected, objects), items[key].profiles)
+        for facts in selected:
+            resolved, rules, _ = resolve_policy(facts, objects[facts.key])
+            told.policies[facts.key] = resolved
+            needs.update((need.id, need) for need in rules.needs)
+        for name in items[key].profiles:
+            told.profiles[name] = _profile(name, profiles, needs)
+    for need in needs.values():
+        told.sets[need.id] = {
+            member
+            for key, item in items.items()
+            if need.selector.matches(labels[key])
+            for member in item.contribution(need.port)
+        }
+    return told
+
+
+def _items(objects: Objects) -> dict[ResourceKey, Item]:
+    items = {}
+    for key, value in objects.items():
+        if key.kind.endswith("NetworkSet"):
+            items[key] = of_network_set(key, value)[0]
+        elif key.kind == "WorkloadEndpoint" and value.spec.node == ME:
+            items[key] = of_local(from_resource(key, value))
+        elif key.kind == "WorkloadEndpoint":
+            items[key] = of_remote(key, value)[0]
+    return items
+
+
+def _labels(item: Item, profiles: dict[str, Any]) -> dict[str, str]:
+    labels = dict(item.labels)
+    for name in item.profiles:
+        if name in profiles:
+            for label, value in profiles[name].spec.labelsToApply.items():
+                labels.setdefault(label, value)
+    return labels
+
+
+def _tiers(selected: list[Any], objects: Objects) -> tuple[TierView, ...]:
+    views = []
+    for name in {facts.tier for facts in selected}:
+        tier = objects.get(ResourceKey("Tier", name))
+        order = None if tier is None else tier.spec.order
+        rank = (tier is None, float("inf") if order is None else order, name)
+        inside = sorted(
+            (f for f in selected if f.tier == name),
+            key=lambda f: (f.order, f"{f.key.name}/{f.key.namespace}/{f.key.kind}"),
+        )
+        view = TierView(
+            name,
+            tuple(f.key for f in inside if f.ingress),
+            tuple(f.key for f in inside if f.egress),
+            tier is None or tier.spec.defaultAction != "Pass",
+        )
+        views.append((rank, view))
+    return tuple(view for _, view in sorted(views, key=lambda pair: pair[0]))
+
+
+def _profile(name: str, profiles: dict[str, Any], needs: dict[str, SetNeed]) -> ResolvedPolicy:
+    key = ResourceKey("Profile", name)
+    if name not in profiles:
+        return closed(key, "", missing=True)
+    spec = profiles[name].spec
+    ingress, egress = resolve(spec.ingress, "i"), resolve(spec.egress, "e")
+    needs.update((need.id, need) for need in (*ingress.needs, *egress.needs))
+    return ResolvedPolicy(key, "", ingress.rules, egress.rules)
