@@ -1,4 +1,7 @@
-"""Check 8: the pods are deleted; no interface, route, rule, address or key of theirs is left."""
+"""Check 8 and the last: the pods are deleted; no interface, route, rule or key of theirs is left.
+
+Nor are chains and sets of policies and profiles: nobody is left whom they could select.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +57,21 @@ def leftovers(story: Story, gone: list[Pod]) -> list[str]:
                 if addresses & set(words) or any(name in line for name in names):
                     found.append(f"{machine.name}: {table}: {line}")
         found += [f"{machine.name}: {line}" for line in tables["ip -o link"] if " cali" in line]
+        found += [f"{machine.name}: {line}" for line in of_policies(tables)]
         found += [
             f"{machine.name}: network namespace {line}"
             for line in machine.run(["ip", "netns"]).stdout.split()
             if line.startswith("cni-")
         ]
     return found
+
+
+def of_policies(tables: dict[str, list[str]]) -> list[str]:
+    """Chains of policies and profiles, and sets of selectors. Pure."""
+    rules = [line for name in ("iptables-save", "ip6tables-save") for line in tables[name]]
+    chains = [line for line in rules if line.startswith((":cali-pi-", ":cali-po-", ":cali-pr"))]
+    sets = [line for line in tables["ipset save"] if line.startswith("create cali")]
+    return chains + [line for line in sets if line.split()[1][5:8] == "0s:"]
 
 
 def kernel(story: Story, transcript: Transcript, gone: list[Pod]) -> None:

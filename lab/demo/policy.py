@@ -19,9 +19,14 @@ def check(story: Story, transcript: Transcript) -> None:
         policies.apply(story, transcript, policies.DENY)
         matrix.holds(story, transcript, closed, "default deny in namespace db")
         policies.apply(story, transcript, policies.allow("frontend"))
-        matrix.holds(story, transcript, by_roles({"frontend"}), "with the allow from a label")
+        enforced(story, transcript)
         show(story, transcript, story.pod("db-1"))
     matrix.holds(story, transcript, matrix.everything, "after")
+
+
+def enforced(story: Story, transcript: Transcript) -> None:
+    """Exactly what default deny and the allow from a label leave."""
+    matrix.holds(story, transcript, by_roles({"frontend"}), "with the allow from a label")
 
 
 def again(story: Story, transcript: Transcript) -> None:

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-
-import pytest
 
 from lab import pods, proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.demo.wiring import interface
-from libcalico import paths
-
-POOLS = """\
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: four}
-spec: {cidr: 10.65.0.0/16, blockSize: 26, ipipMode: Never, vxlanMode: Never}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: six}
-spec: {cidr: "fd65::/48", blockSize: 122, ipipMode: Never, vxlanMode: Never}
-"""
-
-
-@pytest.fixture
-def dual(small: Lab) -> Iterator[Lab]:
-    """Both pools, and a conflist that asks for both families."""
-    node = small.nodes[0]
-    node.run(["calicoctl", "apply", "-f", "-"], stdin=POOLS.encode())
-    file = node.path(paths.CNI_NET / "10-calico.conflist")
-    text = file.read_text()
-    config = json.loads(text)
-    config["plugins"][0]["ipam"].update(assign_ipv4="true", assign_ipv6="true")
-    file.write_text(json.dumps(config))
-    yield small
-    file.write_text(text)
 
 
 def test_a_dual_stack_pod(dual: Lab) -> None:

@@ -6,26 +6,32 @@ sees the matching check fail, takes it back, and sees the check hold again.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from lab import proc
-from lab.demo import deletion, look, nodes, pool, reachability, routing, wiring
+from lab.demo import (
+    deletion,
+    look,
+    matrix,
+    nodes,
+    policies,
+    policy,
+    pool,
+    reachability,
+    routing,
+    wiring,
+)
 from lab.demo.story import Check, Outcome, Story, end, perform
+from lab.demo.transcript import Transcript
+from lab.machine import Machine
+from tests.e2e.conftest import say, stopped
 
 PATIENCE = 20.0
 IMPATIENCE = 2.0
-
-
-def say(text: str) -> None:
-    """The story into pytest's captured output."""
-    print(text, file=sys.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +62,10 @@ def holds(story: Story, check: Check) -> None:
     assert outcome.ok, outcome.detail
 
 
-@contextlib.contextmanager
-def stopped(story: Story, node: str, title: str) -> Iterator[None]:
-    """A process of a node does nothing while the body runs."""
-    pids = look.processes(story.lab.machine(node), title)
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
 def test_a_deleted_pod_route_is_seen_and_repaired(story: Story) -> None:
     pod = story.pod("web-3")
     machine = story.lab.machine(pod.node)
-    with stopped(story, pod.node, "calico-felix"):
+    with stopped(machine, "calico-felix"):
         machine.run(["ip", "route", "del", f"{pod.address}/32", "dev", wiring.interface(pod)])
         outcome = impatient(story, reachability.check)
         assert not outcome.ok
@@ -121,6 +113,70 @@ def test_a_filtered_bgp_port_is_seen(story: Story) -> None:
     story.wait(lambda: routing.established(story), "node2 is Established again", timeout=60)
     holds(story, routing.check)
     holds(story, reachability.check)
+
+
+@pytest.fixture
+def guarded(story: Story) -> Iterator[Story]:
+    """The same lab with default deny and the allow from a label in force."""
+    quiet = Transcript(story.write)
+    with policies.applied(story, quiet, policies.DENY, policies.allow("frontend")):
+        holds(story, policy.enforced)
+        yield story
+    matrix.holds(story, quiet, matrix.everything, "policies deleted")
+
+
+def sees(story: Story, *sentences: str) -> None:
+    """The matrix is found wrong while felix is stopped, as told, and is repaired afterwards."""
+    outcome = impatient(story, policy.enforced)
+    assert not outcome.ok
+    failure = outcome.detail.rpartition("FAILED")[2]
+    for sentence in sentences:
+        assert sentence in failure
+
+
+def test_a_flushed_policy_chain_is_seen_and_repaired(guarded: Story) -> None:
+    machine = guarded.lab.machine("node3")
+    with stopped(machine, "calico-felix"):
+        machine.run(["iptables", "-F", "cali-pi-np/db/allow-by-role"])
+        sees(guarded, "tcp web-1 -> db-3 is closed", "udp db-1 -> db-3 is closed")
+    holds(guarded, policy.enforced)
+
+
+def test_a_pods_chain_that_lets_all_pass_is_seen_and_repaired(guarded: Story) -> None:
+    machine, pod = guarded.lab.machine("node2"), guarded.pod("db-2")
+    with stopped(machine, "calico-felix"):
+        machine.run(["iptables", "-I", f"cali-tw-{wiring.interface(pod)}", "-j", "ACCEPT"])
+        sees(guarded, "tcp web-3 -> db-2 is OPEN", "tcp db-1 -> db-2 is OPEN")
+    holds(guarded, policy.enforced)
+
+
+def sets_of(machine: Machine, address: str) -> list[str]:
+    """Sets of selectors that hold an address."""
+    words = [line.split() for line in machine.run(["ipset", "save"]).stdout.splitlines()]
+    return [
+        w[1] for w in words if w[0] == "add" and w[1].startswith("cali40s:") and w[2] == address
+    ]
+
+
+def test_a_removed_set_member_is_seen_and_repaired(guarded: Story) -> None:
+    machine, frontend = guarded.lab.machine("node3"), guarded.pod("web-1").address
+    found = sets_of(machine, frontend)
+    assert found
+    with stopped(machine, "calico-felix"):
+        for name in found:
+            machine.run(["ipset", "del", name, frontend])
+        sees(guarded, "tcp web-1 -> db-3 is closed")
+    holds(guarded, policy.enforced)
+    assert sets_of(machine, frontend) == found
+
+
+def test_an_added_set_member_is_seen_and_repaired(guarded: Story) -> None:
+    machine, batch = guarded.lab.machine("node3"), guarded.pod("web-3").address
+    with stopped(machine, "calico-felix"):
+        for name in sets_of(machine, guarded.pod("web-1").address):
+            machine.run(["ipset", "add", name, batch])
+        sees(guarded, "tcp web-3 -> db-3 is OPEN")
+    holds(guarded, policy.enforced)
 
 
 def test_a_leaked_address_is_seen(story: Story) -> None:
