@@ -126,6 +126,7 @@ async def _add(
         trace.mark("in_force")
     services.felix.forget(subject)
     services.journal.drop(request)
+    services.memory.keep(attachment, granted)
     log.info(
         "attachment added",
         extra={

@@ -5,6 +5,9 @@ stands; then flows of the address are forgotten; then one transaction takes addr
 and endpoint. A missing namespace, link, endpoint or address is no error. If the datastore is
 away the rest is written to the journal and the DEL succeeds.
 
+What an ADD of this process committed is remembered, so its DEL reads nothing: the guards of
+the one transaction prove the memory. Otherwise endpoint, siblings and handle are read at once.
+
 Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-20  Only what belongs to this container id and interface is removed.
   CNI-21  A DEL succeeds only if everything is released, or the journal has it on disk.
@@ -31,6 +34,7 @@ from ipam.errors import Contention
 from ipam.requests import Release
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue
+from libcalico.model.keys import HandleKey, Key
 from linux import conntrack
 from linux.errors import KernelError
 
@@ -41,13 +45,14 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
     """Serve one DEL. Raises CNIError only if something is neither removed nor remembered."""
     attachment = attachment_of(request, services.node)
     first_error: CNIError | None = None
+    removed = False
     try:
-        await _remove_cable(services, attachment)
+        removed = await _remove_cable(services, attachment)
     except (KernelError, CNIError) as error:
         first_error = _kernel_failure(error)
     trace.mark("unwire")
     try:
-        released = await release(services, attachment)
+        released = await release(services, attachment, unwired=removed)
     except (DatastoreUnavailable, Contention, TimeoutError) as error:
         await _remember(services, request, error)
         released = []
@@ -80,19 +85,39 @@ async def replay(services: Services, request: Request) -> None:
     )
 
 
-async def release(services: Services, attachment: Attachment) -> list[IPAddress]:
+async def release(
+    services: Services, attachment: Attachment, *, unwired: bool = False
+) -> list[IPAddress]:
     """Give back in the datastore what the attachment holds; returns the addresses.
 
-    Raises DatastoreUnavailable, TimeoutError or Contention: the outcome is unknown then.
+    `unwired`: its cable was found and is gone already. Raises DatastoreUnavailable,
+    TimeoutError or Contention: the outcome is unknown then.
     """
     try:
         key = attachment.endpoint_key
     except InvalidValue:
         return []  # no endpoint can have such a name, so no ADD of it ever succeeded
+    memory = services.memory.take(attachment)
     if services.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
+    released: list[IPAddress] = []
     async with asyncio.timeout(services.settings.release_seconds):
-        siblings = await _siblings(services, attachment)
+        if memory is not None:
+            await _forget_flows(memory.addresses)
+            granted = await services.allocator.perform(
+                Release(
+                    attachment.handle_id,
+                    companion=remover(attachment),
+                    only=memory.addresses,
+                    known=memory.entries,
+                )
+            )
+            released += granted.addresses
+            handle_key = HandleKey(attachment.handle_id)
+            if handle_key in granted.entries and granted.entries[handle_key] is None:
+                return released
+            # The handle holds more: another interface's addresses, or a leak. Look closely.
+        siblings, known = await _read(services, attachment)
         own = next((entry for entry in siblings if entry.key == key), None)
         spared = {
             address
@@ -100,12 +125,13 @@ async def release(services: Services, attachment: Attachment) -> list[IPAddress]
             if entry.key != key
             for address in recorded_addresses(entry, attachment)
         }
-        await _remove_recorded_cable(services, attachment, own)
-        await _forget_flows(set(recorded_addresses(own, attachment)))
+        if not unwired:
+            await _remove_recorded_cable(services, attachment, own)
+        await _forget_flows(recorded_addresses(own, attachment))
         granted = await services.allocator.perform(
-            Release(attachment.handle_id, frozenset(spared), remover(attachment))
+            Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
         )
-    return list(granted.addresses)
+    return released + list(granted.addresses)
 
 
 def subject_of(attachment: Attachment) -> Subject:
@@ -114,20 +140,24 @@ def subject_of(attachment: Attachment) -> Subject:
     return Subject(key.namespace, key.name, attachment.container_id)
 
 
-async def _siblings(services: Services, attachment: Attachment) -> list[Entry]:
-    """The endpoints of all interfaces of this pod or container."""
-    listing = await services.store.list(
-        Selection(
-            "WorkloadEndpoint",
-            namespace=attachment.namespace,
-            name_prefix=attachment.sibling_prefix,
-        )
+async def _read(
+    services: Services, attachment: Attachment
+) -> tuple[list[Entry], dict[Key, Entry | None]]:
+    """The endpoints of all interfaces of this pod or container, and endpoint and handle."""
+    selection = Selection(
+        "WorkloadEndpoint",
+        namespace=attachment.namespace,
+        name_prefix=attachment.sibling_prefix,
     )
-    return listing.entries
+    listing, known = await asyncio.gather(
+        services.store.list(selection),
+        services.store.get_many([attachment.endpoint_key, HandleKey(attachment.handle_id)]),
+    )
+    return listing.entries, known
 
 
-async def _remove_cable(services: Services, attachment: Attachment) -> None:
-    await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
+async def _remove_cable(services: Services, attachment: Attachment) -> bool:
+    return await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
 
 
 async def _remove_recorded_cable(

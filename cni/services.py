@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from cni.cluster import Cluster
 from cni.errors import CNIError, Code
 from cni.felix_client import FelixClient
+from cni.memory import Memories
 from cni.pending import Journal
 from cni.pod_source import PodSource
 from ipam.service import NodeAllocator
@@ -65,6 +66,7 @@ class Services:
     pod_source: PodSource
     journal: Journal
     host: Socket
+    memory: Memories = field(default_factory=Memories)
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(
         # Removing a link waits 20 ms for the kernel; more threads than this only queue there.

@@ -208,7 +208,7 @@ def _release(draft: _Draft, request: Release) -> Answer:
                 mine = [
                     a.address for a in blocks.allocations(block) if a.handle_id == request.handle_id
                 ]
-                gone = [address for address in mine if address not in request.spared]
+                gone = [address for address in mine if _is_released(request, address)]
                 changed, freed = blocks.release(block, gone, request.handle_id)
                 released += freed
                 if freed:
@@ -220,6 +220,11 @@ def _release(draft: _Draft, request: Release) -> Answer:
     if request.companion:
         _accompany(draft, request.companion, released)
     return Granted(tuple(released), fresh=False)
+
+
+def _is_released(request: Release, address: IPAddress) -> bool:
+    wanted = request.only is None or address in request.only
+    return wanted and address not in request.spared
 
 
 def _blocks_of(draft: _Draft, handle: Handle | None) -> list[BlockKey]:

@@ -50,12 +50,15 @@ class Allocate:
 class Release:
     """Everything that a handle holds, except the `spared` addresses of its other interfaces.
 
-    Nothing held is no error.
+    Nothing held is no error. `only` narrows it to some addresses. `known` are entries that the
+    caller remembers, so that they need not be read; the commit's guards prove them.
     """
 
     handle_id: str
     spared: frozenset[IPAddress] = frozenset()
     companion: Companion | None = None
+    only: frozenset[IPAddress] | None = None
+    known: Mapping[Key, Entry | None] = field(default_factory=dict)
 
 
 Request = Allocate | Release
@@ -63,10 +66,15 @@ Request = Allocate | Release
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Done: the addresses that were assigned, kept or released; `fresh` if newly assigned."""
+    """Done: the addresses that were assigned, kept or released; `fresh` if newly assigned.
+
+    `entries` are the handle and the companion's object as they are after the commit, as far
+    as the allocator knows them.
+    """
 
     addresses: tuple[IPAddress, ...]
     fresh: bool = True
+    entries: Mapping[Key, Entry | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipam import affinities, blocks, claims, planner, pools
 from ipam.blocks import IPAddress
@@ -32,11 +32,11 @@ from ipam.committer import ATTEMPTS, settle
 from ipam.errors import BlockLimit, Contention, IPAMError, NoPool, PoolsExhausted
 from ipam.planner import Sources
 from ipam.pools import Pool
-from ipam.requests import Allocate, Answer, Granted, Refused, Request, Short
+from ipam.requests import Allocate, Answer, Granted, Refused, Release, Request, Short
 from ipam.view import View
-from libcalico.datastore.interface import Datastore, Selection
+from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue
-from libcalico.model.keys import BlockKey, IPNetwork, ResourceKey
+from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key, ResourceKey
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +226,10 @@ class NodeAllocator:
         self, group: list[Ticket], usable: list[list[Pool]]
     ) -> list[tuple[Ticket, int]]:
         requests = [ticket.request for ticket in group]
+        for request in requests:
+            if isinstance(request, Release):
+                known = request.known.items()
+                self._view.learn({k: e for k, e in known if k not in self._view})
         sources = Sources(self._host, self._affine or [], self._borrowable, self._strict)
 
         def announce(answers: list[Answer]) -> None:
@@ -245,12 +249,19 @@ class NodeAllocator:
             match answer:
                 case Granted():
                     self.served += 1
-                    ticket.grant(answer)
+                    ticket.grant(replace(answer, entries=self._after(ticket.request)))
                 case Refused(error):
                     ticket.fail(error)
                 case Short(family):
                     short.append((ticket, family))
         return short
+
+    def _after(self, request: Request) -> dict[Key, Entry | None]:
+        """The handle and the companion's object of a request as the view has them."""
+        keys: list[Key] = [HandleKey(request.handle_id)]
+        if request.companion:
+            keys.append(request.companion.key)
+        return {key: self._view.get(key) for key in keys if key in self._view}
 
     async def _more_for(
         self,

@@ -1,0 +1,133 @@
+"""DEL asks the datastore as little as it can, and still takes everything away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni.daemon import Daemon
+from cni.memory import LIMIT, Memories
+from ipam.requests import Granted
+from libcalico.datastore.interface import Entry
+from libcalico.model import Handle
+from libcalico.model.keys import HandleKey
+from tests.cni.test_attachment import WEB
+from tests.cni.world import World, node_world, pod_namespace, result_of
+from tests.support.netns import Namespace
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with node_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def pod() -> Iterator[Namespace]:
+    with pod_namespace() as space:
+        yield space
+
+
+@contextmanager
+def counted(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The calls of the datastore meanwhile."""
+    calls: list[str] = []
+    store = daemon.services.store
+
+    def counting(name: str, real: Any) -> Any:
+        async def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return await real(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("get", "get_many", "list", "commit"):
+            patch.setattr(store, name, counting(name, getattr(store, name)))
+        yield calls
+
+
+@pytest.mark.asyncio
+async def test_a_del_of_what_this_daemon_added_is_one_transaction(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.daemon() as daemon:
+        result_of(await node.add(pod))
+        with counted(daemon, monkeypatch) as calls:
+            assert (await node.delete(pod)).status == 0
+        assert calls == ["commit"]
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_after_a_restart_it_is_one_turn_of_reading_and_one_transaction(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.daemon():
+        result_of(await node.add(pod))
+    async with node.daemon(prepare=False) as daemon:
+        with counted(daemon, monkeypatch) as calls:
+            assert (await node.delete(pod)).status == 0
+        assert sorted(calls) == ["commit", "get_many", "list"]
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_memory_that_is_out_of_date_does_no_harm(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of the endpoint changed, a second interface came, the address was freed by hand."""
+    path = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-k8s-web--1-eth0"
+    async with node.daemon() as daemon:
+        result_of(await node.add(pod))
+        value = node.etcd.get(path)
+        assert value
+        node.etcd.put(path, value.replace(b'"labels":{', b'"labels":{"new":"label",'))
+        with counted(daemon, monkeypatch) as calls:
+            assert (await node.delete(pod)).status == 0
+        assert calls == ["commit", "commit"], "the conflict itself says what is there"
+        node.assert_clean()
+
+        result_of(await node.add(pod))
+        net1 = result_of(await node.add(pod, ifname="net1"))
+        assert (await node.delete(pod)).status == 0
+        (endpoint,) = node.endpoints().values()
+        assert endpoint["spec"]["ipNetworks"] == [net1["ips"][0]["address"]]
+        assert node.in_use() == 1, "the address of the other interface is spared"
+        assert (await node.delete(pod, ifname="net1")).status == 0
+        node.assert_clean()
+
+        result_of(await node.add(pod))
+        node.etcd.delete("/calico/ipam/v2/handle/")
+        assert (await node.delete(pod)).status == 0
+        assert node.endpoints() == {}
+        assert node.links() == []
+
+
+def test_memories_are_bounded_and_forget_shared_handles() -> None:
+    import dataclasses
+    from ipaddress import ip_address
+
+    def granted(attachment: Any, count: int) -> Granted:
+        handle = HandleKey(attachment.handle_id)
+        return Granted(
+            (ip_address("10.65.0.1"),),
+            entries={
+                handle: Entry(handle, Handle(block={"10.65.0.0/26": count}), 7, b""),
+                attachment.endpoint_key: Entry(attachment.endpoint_key, None, 7, b""),
+            },
+        )
+
+    memories = Memories()
+    many = [dataclasses.replace(WEB, container_id=f"c{number}") for number in range(LIMIT + 1)]
+    for one in many:
+        memories.keep(one, granted(one, 1))
+    assert memories.take(many[0]) is None
+    assert memories.take(many[1]) is not None
+    assert memories.take(many[1]) is None
+    memories.keep(many[2], granted(many[2], 2))
+    assert memories.take(many[2]) is None
