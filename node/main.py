@@ -7,15 +7,23 @@ init containers and tests.
 from __future__ import annotations
 
 import argparse
+import asyncio
+import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from libcalico import logs
 from libcalico.errors import MuslinError
 from libcalico.process import run_until_signal, set_name
-from node.startup import start_up
+from node.startup import registered_before, start_up
 from node.supervisor import Supervisor, agents
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 3.0
+"""How long a node that was registered before waits for the datastore, in seconds."""
 
 
 def main() -> None:
@@ -45,10 +53,29 @@ async def _startup() -> None:
 
 
 async def _run(only: str) -> None:
-    name, chosen = await start_up(os.environ)
-    environ = dict(os.environ) | {"NODENAME": name}
-    programs = agents(chosen.backend, only)
-    await Supervisor(programs, environ, chosen.log_dir).run()
+    """Register and supervise; a node that was registered before does not wait for the first.
+
+    With the datastore away its agents go on from kernel and memory: peers drop the routes of a
+    speaker that stays away longer than its restart time.
+    """
+    registering = asyncio.create_task(start_up(os.environ))
+    tasks: list[asyncio.Task[Any]] = [registering]
+    try:
+        known = registered_before(os.environ)
+        await asyncio.wait(tasks, timeout=PATIENCE if known else None)
+        if known and not registering.done():
+            log.warning("no word from the datastore: starting the agents of a known node")
+            name, chosen = known
+        else:
+            name, chosen = registering.result()
+        environ = dict(os.environ) | {"NODENAME": name}
+        supervisor = Supervisor(agents(chosen.backend, only), environ, chosen.log_dir)
+        tasks.append(asyncio.create_task(supervisor.run()))
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -58,6 +58,14 @@ async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
     return name, chosen
 
 
+def registered_before(environ: Mapping[str, str]) -> tuple[str, Settings] | None:
+    """Name and settings of a node that `start_up` has registered once, None of a new one."""
+    chosen = settings(environ)
+    stored = _text(chosen.nodename_file).strip()
+    name = node_name(environ, stored, socket.gethostname())
+    return (name, chosen) if name == stored else None
+
+
 def _text(file: Path) -> str:
     try:
         return file.read_text()

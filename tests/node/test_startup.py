@@ -266,3 +266,24 @@ def test_the_nodes_processes_bear_their_names_and_come_back(
     node_process.terminate()
     assert node_process.wait(30) == 0
     assert machine.run("ip", "route", "show", "table", "all") == routes
+
+
+def test_a_known_node_starts_its_agents_without_the_datastore(
+    environ: dict[str, str],
+    etcd_inside: Etcd,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Registered once; then etcd is away when the supervisor starts, and comes back."""
+    assert start(environ, IP="autodetect", NO_DEFAULT_POOLS="true") == "node1"
+    etcd_inside.kill()
+    log = tmp_path / "node.log"
+    process: subprocess.Popen[bytes] = request.getfixturevalue("node_process")
+    names = {"calico-felix", "calico-bgp", "calico-cni"}
+    wait_for(lambda: names <= set(children(process.pid)))
+    before = children(process.pid)
+    etcd_inside.start()
+    wait_for(lambda: "is registered" in log.read_text())
+    assert children(process.pid) == before, "registering disturbs nobody"
+    process.terminate()
+    assert process.wait(30) == 0
