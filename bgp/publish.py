@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from itertools import islice
 from pathlib import Path
 
 from bgp.speaker.interface import IPNetwork
@@ -25,8 +24,8 @@ from libcalico.local import framing, node_api
 
 log = logging.getLogger(__name__)
 
-BATCH = 4000
-"""Paths in one frame: far below 2 MiB with eight next hops each."""
+BATCH = 16_000
+"""Prefixes and next hops in one frame: below 2 MiB also where all are of IPv6."""
 
 
 class Publisher:
@@ -111,7 +110,14 @@ class Publisher:
             await self._wake.wait()
 
     def _batch(self) -> node_api.Paths:
-        prefixes = list(islice(self._pending, BATCH))
+        prefixes: list[IPNetwork] = []
+        room = BATCH
+        for prefix in self._pending:
+            path = self.current.get(prefix)
+            room -= 3 + (len(path.next_hops) if path else 0)
+            if room < 0 and prefixes:
+                break
+            prefixes.append(prefix)
         for prefix in prefixes:
             del self._pending[prefix]
         return node_api.Paths(

@@ -107,7 +107,7 @@ async def test_felix_restarts(path: Path) -> None:
 
 
 async def test_bursts_are_coalesced_and_split(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "BATCH", 100)
+    monkeypatch.setattr(publish, "BATCH", 400)  # a prefix with one next hop counts 4
     felix, publisher = Felix(path), Publisher(path)
     publisher.complete()
     async with running(publisher), await framing.serve_unix(path, felix.hear):
@@ -130,3 +130,16 @@ async def test_felix_answers(path: Path) -> None:
         await felix.connection.send(node_api.Fact(["10.0.0.1"]))
         await felix.until(lambda: len(answers) == 2)
         assert publisher.connected
+
+
+async def test_many_next_hops_still_fit_into_frames(path: Path) -> None:
+    """5000 prefixes with 64 next hops each: more than one frame could hold."""
+    felix, publisher = Felix(path), Publisher(path)
+    hops = [f"2001:db8:1111:2222:3333:4444:5555:{0x1000 + number:x}" for number in range(64)]
+    publisher.publish(
+        (net, BestPath(str(net), hops)) for net, _ in (change(number) for number in range(5000))
+    )
+    publisher.complete()
+    async with running(publisher), await framing.serve_unix(path, felix.hear):
+        await felix.until(lambda: PathsEnd in felix.kinds)
+        assert len(felix.table) == 5000
