@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from libcalico.local.node_api import (
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
 
+IPAddress = IPv4Address | IPv6Address
 OFFER_GRACE = 10.0
 
 log = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ class NodeServer:
         self._server: UnixServer | None = None
         self._told_refused: dict[str, str] = {}
         self._told_addresses: list[str] = []
+        self._own_addresses: frozenset[IPAddress] = frozenset()
         self._bad_offers: dict[ResourceKey, str] = {}
 
     @property
@@ -175,11 +178,12 @@ class NodeServer:
     def publish(self) -> None:
         """Tell every peer what is new for it."""
         plane = self._plane
-        addresses = sorted(map(str, plane.view.own_addresses()))
-        if addresses != self._told_addresses:
-            self._told_addresses = addresses
+        own = plane.view.own_addresses()
+        if own is not self._own_addresses and own != self._own_addresses:
+            self._told_addresses = sorted(map(str, own))
             for peer in self._peers:
-                peer.tell("fact", Fact(addresses))
+                peer.tell("fact", Fact(self._told_addresses))
+        self._own_addresses = own
         if self._speaker is not None and plane.calc.ready:
             refused = plane.remote.complaints()
             for prefix, reason in refused.items():

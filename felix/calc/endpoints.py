@@ -96,6 +96,7 @@ class LocalEndpoints:
         self._stored: dict[ResourceKey, Endpoint] = {}
         self._offered: dict[ResourceKey, Endpoint] = {}
         self._retracted: dict[ResourceKey, str] = {}
+        self._active: tuple[dict[str, Endpoint], dict[ResourceKey, str]] | None = None
 
     def store(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """The datastore says so; None: it is gone. Returns whether the result changed."""
@@ -145,6 +146,7 @@ class LocalEndpoints:
         now = self.get(key)
         if now == before:
             return False
+        self._active = None
         self._changed(key, now)
         return True
 
@@ -159,7 +161,15 @@ class LocalEndpoints:
         return stored
 
     def active(self) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
-        """Endpoints by interface, and why each of the others is not served (EPT-3)."""
+        """Endpoints by interface, and why each of the others is not served (EPT-3).
+
+        The same objects as last time where nothing changed since.
+        """
+        if self._active is None:
+            self._active = self._judge()
+        return self._active
+
+    def _judge(self) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
         claims: dict[str, list[Endpoint]] = {}
         for key in self._stored.keys() | self._offered.keys():
             endpoint = self.get(key)

@@ -33,6 +33,7 @@ class Desire:
         self._config: Config | None = None
         self._static: dict[Family, tuple[Config, bool]] = {}
         self._whole = True
+        self._active: Mapping[str, Endpoint] = {}
         self.book: RuleBook | None = None
 
     def distrust(self) -> None:
@@ -53,7 +54,10 @@ class Desire:
             if not change.removed_whole:
                 self._sets.change(change)
         book.take(changes)
-        hazard = self._endpoints(book, calc, active)
+        hazard = False
+        if self._whole or changes.endpoints or active is not self._active:
+            hazard = self._endpoints(book, calc, active)
+            self._active = active
         book.forget(changes)
         for change in changes.sets:
             if change.removed_whole:

@@ -56,8 +56,11 @@ class Flusher:
 
     def left(self, before: Mapping[str, Endpoint], after: Mapping[str, Endpoint]) -> None:
         """Endpoints changed from `before` to `after`."""
-        if before is not after and before != after:
-            self.flush(departed(before, after))
+        if before is after:
+            return
+        gone = {name: old for name, old in before.items() if after.get(name) != old}
+        if gone:
+            self.flush(departed(gone, after))
 
     def flush(self, addresses: Iterable[IPAddress]) -> None:
         """Delete the flows of these addresses, unless that is under way."""

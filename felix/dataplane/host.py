@@ -56,7 +56,7 @@ class Host:
                         await asyncio.to_thread(routes.dump, self._dumper, table=TABLE_MAIN)
                     )
                     view.stale_routes = False
-                    self._table.table.replace_actual(view.own)
+                    self._table.replace_actual(view.own)
             finally:
                 held, self._held = self._held, None
                 self._absorb(held or ())
@@ -64,7 +64,7 @@ class Host:
             link = links.get(self.sock, index)
             view.stale_links.discard(index)
             if link is not None:
-                view.links[index] = link
+                view.put_link(link)
 
     def verify(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Look up the routes of workloads whose link was talked about."""

@@ -36,6 +36,7 @@ class Interfaces:
     writes: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     _delayed: set[int] = field(default_factory=set)
+    _right: dict[int, Link] = field(default_factory=dict)
 
     def commit(
         self,
@@ -52,7 +53,7 @@ class Interfaces:
         touched: set[int] = set()
         for endpoint in endpoints:
             link = view.link_named(endpoint.interface)
-            if link is None:
+            if link is None or self._right.get(link.index) is link:
                 continue
             messages = self._differences(link)
             for result in sock.transact(messages) if messages else ():
@@ -62,7 +63,11 @@ class Interfaces:
             if writes:
                 self.writes += writes
                 touched.add(link.index)
-        self._delayed &= view.links.keys()
+            elif link.name not in self.failures:
+                self._right[link.index] = link
+        if len(self._right) > len(view.links) or len(self._delayed) > len(view.links):
+            self._delayed &= view.links.keys()
+            self._right = {i: link for i, link in self._right.items() if i in view.links}
         return touched
 
     def _differences(self, link: Link) -> list[bytes]:

@@ -85,6 +85,7 @@ class Dataplane:
         self._backoff = Backoff(0.1, 10.0)
         self._flusher = Flusher(self.kick)
         self._desire: Desire | None = None
+        self._proven: dict[str, tuple[Endpoint, int, int]] = {}
         self._sweep_at: float | None = None
         self._garbage_since: float | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -268,7 +269,7 @@ class Dataplane:
 
     def _apply_routes(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
         view = self.view
-        self.routes.want_local(active.values(), self.calc.blackholes, view, self._families)
+        self.routes.want_local(active, self.calc.blackholes, view, self._families)
         facts = self.calc.path_facts(view.own_addresses())
         differing = self.remote.learn(facts, view.base_routes(), view.dead_links())
         changed, self._changed_paths = self._changed_paths, set()
@@ -280,25 +281,28 @@ class Dataplane:
         self.state.route_writes += outcome.written + outcome.deleted
         if outcome.more:
             self.kick()
-        here = {network.network_address for e in active.values() for network in e.networks}
-        self._flusher.flush(outcome.departed - here)
+        if outcome.departed:
+            here = {network.network_address for e in active.values() for network in e.networks}
+            self._flusher.flush(outcome.departed - here)
         return {f"route {network}": reason for network, reason in outcome.failures.items()}
 
     def _settle(
         self, active: dict[str, Endpoint], link_failures: dict[str, str], *, rules_written: bool
     ) -> None:
         judged = self._desire.book.endpoints if self._desire and self._desire.book else {}
+        proven, self._proven = self._proven, {}
         in_force: dict[ResourceKey, Endpoint] = {}
-        for endpoint in active.values():
-            link = self.view.link_named(endpoint.interface)
-            if link is None or not link.up or link.name in link_failures:
+        for interface, endpoint in active.items():
+            link = self.view.link_named(interface)
+            if link is None or not link.up or interface in link_failures:
                 continue
-            if endpoint.interface not in judged:
+            if interface not in judged:
                 continue
             # A refused restore leaves the old rules whole: what they held is still in force.
             if not rules_written and self.state.in_force.get(endpoint.key) != endpoint:
                 continue
-            networks = (n for n in endpoint.networks if n.version in self._families)
-            if all(self.routes.in_force(network, link.index) for network in networks):
+            proof = (endpoint, link.index, self.routes.generation)
+            if proven.get(interface) == proof or self.routes.serves(interface):
+                self._proven[interface] = proof
                 in_force[endpoint.key] = endpoint
         self.state.settle(in_force)

@@ -75,37 +75,72 @@ class Outcome:
 
 
 class RouteTable:
-    """Desired and actual routes of felix."""
+    """Desired and actual routes of felix.
+
+    `generation` grows when the kernel's routes are found otherwise than we wrote them.
+    """
 
     def __init__(self) -> None:
         self.table: DeltaTable[RouteKey, Route] = DeltaTable()
         self.conflicts: set[IPNetwork] = set()
-        self._local: dict[RouteKey, Route] = {}
+        self.generation = 0
+        self._endpoints: Mapping[str, Endpoint] | None = None
+        self._seen: tuple[object, ...] = ()
+        self._pods: dict[str, tuple[Endpoint, int | None, tuple[Route, ...]]] = {}
+        self._claims: dict[RouteKey, dict[str, Route]] = {}
+        self._blackholes: dict[RouteKey, Route] = {}
         self._remote: dict[RouteKey, Route] = {}
 
     def want_local(
         self,
-        endpoints: Iterable[Endpoint],
-        blackholes: Iterable[IPNetwork],
+        endpoints: Mapping[str, Endpoint],
+        blackholes: frozenset[IPNetwork],
         view: KernelView,
         families: frozenset[int],
     ) -> None:
-        """Pods whose interface is there and up, and own blocks."""
-        wanted: dict[RouteKey, Route] = {}
-        for network in blackholes:
-            if network.version in families:
-                route = blackhole_route(network)
-                wanted[route.key] = route
-        for endpoint in endpoints:
-            link = view.link_named(endpoint.interface)
-            if link is None or not link.up:
+        """Pods whose interface is there and up, by interface, and own blocks."""
+        seen = (view, view.links_version, blackholes, families)
+        if endpoints is self._endpoints and seen == self._seen:
+            return
+        self._endpoints, self._seen = endpoints, seen
+        routes = [blackhole_route(n) for n in blackholes if n.version in families]
+        before, self._blackholes = self._blackholes, {route.key: route for route in routes}
+        changed = {key for key, _ in before.items() ^ self._blackholes.items()}
+        for interface in [name for name in self._pods if name not in endpoints]:
+            changed |= self._claim(interface, self._pods.pop(interface)[2], ())
+        for interface, endpoint in endpoints.items():
+            link = view.link_named(interface)
+            index = link.index if link is not None and link.up else None
+            known = self._pods.get(interface)
+            if known is not None and known[0] is endpoint and known[1] == index:
                 continue
-            for network in endpoint.networks:
-                if network.version in families:
-                    route = pod_route(network, link.index)
-                    wanted[route.key] = route
-        before, self._local = self._local, wanted
-        self._merge(before.keys() | wanted.keys())
+            pods: tuple[Route, ...] = ()
+            if index is not None:
+                networks = (n for n in endpoint.networks if n.version in families)
+                pods = tuple(pod_route(network, index) for network in networks)
+            changed |= self._claim(interface, known[2] if known else (), pods)
+            self._pods[interface] = (endpoint, index, pods)
+        self._merge(changed)
+
+    def _claim(
+        self, interface: str, before: Iterable[Route], after: Iterable[Route]
+    ) -> set[RouteKey]:
+        """An interface's routes are others now; returns the keys that this concerns."""
+        keys = set()
+        for route in before:
+            keys.add(route.key)
+            claims = self._claims[route.key]
+            claims.pop(interface, None)
+            if not claims:
+                del self._claims[route.key]
+        for route in after:
+            keys.add(route.key)
+            self._claims.setdefault(route.key, {})[interface] = route
+        return keys
+
+    def _local(self, key: RouteKey) -> Route | None:
+        claims = self._claims.get(key)
+        return claims[min(claims)] if claims else self._blackholes.get(key)
 
     def want_remote(
         self,
@@ -124,6 +159,13 @@ class RouteTable:
                 self._remote.pop(key, None)
         self._merge(keys)
 
+    def serves(self, interface: str) -> bool:
+        """Whether the kernel has every route to the pod behind this interface."""
+        known = self._pods.get(interface)
+        if known is None or known[1] is None:
+            return False
+        return all(self.table.actual.get(route.key) == route for route in known[2])
+
     def in_force(self, network: IPNetwork, index: int) -> bool:
         """Whether the kernel has the route of a pod's address to this link."""
         route = pod_route(network, index)
@@ -133,15 +175,16 @@ class RouteTable:
         """A look-up of a pod's address found this route: if it is not ours, ours is gone."""
         route = pod_route(network, index)
         if found is None or found.key != route.key or found.oif != index:
+            self.generation += 1
             self.table.lost(route.key)
 
     def is_wanted_locally(self, network: IPNetwork) -> bool:
         """Whether a destination is a local pod or own block, and not a remote network."""
-        return blackhole_route(network).key in self._local
+        return self._local(blackhole_route(network).key) is not None
 
     def _merge(self, keys: Iterable[RouteKey]) -> None:
         for key in keys:
-            route = self._local.get(key) or self._remote.get(key)
+            route = self._local(key) or self._remote.get(key)
             if route is None:
                 self.table.unwant(key)
             else:
@@ -150,10 +193,18 @@ class RouteTable:
     def saw(self, changes: Mapping[RouteKey, Route | None]) -> None:
         """Own routes as the kernel told."""
         for key, route in changes.items():
+            if self.table.actual.get(key) == route:
+                continue
+            self.generation += 1
             if route is None:
                 self.table.lost(key)
             else:
                 self.table.saw(key, route)
+
+    def replace_actual(self, routes: Mapping[RouteKey, Route]) -> None:
+        """Own routes as a dump told."""
+        self.generation += 1
+        self.table.replace_actual(routes)
 
     def commit(
         self, sock: Socket, view: KernelView, *, remote_known: bool, held: frozenset[IPAddress]
@@ -194,6 +245,9 @@ class RouteTable:
         done = len(upserts)
         for route, result in zip(upserts, results[:done], strict=True):
             if result.ok:
+                if route.key in self.table.actual:
+                    # Another interface may have had it until now.
+                    self.generation += 1
                 self.table.saw(route.key, route)
                 outcome.written += 1
             else:

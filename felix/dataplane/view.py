@@ -37,7 +37,8 @@ class KernelView:
     """Links, addresses and the main table of one network namespace.
 
     `stale_routes` and `stale_all` ask for dumps; `stale_links` are links whose settings changed
-    unseen; `suspects` are workload links whose routes may be gone.
+    unseen; `suspects` are workload links whose routes may be gone. `links_version` grows with
+    every word about a link.
     """
 
     def __init__(self, prefixes: tuple[str, ...]) -> None:
@@ -51,6 +52,10 @@ class KernelView:
         self.stale_links: set[int] = set()
         self.suspects: set[int] = set()
         self._by_name: dict[str, int] = {}
+        self.links_version = 0
+        self._dead: tuple[int, frozenset[int]] | None = None
+        self._own_addresses: frozenset[IPAddress] | None = None
+        self._base_routes: tuple[Route, ...] | None = None
 
     def link_named(self, name: str) -> Link | None:
         """The link of this name."""
@@ -64,31 +69,54 @@ class KernelView:
 
     def own_addresses(self) -> frozenset[IPAddress]:
         """This node's addresses, without workload interfaces, loopback and link-local ones."""
-        return frozenset(
-            ip
-            for (index, _), address in self.addresses.items()
-            if not self.is_workload(index)
-            and not (ip := address.interface.ip).is_loopback
-            and not ip.is_link_local
-        )
+        if self._own_addresses is None:
+            self._own_addresses = frozenset(
+                ip
+                for (index, _), address in self.addresses.items()
+                if not self.is_workload(index)
+                and not (ip := address.interface.ip).is_loopback
+                and not ip.is_link_local
+            )
+        return self._own_addresses
 
     def base_routes(self) -> tuple[Route, ...]:
         """Routes that next hops are resolved over: foreign ones, not towards workloads."""
-        return tuple(
-            route
-            for route in self.foreign.values()
-            if not any(self.is_workload(hop.oif) for hop in route.next_hops)
-        )
+        if self._base_routes is None:
+            self._base_routes = tuple(
+                route for route in self.foreign.values() if self._is_base(route)
+            )
+        return self._base_routes
+
+    def _is_base(self, route: Route) -> bool:
+        return not any(self.is_workload(hop.oif) for hop in route.next_hops)
+
+    def _renamed(self, link: Link) -> None:
+        """Whether this link is a workload's may be another answer now."""
+        self._own_addresses = None
+        known = self._base_routes or ()
+        workload = link.name.startswith(self.prefixes)
+        if not workload or any(hop.oif == link.index for r in known for hop in r.next_hops):
+            self._base_routes = None
 
     def dead_links(self) -> frozenset[int]:
         """Links that carry nothing now."""
-        return frozenset(i for i, link in self.links.items() if not (link.up and link.carrier))
+        if self._dead is None or self._dead[0] != self.links_version:
+            dead = (i for i, link in self.links.items() if not (link.up and link.carrier))
+            self._dead = (self.links_version, frozenset(dead))
+        return self._dead[1]
+
+    def put_link(self, link: Link) -> None:
+        """A link as a look-up found it."""
+        self.links[link.index] = link
+        self.links_version += 1
 
     def replace_links(self, links: Iterable[Link], addresses: Iterable[Address]) -> None:
         """What a dump of links and addresses said."""
         self.links = {link.index: link for link in links}
         self._by_name = {link.name: link.index for link in self.links.values()}
         self.addresses = {(a.index, str(a.interface)): a for a in addresses}
+        self.links_version += 1
+        self._own_addresses = self._base_routes = None
 
     def replace_routes(self, routes: Iterable[Route]) -> None:
         """What a dump of the main table said."""
@@ -98,6 +126,7 @@ class KernelView:
             if route.table == TABLE_MAIN:
                 (own if route.protocol == ROUTE_PROTOCOL else foreign)[route.key] = route
         self.own, self.foreign = own, foreign
+        self._base_routes = None
 
     def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:
         """Take notifications; returns own routes as they are now (None: gone)."""
@@ -108,6 +137,8 @@ class KernelView:
                     self._link(link, removed, own_changes)
                 case AddressChanged(address, removed):
                     key = (address.index, str(address.interface))
+                    if not self.is_workload(address.index):
+                        self._own_addresses = None
                     if removed:
                         self.addresses.pop(key, None)
                     else:
@@ -125,6 +156,9 @@ class KernelView:
 
     def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
         before = self.links.get(link.index)
+        self.links_version += 1
+        if before is None or removed or before.name != link.name:
+            self._renamed(link)
         if before is not None and self._by_name.get(before.name) == link.index:
             del self._by_name[before.name]
         if removed:
@@ -145,6 +179,8 @@ class KernelView:
     def _drop_routes_of(self, index: int, own_changes: dict[RouteKey, Route | None]) -> None:
         for table in (self.own, self.foreign):
             for key in [k for k, route in table.items() if route.oif == index]:
+                if table is self.foreign and self._is_base(table[key]):
+                    self._base_routes = None
                 del table[key]
                 if table is self.own:
                     own_changes[key] = None
@@ -163,11 +199,18 @@ class KernelView:
             own_changes[key] = None if removed else route
             if not removed:
                 # A replaced foreign route of the same key is gone without a word.
-                self.foreign.pop(key, None)
+                self._lose_foreign(key)
             return
         if removed:
-            self.foreign.pop(key, None)
+            self._lose_foreign(key)
             return
         self.foreign[key] = route
+        if self._is_base(route):
+            self._base_routes = None
         if self.own.pop(key, None) is not None:
             own_changes[key] = None
+
+    def _lose_foreign(self, key: RouteKey) -> None:
+        gone = self.foreign.pop(key, None)
+        if gone is not None and self._is_base(gone):
+            self._base_routes = None

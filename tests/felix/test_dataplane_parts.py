@@ -17,11 +17,11 @@ from felix.config.parameters import Config
 from felix.dataplane.flush import Flusher, departed
 from felix.dataplane.routes import RouteTable, blackhole_route, pod_route
 from felix.dataplane.timers import Timers
-from felix.dataplane.view import KernelView
+from felix.dataplane.view import IPNetwork, KernelView
 from libcalico.model import ResourceKey
 from linux.addresses import Address
 from linux.links import Link
-from linux.monitor import AddressChanged, LinkChanged, Overrun, RouteChanged, SettingChanged
+from linux.monitor import AddressChanged, Event, LinkChanged, Overrun, RouteChanged, SettingChanged
 from linux.routes import NextHop, Route
 
 ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "veth", 0, 0, None, 0, "", b"", b"")
@@ -154,14 +154,56 @@ def test_foreign_routes_are_kept_apart() -> None:
     assert found.absorb([RouteChanged(foreign, False)]) == {foreign.key: None}
 
 
+LINKS = st.sampled_from([2, 7, 8, 9])
+NAMES = st.sampled_from(["eth0", "cali1", "cali2", "lo"])
+EVENTS = st.one_of(
+    st.builds(
+        lambda index, name, up, gone: LinkChanged(
+            replace(ETH0, index=index, name=name, up=up), gone
+        ),
+        LINKS, NAMES, st.booleans(), st.booleans(),
+    ),
+    st.builds(
+        lambda index, last, gone: AddressChanged(
+            Address(index, ip_interface(f"10.99.1.{last}/24"), 0), gone
+        ),
+        LINKS, st.integers(1, 3), st.booleans(),
+    ),
+    st.builds(
+        lambda index, last, gone, ours: RouteChanged(
+            Route(
+                ip_network(f"192.0.2.{last}/32"),
+                (NextHop(None, index),),
+                protocol=ROUTE_PROTOCOL if ours else 3,
+            ),
+            gone,
+        ),
+        LINKS, st.integers(1, 3), st.booleans(), st.booleans(),
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(EVENTS, max_size=30))
+def test_what_is_remembered_equals_what_would_be_found_anew(events: list[Event]) -> None:
+    found = view(ETH0, POD)
+    for event in events:
+        found.absorb([event])
+        fresh = KernelView(("cali",))
+        fresh.links, fresh.addresses, fresh.foreign = found.links, found.addresses, found.foreign
+        assert found.base_routes() == fresh.base_routes()
+        assert found.own_addresses() == fresh.own_addresses()
+        assert found.dead_links() == fresh.dead_links()
+
+
 PREFIXES = st.sampled_from([ip_network(t) for t in ("10.0.0.1/32", "10.0.0.0/26", "10.1.0.0/26")])
 
 
 @given(st.sets(PREFIXES), st.sets(PREFIXES))
 def test_local_wishes_win_over_remote_ones(local: set[object], remote: set[object]) -> None:
     table, kernel = RouteTable(), view(ETH0, POD)
-    endpoints = [endpoint(str(n)) for n in local if str(n).endswith("/32")]
-    blocks = [n for n in local if str(n).endswith("/26")]
+    pod = ip_network("10.0.0.1/32")
+    endpoints = {"cali1": endpoint(str(pod))} if pod in local else {}
+    blocks = frozenset(n for n in local if str(n).endswith("/26"))
     hops = {n: (NextHop(ip_address("10.99.1.2"), 2),) for n in remote}
     table.want_remote(hops, remote, BOTH)  # type: ignore[arg-type]
     table.want_local(endpoints, blocks, kernel, BOTH)  # type: ignore[arg-type]
@@ -175,13 +217,41 @@ def test_local_wishes_win_over_remote_ones(local: set[object], remote: set[objec
             assert route in expected
         else:
             assert route.next_hops == hops[network]
-    table.want_local([], [], kernel, BOTH)
+    table.want_local({}, frozenset(), kernel, BOTH)
     assert {route.dst for route in table.table.desired.values()} == remote
 
 
 def test_an_endpoint_without_its_link_or_family_has_no_route() -> None:
     table = RouteTable()
-    table.want_local([endpoint("10.0.0.1/32")], [], view(ETH0), BOTH)
-    table.want_local([endpoint("10.0.0.1/32")], [], view(replace(POD, up=False)), BOTH)
-    table.want_local([endpoint("fd00::1/128")], [], view(POD), frozenset({4}))
+    none: frozenset[IPNetwork] = frozenset()
+    one = {"cali1": endpoint("10.0.0.1/32")}
+    table.want_local(one, none, view(ETH0), BOTH)
+    table.want_local(one, none, view(replace(POD, up=False)), BOTH)
+    assert not table.serves("cali1")
+    table.want_local({"cali1": endpoint("fd00::1/128")}, none, view(POD), frozenset({4}))
     assert not table.table.desired
+
+
+WORLDS = st.dictionaries(
+    st.sampled_from(["cali1", "cali2", "cali3"]),
+    st.sampled_from(["10.0.0.1/32", "10.0.0.2/32", "10.0.0.0/26"]),
+)
+
+
+@given(st.lists(st.tuples(WORLDS, st.sets(PREFIXES), st.sets(st.sampled_from([7, 8])))))
+def test_routes_depend_on_what_is_there_not_on_what_was(
+    story: list[tuple[dict[str, str], set[IPNetwork], set[int]]],
+) -> None:
+    """RTE-4 with two claimants of one address, links that go and come, and own blocks."""
+    table, kernel = RouteTable(), view(ETH0)
+    for pods, blocks, up in story:
+        kernel.replace_links(
+            [ETH0, *(replace(POD, index=7 + n, name=f"cali{n + 1}", up=7 + n in up)
+                     for n in range(2))],
+            (),
+        )  # fmt: skip
+        endpoints = {name: endpoint(where, interface=name) for name, where in pods.items()}
+        table.want_local(endpoints, frozenset(blocks), kernel, BOTH)
+        fresh = RouteTable()
+        fresh.want_local(endpoints, frozenset(blocks), kernel, BOTH)
+        assert table.table.desired == fresh.table.desired
