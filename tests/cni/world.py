@@ -224,6 +224,7 @@ def start_felix(node: World) -> Felix:
                 **node.etcd.environment(),
                 "FELIX_IPTABLESREFRESHINTERVAL": "5",
                 "FELIX_HEALTHENABLED": "false",
+                "FELIX_IPTABLESBACKEND": "NFT",
                 "FELIX_DEFAULTENDPOINTTOHOSTACTION": "RETURN",
             },
             stdout=log,

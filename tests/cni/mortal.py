@@ -1,0 +1,88 @@
+"""A daemon in a process of its own that kills itself at a named instant of its next ADD.
+
+    python -m tests.cni.mortal SETTINGS_JSON ENDPOINT INSTANT
+
+An instant is `before:NAME` or `after:NAME` of one of the functions below; `never` just serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from cni import add, wiring
+from cni.daemon import Daemon
+from cni.felix_client import FelixClient
+from cni.services import Settings
+from ipam.service import NodeAllocator
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import connect
+from libcalico.datastore.etcd.store import EtcdDatastore
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "submit": (NodeAllocator, "submit"),
+    "offer": (FelixClient, "offer"),
+    "create": (wiring, "create"),
+    "configure": (wiring, "configure"),
+    "commit": (EtcdDatastore, "commit"),
+    "in_force": (FelixClient, "in_force"),
+    "result": (add, "_result"),
+}
+
+
+def die() -> None:
+    """As `kill -9` from outside."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def mine(place: str, when: str) -> None:
+    """Make one function deadly."""
+    owner, name = PLACES[place]
+    real: Callable[..., Any] = getattr(owner, name)
+
+    if inspect.iscoroutinefunction(real):
+
+        async def deadly(*arguments: Any, **named: Any) -> Any:
+            if when == "before":
+                die()
+            found = await real(*arguments, **named)
+            die()
+            return found
+
+    else:
+
+        def deadly(*arguments: Any, **named: Any) -> Any:  # type: ignore[misc]
+            if when == "before":
+                die()
+            found = real(*arguments, **named)
+            die()
+            return found
+
+    setattr(owner, name, deadly)
+
+
+async def main() -> None:
+    """Serve until the instant comes."""
+    settings = msgspec.json.decode(
+        sys.argv[1], type=Settings, dec_hook=lambda kind, text: kind(text)
+    )
+    store = await connect(DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=sys.argv[2]))
+    daemon = Daemon(store, "node1", settings)
+    serving = asyncio.create_task(daemon.run())
+    await asyncio.wait_for(daemon.services.cluster._in_sync.wait(), 10)
+    if sys.argv[3] != "never":
+        when, _, place = sys.argv[3].partition(":")
+        mine(place, when)
+    print("ready", flush=True)
+    await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,83 @@
+"""`policy_setup_timeout_seconds` with the real felix, running and stopped in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from libcalico import names
+from tests.cni.world import World, node_world, pod_namespace, result_of, until
+from tests.support.netns import Namespace
+
+LINK = names.host_interface_name("default", "web-1")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with node_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def pod() -> Iterator[Namespace]:
+    with pod_namespace() as space:
+        yield space
+
+
+def traces(node: World, link: str, address: str) -> list[str]:
+    """What the host's tables hold of a pod."""
+    kernel = (
+        *(f"rule {line}" for line in node.space.run("iptables-nft-save").splitlines()),
+        *(f"rule {line}" for line in node.space.run("ip6tables-nft-save").splitlines()),
+        *(f"route {line}" for line in node.space.run("ip", "route").splitlines()),
+    )
+    return [line for line in kernel if link in line or f" {address} " in line]
+
+
+@pytest.mark.asyncio
+async def test_an_add_waits_for_the_policy_and_undoes_everything(
+    node: World, pod: Namespace
+) -> None:
+    async with node.felix() as felix, node.daemon(felix_socket=felix.socket) as daemon:
+        await until(lambda: daemon.services.felix.connected)
+        # The default wait: when ADD returns, rules and routes are there.
+        result = result_of(await node.add(pod, config={"policy_setup_timeout_seconds": None}))
+        address = result["ips"][0]["address"].removesuffix("/32")
+        assert any(line.startswith("rule") for line in traces(node, LINK, address))
+        assert any(line.startswith("route") for line in traces(node, LINK, address))
+        assert (await node.delete(pod)).status == 0
+
+        felix.pause()
+        try:
+            # A felix that is connected and does nothing: code 11 in time, nothing left.
+            began = time.monotonic()
+            error = (await node.add(pod, config={"policy_setup_timeout_seconds": 1})).error
+            assert 1 <= time.monotonic() - began < 4
+            assert error["code"] == 11
+            assert "not in force within 1 s" in error["msg"]
+            assert "calico-felix did not report it" in error["details"]
+            node.assert_clean()
+            assert "eth0" not in pod.run("ip", "link")
+            assert not list(node.settings.pending.glob("*"))
+            assert daemon.services.felix._waits == {}
+            assert daemon.services.felix._offers == {}
+            # 0: no wait at all, and the pod stays.
+            with pod_namespace("unwaited") as other:
+                began = time.monotonic()
+                config = {"policy_setup_timeout_seconds": 0}
+                unwaited = result_of(await node.add(other, "web-2", config=config))
+                assert time.monotonic() - began < 2
+                felix.resume()
+                done = await node.check(other, unwaited, "web-2", config=config)
+                assert done.status == 0, done
+                assert (await node.delete(other, "web-2")).status == 0
+        finally:
+            felix.resume()
+        # What felix was offered and then told to forget leaves no rule and no route either.
+        await until(lambda: traces(node, LINK, address) == [])
+        result_of(await node.add(pod, config={"policy_setup_timeout_seconds": 30}))
+        assert (await node.delete(pod)).status == 0
+        node.assert_clean()
