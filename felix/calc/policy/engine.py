@@ -223,7 +223,8 @@ class PolicyEngine:
     def _put_profile(self, name: str, profile: Profile | None) -> None:
         if name == DEFAULT_ALLOW:
             profile = default_allow()
-        if self._stored_profiles.get(name) == profile:
+        before = self._stored_profiles.get(name)
+        if before == profile:
             return
         if profile is None:
             del self._stored_profiles[name]
@@ -232,7 +233,8 @@ class PolicyEngine:
         labels = None if profile is None else labels_to_apply(profile.spec.labelsToApply)
         self._sets.set_profile(name, labels)
         self._active.set_profile(name, labels)
-        self._stale_profiles.add(name)
+        if _rules(before) != _rules(profile):
+            self._stale_profiles.add(name)
 
     def _use_profiles(
         self, key: ResourceKey, before: tuple[str, ...], after: tuple[str, ...]
@@ -314,3 +316,7 @@ class PolicyEngine:
             self.conditions[key] = condition
         else:
             self.conditions.pop(key, None)
+
+
+def _rules(profile: Profile | None) -> object:
+    return None if profile is None else (profile.spec.ingress, profile.spec.egress)
