@@ -42,6 +42,12 @@ def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
         ("muslin_felix_refused_paths", "Paths not taken.", len(plane.remote.complaints()), False),
         ("muslin_felix_route_conflicts", "Foreign routes in the way.", _conflicts(plane), False),
         ("felix_policy_conditions", "Policy not enforced as written.", _conditions(plane), False),
+        (
+            "muslin_felix_policy_operations",
+            "Work on policy.",
+            plane.calc.policy.operations.total,
+            True,
+        ),
         ("muslin_felix_rule_renders", "Chains rendered.", plane.renders, True),
         ("muslin_felix_broken_objects", "Objects not understood.", len(plane.calc.broken), False),
     ]

@@ -141,7 +141,9 @@ class PacketLab:
         deadline = time.monotonic() + FENCE_SECONDS
         waiting = self.lab.nodes
         while waiting:
-            waiting = [n for n in waiting if chain not in n.run(["iptables-save"]).stdout]
+            # The program fails when a set goes between its two looks; then it looks again.
+            shown = [(node, node.run(["iptables-save"], check=False).stdout) for node in waiting]
+            waiting = [node for node, text in shown if chain not in text]
             if time.monotonic() > deadline:
                 raise AssertionError(f"no chain {chain} on {[node.name for node in waiting]}")
 
