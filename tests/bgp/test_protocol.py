@@ -120,6 +120,23 @@ def test_update() -> None:
     assert attributes.communities == ("64512:1",)
 
 
+def test_bits_behind_the_length_mean_nothing() -> None:
+    """RFC 4271 4.3; as ExaBGP 5.0 prints what a peer sent so. The prefix beside it stays."""
+    said = update(
+        {
+            "announce": {
+                "ipv4 unicast": {
+                    "10.99.0.2": [{"nlri": "10.65.31.0/20"}, {"nlri": "10.66.0.0/16"}],
+                }
+            },
+            "withdraw": {"ipv6 unicast": [{"nlri": "fd65::1/64"}]},
+        }
+    )
+    found = [str(each.prefix) for each in said.announced]
+    assert found == ["10.65.16.0/20", "10.66.0.0/16"]
+    assert said.withdrawn == (Withdrawn(ip_network("fd65::/64")),)
+
+
 def test_link_local_next_hop_never_wins() -> None:
     """RFC 2545: both next hops are listed; only the global one is of use."""
     for hops in (["fd99::2", "fe80::2"], ["fe80::2", "fd99::2"]):

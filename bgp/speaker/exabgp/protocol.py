@@ -135,7 +135,8 @@ def _update(neighbor: dict[str, Any]) -> Line:
 
 
 def _prefix(path: Any) -> IPNetwork:
-    return ip_network(path["nlri"] if isinstance(path, dict) else path)
+    # The bits behind the length mean nothing (RFC 4271 4.3), and ExaBGP shows them as received.
+    return ip_network(path["nlri"] if isinstance(path, dict) else path, strict=False)
 
 
 def _path_id(path: Any) -> int:
