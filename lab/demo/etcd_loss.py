@@ -14,7 +14,7 @@ from lab.demo import look, matrix, policies, policy, traffic
 from lab.demo.story import Story
 from lab.demo.transcript import Transcript, expect
 
-AWAY_SECONDS = 3.0
+AWAY_SECONDS = 2.0
 
 
 def check(story: Story, transcript: Transcript) -> None:

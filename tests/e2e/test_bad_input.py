@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab import datastore, pods, proc
+from lab import datastore, namespaces, pods, proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.runtime import PluginError
@@ -42,7 +42,8 @@ ENVIRONMENT = {
 
 @pytest.fixture(autouse=True)
 def pool(small: Lab) -> None:
-    """A good pool."""
+    """A good pool, and the profiles of the namespace that all pods here are in."""
+    namespaces.ensure(small, "default")
     text = POOL.format(cidr="10.65.0.0/16").encode()
     small.nodes[0].run(["calicoctl", "apply", "-f", "-"], stdin=text)
 

@@ -18,7 +18,7 @@ from lab import cluster, proc, state
 from lab.demo.__main__ import CHECKS
 from tests.support.host import output, snapshot
 
-LIMIT_SECONDS = 90.0
+LIMIT_SECONDS = 120.0
 
 
 def relevant(line: str) -> bool:
@@ -45,6 +45,8 @@ def relevant(line: str) -> bool:
 @pytest.mark.promise("F-37")
 @pytest.mark.promise("F-38")
 @pytest.mark.promise("F-43")
+@pytest.mark.promise("PAIN-25")
+@pytest.mark.promise("ADV-10")
 def test_the_demo_holds_every_check_and_leaves_the_host_as_it_was() -> None:
     before = snapshot(relevant)
     name = f"demo{os.getpid()}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from lab.demo import look
+from lab.demo import look, matrix, policies
 from lab.demo.__main__ import CHECKS, NAMES, report
-from lab.demo.deletion import cells
+from lab.demo.deletion import cells, of_policies
 from lab.demo.story import Outcome, Story, end, perform
 from lab.demo.traffic import lost
 from lab.demo.transcript import CheckFailed, Transcript, expect
 from lab.demo.wiring import has_line
+from lab.namespaces import documents
 
 PING = """PING 10.65.0.1 (10.65.0.1) 56(84) bytes of data.
 64 bytes from 10.65.0.1: icmp_seq=1 ttl=62 time=0.1 ms
@@ -77,3 +79,48 @@ def test_the_report_is_ok_only_when_every_check_ran_and_held() -> None:
     assert report(good[:-1], NAMES[-2])["ok"] is True
     assert report([*good[:-1], Outcome("x", False, "", 0.1)], last)["ok"] is False
     assert list(report(good, last)) == ["ok", "checks"]
+
+
+def test_a_matrix_is_compared_and_drawn() -> None:
+    wanted = {("tcp", "a", "b"): True, ("tcp", "b", "a"): False, ("udp", "a", "b"): True}
+    found = {("tcp", "a", "b"): False, ("tcp", "b", "a"): True, ("udp", "a", "b"): True}
+    assert matrix.differences(wanted, wanted) == []
+    assert matrix.differences(wanted, found) == ["tcp a -> b is closed", "tcp b -> a is OPEN"]
+    assert [line.split() for line in matrix.table(found).splitlines()] == [
+        ["from", "\\", "to", "a", "b"],
+        ["a", "-", ".U"],
+        ["b", "T.", "-"],
+    ]
+
+
+def test_the_policies_are_what_they_say() -> None:
+    tree = yaml.safe_load(policies.allow("x", "y", udp=("z",)))
+    tcp, udp, icmp = tree["spec"]["ingress"]
+    assert tcp["source"]["selector"] == "role in { 'x', 'y' }"
+    assert udp["source"]["selector"] == "role in { 'z' }"
+    assert icmp["icmp"] == {"type": 8}
+    assert policies.name(policies.DENY) == "default-deny"
+
+
+def test_what_policies_leave_behind_is_found() -> None:
+    tables = {
+        "iptables-save": [":cali-pi-np/a/b - [0:0]", ":cali-FORWARD - [0:0]", ":cali-pri-kns.a -"],
+        "ip6tables-save": [":cali-po-gnp/a -"],
+        "ipset save": ["create cali40s:abc hash:net", "create cali40masq-ipam-pools hash:net"],
+    }
+    assert of_policies(tables) == [
+        ":cali-pi-np/a/b - [0:0]",
+        ":cali-pri-kns.a -",
+        ":cali-po-gnp/a -",
+        "create cali40s:abc hash:net",
+    ]
+
+
+def test_a_namespace_is_two_documents() -> None:
+    namespace, account = yaml.safe_load_all(documents("shop", {"team": "blue"}, {"a": "b"}))
+    assert namespace["metadata"] == {
+        "name": "shop",
+        "labels": {"kubernetes.io/metadata.name": "shop", "team": "blue"},
+    }
+    assert account["kind"] == "ServiceAccount"
+    assert account["metadata"] == {"name": "default", "namespace": "shop", "labels": {"a": "b"}}
