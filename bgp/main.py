@@ -22,6 +22,7 @@ from bgp.peering import Settings
 from bgp.publish import Publisher
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME
+from bgp.view import NodeView, router_id
 from libcalico import apiconfig, health, logs, paths, process
 from libcalico.datastore import connect
 from libcalico.datastore.syncer import Syncer
@@ -42,7 +43,20 @@ def settings(environ: Mapping[str, str]) -> Settings:
     text = environ.get("CALICO_BGP_HOLD_TIME", "") or str(DEFAULT_HOLD_TIME)
     if not text.isdecimal() or not 3 <= int(text) <= 65535:
         raise InvalidValue("CALICO_BGP_HOLD_TIME", text, "seconds, 3 to 65535")
-    return Settings(hold_time=int(text), router_id=environ.get("CALICO_ROUTER_ID", ""))
+    wanted = environ.get("CALICO_ROUTER_ID", "")
+    try:
+        router_id(NodeView("any", {}), wanted)
+    except ValueError as error:
+        raise InvalidValue("CALICO_ROUTER_ID", wanted, "an IPv4 address, or hash") from error
+    return Settings(hold_time=int(text), router_id=wanted)
+
+
+def health_port(environ: Mapping[str, str]) -> int:
+    """The port of health and metrics. Raises `InvalidValue`."""
+    text = environ.get("CALICO_BGP_HEALTH_PORT", "") or str(paths.BGP_PORT)
+    if not text.isdecimal() or not 0 < int(text) <= 65535:
+        raise InvalidValue("CALICO_BGP_HEALTH_PORT", text, "a port, 1 to 65535")
+    return int(text)
 
 
 async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> str:
@@ -70,7 +84,7 @@ async def serve(environ: Mapping[str, str]) -> int:
     loop = health.Reporter("event-loop", timeout=30.0, ready=True)
     sync = health.Reporter("datastore-snapshot")
     start = health.Reporter("graceful-start")
-    port = int(environ.get("CALICO_BGP_HEALTH_PORT", "") or paths.BGP_PORT)
+    port = health_port(environ)
     server = health.HealthServer("localhost", port, [loop, sync, start])
     syncer = Syncer(store, selections())
     result = 0

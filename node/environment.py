@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 
 from libcalico import paths
@@ -109,13 +109,7 @@ def settings(environ: Mapping[str, str]) -> Settings:
         raise InvalidValue(
             "CALICO_NETWORKING_BACKEND", backend, "allowed in this release: bird, none"
         )
-    router_id = environ.get("CALICO_ROUTER_ID", "")
-    if router_id:
-        raise InvalidValue(
-            "CALICO_ROUTER_ID",
-            router_id,
-            "not served by this release: leave it unset, the router id is the node's IPv4 address",
-        )
+    _check_router_id(environ.get("CALICO_ROUTER_ID", ""))
     no_pools = _flag(environ, "NO_DEFAULT_POOLS", False)
     for name in ("CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"):
         if no_pools and environ.get(name):
@@ -135,6 +129,17 @@ def settings(environ: Mapping[str, str]) -> Settings:
         nodename_file=Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME),
         log_dir=Path(log_dir) if log_dir else None,
     )
+
+
+def _check_router_id(text: str) -> None:
+    """The speaker reads this variable itself; a wrong value is refused before it starts."""
+    if text in ("", "hash"):
+        return
+    try:
+        IPv4Address(text)
+    except ValueError:
+        rule = "an IPv4 address, or hash (made of the node's name)"
+        raise InvalidValue("CALICO_ROUTER_ID", text, rule) from None
 
 
 def _flag(environ: Mapping[str, str], name: str, default: bool) -> bool:

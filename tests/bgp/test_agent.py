@@ -207,3 +207,16 @@ async def test_settings_and_name(tmp_path: Path) -> None:
     await asyncio.sleep(0.05)
     file.write_text("n7\n")
     assert await asyncio.wait_for(waiting, 5) == "n7"
+
+
+@pytest.mark.parametrize("text", ["10.0.0.300", "fd00::1", "hush"])
+async def test_a_wrong_router_id_is_refused_at_the_start(text: str) -> None:
+    with pytest.raises(InvalidValue, match="CALICO_ROUTER_ID"):
+        main.settings({"CALICO_ROUTER_ID": text})
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "http"])
+async def test_a_wrong_health_port_is_refused_at_the_start(text: str) -> None:
+    with pytest.raises(InvalidValue, match="CALICO_BGP_HEALTH_PORT"):
+        main.health_port({"CALICO_BGP_HEALTH_PORT": text})
+    assert main.health_port({}) == 9097

@@ -70,7 +70,8 @@ def test_the_old_way_to_switch_networking_off() -> None:
     ("environ", "variable", "allowed"),
     [
         ({"CALICO_NETWORKING_BACKEND": "vxlan"}, "CALICO_NETWORKING_BACKEND", "bird, none"),
-        ({"CALICO_ROUTER_ID": "hash"}, "CALICO_ROUTER_ID", "leave it unset"),
+        ({"CALICO_ROUTER_ID": "hush"}, "CALICO_ROUTER_ID", "an IPv4 address, or hash"),
+        ({"CALICO_ROUTER_ID": "fd00::1"}, "CALICO_ROUTER_ID", "an IPv4 address, or hash"),
         ({"IP": "banana"}, "IP", "autodetect, none, an IPv4 address"),
         ({"IP": "fd00::1"}, "IP", "IPv4"),
         ({"IP": "10.0.0.5/33"}, "IP", "IPv4"),
@@ -120,3 +121,8 @@ def test_the_nodes_name(environ: dict[str, str], stored: str, host: str, name: s
 def test_a_bad_name_is_refused_with_its_source(text: str) -> None:
     with pytest.raises(InvalidValue, match="NODENAME"):
         node_name({"NODENAME": text}, "", "h")
+
+
+@pytest.mark.parametrize("value", ["", "hash", "10.0.0.7"])
+def test_the_speakers_router_id_passes(value: str) -> None:
+    assert settings({"CALICO_ROUTER_ID": value}) == settings({})
