@@ -126,7 +126,7 @@ def test_sixty_four_at_once(exe: Build, env: dict[str, str]) -> None:
         )
 
     with Daemon(socket_of(env), echo), ThreadPoolExecutor(16) as pool:
-        names = [f"c{number}" for number in range(64)]
+        names = exe.some([f"c{number}" for number in range(64)], 16)
         done = pool.map(
             lambda name: call(exe.plugin("calico-ipam"), env | {"CNI_CONTAINERID": name}, CONFIG),
             names,
