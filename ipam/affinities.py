@@ -37,6 +37,7 @@ from libcalico.datastore.interface import (
     Put,
     Selection,
 )
+from libcalico.errors import InvalidValue
 from libcalico.model import Block, BlockAffinity
 from libcalico.model.ipam import CONFIRMED, PENDING, PENDING_DELETION
 from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork
@@ -64,13 +65,36 @@ async def claim(
     try:
         revision = await store.commit(create)
     except CommitConflict:
-        existing = await store.get(block_key)
+        found = await readable(store, [block_key])
+        if block_key not in found:
+            await store.commit([Delete(affinity_key, affinity.revision)])
+            return False
+        existing = found[block_key]
         if existing is None:
             raise
         return await _settle_existing(store, view, host, affinity, existing)
     view.wrote(create[:1], revision)
     log.info("block claimed", extra={"block": str(cidr), "node": host})
     return True
+
+
+async def readable(store: Datastore, keys: Sequence[BlockKey]) -> dict[BlockKey, Entry | None]:
+    """What the datastore holds under these keys, without the blocks that cannot be read.
+
+    Those are neither free nor usable; each is logged, and the others serve (IPAM-13).
+    """
+    try:
+        found = await store.get_many(keys)
+        return {key: found[key] for key in keys}
+    except InvalidValue:
+        pass
+    read: dict[BlockKey, Entry | None] = {}
+    for key in keys:
+        try:
+            read[key] = await store.get(key)
+        except InvalidValue as error:
+            log.error("block cannot be read, not used: %s", error, extra={"block": str(key.cidr)})
+    return read
 
 
 async def _set_pending(store: Datastore, affinity: Entry | None, key: AffinityKey) -> Entry:
@@ -115,10 +139,12 @@ async def load(
         for entry in listing.entries
         if isinstance(entry.key, AffinityKey) and entry.key.host == host
     ]
-    found = await store.get_many([BlockKey(claimed_network(entry)) for entry in affinities])
+    found = await readable(store, [BlockKey(claimed_network(entry)) for entry in affinities])
     confirmed: list[IPNetwork] = []
     for affinity in affinities:
         cidr = claimed_network(affinity)
+        if BlockKey(cidr) not in found:
+            continue
         entry = found[BlockKey(cidr)]
         if (
             entry

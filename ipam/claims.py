@@ -61,8 +61,8 @@ async def claim_one(
         )
     for pool in pools:
         near = list(islice(block_order(pool, host), FIRST_LOOK))
-        present = await store.get_many([BlockKey(cidr) for cidr in near])
-        free = (cidr for cidr in near if present[BlockKey(cidr)] is None)
+        present = await affinities.readable(store, [BlockKey(cidr) for cidr in near])
+        free = (cidr for cidr in near if present.get(BlockKey(cidr), ...) is None)
         if claimed := await _first(store, view, host, free, clock):
             return claimed
     everything = {entry.key: entry for entry in (await store.list(Selection("Block"))).entries}

@@ -177,6 +177,28 @@ async def test_what_nobody_can_read_fails_only_who_needs_it(etcd: Etcd) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("claimed", [True, False])
+async def test_a_block_that_cannot_be_read_is_passed_over(etcd: Etcd, claimed: bool) -> None:
+    """IPAM-13, with this node's claim on the torn block and without: the other block serves."""
+    async with etcd.connect() as store:
+        await put_pool(store, "p", "10.0.0.0/28", 29)
+        torn = '{"cidr":7'
+        for cidr in ["10.0.0.0-29", "10.0.0.8-29"]:
+            etcd.put(f"/calico/ipam/v2/assignment/ipv4/block/{cidr}", torn)
+            affinity = f"/calico/ipam/v2/host/n1/ipv4/block/{cidr}"
+            if claimed:
+                etcd.put(affinity, '{"state":"confirmed","deleted":false}')
+            async with serving(store, "n1") as allocator:
+                name = f"a{cidr}"
+                granted = await allocator.perform(allocate(name))
+                assert len(granted.addresses) == 1
+                assert granted.addresses[0] not in ip_network(cidr.replace("-", "/"))
+                await allocator.perform(release(name))
+            assert (etcd.get(affinity) is not None) == claimed
+            etcd.delete("/calico/ipam/")
+
+
+@pytest.mark.asyncio
 async def test_a_node_and_a_pool_are_given_back(etcd: Etcd) -> None:
     async with etcd.connect() as store:
         await put_pool(store, "p", "10.0.0.0/26", 28)
