@@ -7,8 +7,10 @@ compiler the install still succeeds: the Python twin of the executable serves th
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +47,23 @@ def generate_stubs() -> list[str]:
 
 
 def compile_executable() -> list[str]:
-    """Compile the CNI executable; returns its path, or nothing when there is no compiler."""
+    """Compile the CNI executable; returns its path, or nothing where no compiler can.
+
+    A compiler that is there but cannot link statically is passed over for the next one.
+    """
+    EXECUTABLE.parent.mkdir(exist_ok=True)
+    fresh = EXECUTABLE.with_suffix(".new")
     for compiler in COMPILERS:
         if shutil.which(compiler[0]) is None:
             continue
-        EXECUTABLE.parent.mkdir(exist_ok=True)
-        fresh = EXECUTABLE.with_suffix(".new")
-        subprocess.run(
-            [*compiler, *FLAGS, "-o", str(fresh), str(EXECUTABLE_SOURCE)], check=True, cwd=ROOT
-        )
-        fresh.replace(EXECUTABLE)
-        return [str(EXECUTABLE.relative_to(ROOT))]
+        command = [*compiler, *FLAGS, "-o", str(fresh), str(EXECUTABLE_SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        if done.returncode == 0:
+            fresh.replace(EXECUTABLE)
+            return [str(EXECUTABLE.relative_to(ROOT))]
+        print(f"{compiler[0]} cannot make the executable: {done.stderr[-2000:]}", file=sys.stderr)
+    fresh.unlink(missing_ok=True)
+    EXECUTABLE.unlink(missing_ok=True)
     return []
 
 
@@ -64,6 +72,11 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build and register the products (hatchling build-hook interface)."""
-        for product in generate_stubs() + compile_executable():
+        stubs, executable = generate_stubs(), compile_executable()
+        for product in stubs + executable:
             build_data["force_include"][str(ROOT / product)] = product
-        build_data["pure_python"] = False
+        if executable:
+            # A static executable needs no C library of the host, only its kind of machine.
+            machine = platform.machine()
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-manylinux_2_17_{machine}.musllinux_1_1_{machine}"

@@ -64,7 +64,7 @@ def _decode(key: Key, raw: bytes) -> Any:
         return _decoder(type_).decode(raw)
     except msgspec.ValidationError:
         return _decode_lenient(str(key), type_, raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         if not raw.strip() and isinstance(key, AffinityKey):
             return BlockAffinity(state="")
         raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
@@ -173,9 +173,13 @@ def _escape(raw: bytes) -> bytes:
 
 
 def _decode_lenient(subject: str, type_: Any, raw: bytes) -> Any:
-    tree = msgspec.json.decode(raw)
+    # The strict decoder stops at the first wrong type, before it has seen the rest.
     try:
-        return msgspec.convert(_without_nulls(tree), type_)
+        tree = _without_nulls(msgspec.json.decode(raw))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", subject) from None
+    try:
+        return msgspec.convert(tree, type_)
     except msgspec.ValidationError as problem:
         raise _invalid(subject, problem, tree) from None
 

@@ -252,3 +252,13 @@ def test_any_json_decodes_or_is_refused_clearly(tree: dict[str, Any]) -> None:
     assert {k: v for k, v in kept.items() if k not in known} == {
         k: v for k, v in tree.items() if k not in known
     }
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"spec":7', b'{"spec":' + b"[" * 100_000, b'{"metadata":5,"spec":' + b"[" * 100_000],
+    ids=["wrong type, then torn", "deep", "wrong type, then deep"],
+)
+def test_a_torn_value_is_refused_and_never_a_crash(raw: bytes) -> None:
+    with pytest.raises(InvalidValue, match="must be JSON"):
+        codec.decode_value(ResourceKey("IPPool", "torn"), raw)
