@@ -88,7 +88,7 @@ class Pair:
 
     def compare(self, world: World, flows: Iterable[Flow]) -> list[Mismatch]:
         """All verdicts that differ."""
-        oracle = Oracle.from_yaml(world.yaml)
+        oracle = Oracle(world.documents)
         found = []
         for flow in flows:
             for direction in ("egress", "ingress"):

@@ -286,8 +286,11 @@ class Generator:
         protocol = self.protocol(rule, version)
         if self.chance(0.3 if protocol in (1, 58) else 0.08):
             rule["ipVersion"] = version
+        choices = protocol in (6, 17) and self.chance(0.1)
         for side in ("source", "destination"):
             entity = self.entity(side, protocol, version) if self.chance(0.5) else {}
+            if choices:
+                entity = self.choices(side, protocol, version)
             if entity:
                 rule[side] = entity
         if self.chance(0.05):
@@ -349,6 +352,15 @@ class Generator:
                 entity[field] = self.ports(side, protocol, numbers=ported)
         return entity
 
+    def choices(self, side: str, protocol: int | None, version: int) -> Document:
+        """Several nets, ports and exceptions at once: what one rule of the kernel cannot say."""
+        entity: Document = {"nets": [self.net(version, short=True) for _ in range(3)]}
+        if self.chance(0.4):
+            entity["notNets"] = [self.net(version) for _ in range(2)]
+        if self.chance(0.7):
+            entity["ports"] = [*self.ports(side, protocol, numbers=True), "http", "1:40000"]
+        return entity
+
     def few(self) -> int:
         """Mostly one."""
         return self.random.choice([1, 1, 1, 2, 3])
@@ -362,15 +374,15 @@ class Generator:
             found["selector"] = self.group_selectors.text(most=2)
         return found
 
-    def net(self, version: int, whole: bool = False) -> str:
-        """A network around some pod; `whole` may be everything."""
+    def net(self, version: int, whole: bool = False, short: bool = False) -> str:
+        """A network around some pod; `whole` may be everything; `short` holds several pods."""
         pod = self.random.choice(self.pods)
         choices = [a for a in pod.addresses if ip_address(a).version == version]
         address = choices[0] if choices else ("10.65.0.1" if version == 4 else "fd65::1")
         lengths: tuple[int, ...] = (
             (32, 32, 31, 30, 29, 28, 26, 24, 16) if version == 4 else (128, 128, 126, 124, 48)
         )
-        length = self.random.choice(lengths)
+        length = self.random.choice(lengths[3:] if short else lengths)
         if whole and self.chance(0.08):
             length = 0
         return str(ip_network(f"{address}/{length}", strict=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count, islice
 from random import Random
@@ -10,7 +11,9 @@ from random import Random
 import pytest
 
 from felix.calc.policy_model import ResolvedPolicy
-from felix.rules.model import Chain
+from felix.rules import policy as policy_renderer
+from felix.rules.blocks import Block, block_rules
+from felix.rules.model import Chain, Marks, Rule, clear_bits
 from tests.policy_random import flows
 from tests.policy_random.differential import Mismatch, Pair
 from tests.policy_random.generator import imaginary_pods, make_world
@@ -60,6 +63,19 @@ def test_a_planted_bug_is_caught(plant: str) -> None:
 
     rows = (mismatches(SEED, at, at + ROW, planted) for at in count(0, ROW))
     assert any(islice(rows, MOST_WORLDS // ROW)), f"nobody noticed: {plant}"
+
+
+def test_a_bug_in_the_blocks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three choices in one rule the third is not enforced: the second scratch bit stays set."""
+    whole = block_rules
+
+    def broken(blocks: Sequence[Block], marks: Marks) -> list[Rule]:
+        forgets = clear_bits(marks.scratch1)
+        return [r for r in whole(blocks, marks) if r.match or r.action != forgets]
+
+    monkeypatch.setattr(policy_renderer, "block_rules", broken)
+    rows = (mismatches(SEED, at, at + ROW) for at in count(0, ROW))
+    assert any(islice(rows, MOST_WORLDS // ROW))
 
 
 def test_what_is_told_does_not_depend_on_history() -> None:

@@ -14,8 +14,8 @@ from tests.policy_random.generator import imaginary_pods, make_world
 from tests.policy_random.oracle import Oracle
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
-WORLDS = 300 if FULL else 90
-ENOUGH = 5
+WORLDS = 300 if FULL else 120
+ENOUGH = 3
 SEED = 4711
 
 
