@@ -133,6 +133,25 @@ def test_an_update_and_its_reverse_within_one_flush_are_nothing() -> None:
     assert world.put(OPEN) == PolicyChanges()
 
 
+def test_a_namespaces_labels_select_and_fill_sets_as_they_change() -> None:
+    red = "team == 'red'"
+    world = World(
+        namespace("default"), HERE, PEER,
+        global_policy("g", namespaceSelector=red, types=["Ingress"]),
+        policy("p", selector="app == 'a'", types=["Egress"],
+               egress=[allow(destination={"namespaceSelector": red})]),
+    )  # fmt: skip
+    assert [len(view.ingress) for view in world.told.endpoints[HERE[0]].tiers] == [0]
+    assert list(world.told.sets.values()) == [set()]
+    world.put(namespace("default", team="red"))
+    assert [len(view.ingress) for view in world.told.endpoints[HERE[0]].tiers] == [1]
+    assert list(world.told.sets.values()) == [{"10.0.0.1", "10.0.0.2"}]
+    world.put(namespace("default", team="blue"))
+    assert [len(view.ingress) for view in world.told.endpoints[HERE[0]].tiers] == [0]
+    assert list(world.told.sets.values()) == [set()]
+    assert len(world.told.policies) == 1
+
+
 def test_rules_of_profiles_have_sets_too() -> None:
     rules = [deny(source={"selector": "kind == 'bad'"}), allow()]
     world = World(profile("kns.default", ingress=rules), HERE,
