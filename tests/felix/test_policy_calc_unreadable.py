@@ -133,6 +133,20 @@ def test_a_bad_global_selector_closes_what_the_rest_selects(
     assert "no selector" in world.engine.conditions[key]
 
 
+@pytest.mark.parametrize("levels", range(120, 131))
+def test_selectors_that_are_too_deep_close(levels: int) -> None:
+    deep = "(" * levels + "app == 'a'" + ")" * levels
+    world = cluster(policy("p", selector=deep, types=["Ingress"]))
+    assert shut(world) >= {"a"}
+    spread = {"selector": deep, "serviceAccountSelector": "all()"}
+    world = cluster(global_policy("g", namespaceSelector="all()", types=["Ingress"], **spread))
+    assert shut(world) >= {"a"} or not world.engine.conditions
+    joined = {"selector": deep, "notSelector": "app == 'none'", "namespaceSelector": "all()"}
+    rules = [deny(source=joined), allow()]
+    world = cluster(policy("p", selector="app == 'a'", types=["Ingress"], ingress=rules))
+    assert not world.into("a", Packet(A, A))
+
+
 def test_what_cannot_be_enforced_is_left_out_of_allows_and_of_the_matches_of_denies() -> None:
     web = {"services": ServiceMatch(name="web")}
     for first, verb in ((allow(source=web), Verb.ALLOW), (deny(source=web), Verb.DENY),

@@ -18,7 +18,7 @@ Tested in tests/felix/test_policy_calc_unreadable.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,19 +114,31 @@ def _for_hosts(policy: Policy) -> str:
 def _selection(key: ResourceKey, policy: Policy) -> tuple[Selector, str]:
     """Whom it selects, and what of that could not be read."""
     unreadable = {}
-    for name in SELECTORS:
-        text = getattr(policy.spec, name, "")
+    for name in _selectors_of(policy):
+        text = getattr(policy.spec, name)
         try:
             parse(text)
         except InvalidValue as error:
             unreadable[name] = f"spec.{name}: {text!r} is no selector: {error.rule}"
     if policy.metadata.namespace != key.namespace:
         policy = replace(policy, metadata=replace(policy.metadata, namespace=key.namespace))
-    trouble = "; ".join(unreadable.values())
-    if unreadable:
-        policy = replace(policy, spec=replace(policy.spec, **dict.fromkeys(unreadable, "")))
-    selector = parse(policy_selector(policy))
+    try:
+        selector = parse(policy_selector(_without(policy, unreadable)))
+    except InvalidValue as error:
+        # Each can be read, but not all of them together: too deep.
+        unreadable = dict.fromkeys(_selectors_of(policy), "")
+        unreadable["selector"] = f"spec: its selectors together: {error.rule}"
+        selector = parse(policy_selector(_without(policy, unreadable)))
+    trouble = "; ".join(filter(None, unreadable.values()))
     return selector, f"{trouble}; closed" if trouble else ""
+
+
+def _selectors_of(policy: Policy) -> list[str]:
+    return [name for name in SELECTORS if hasattr(policy.spec, name)]
+
+
+def _without(policy: Policy, fields: Iterable[str]) -> Policy:
+    return replace(policy, spec=replace(policy.spec, **dict.fromkeys(fields, "")))
 
 
 def resolve_policy(facts: PolicyFacts, policy: Policy) -> tuple[ResolvedPolicy, Rules, str]:
