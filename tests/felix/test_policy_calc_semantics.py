@@ -61,12 +61,14 @@ def egress(*rules: Rule) -> Object:
     return policy("p", selector="app == 'a'", types=["Egress"], egress=list(rules))
 
 
+@pytest.mark.promise("M-117")
 def test_without_policy_the_profile_decides() -> None:
     world = cluster()
     assert world.into("a", Packet(B, A))
     assert world.out_of("a", Packet(A, B))
 
 
+@pytest.mark.promise("M-117")
 def test_a_policy_denies_what_it_does_not_allow_in_its_direction_only() -> None:
     world = cluster(ingress())
     assert not world.into("a", Packet(B, A))
