@@ -191,7 +191,7 @@ def make_plan(
             continue
         written.append(name)
         changed[name] = chain.hashes
-        if have and have == chain.hashes[: len(have)]:
+        if have is not None and have == chain.hashes[: len(have)]:
             # Only longer: nothing is deleted, so nft need not wait for readers of the old rules.
             rules += [f"-A {name} {rule}" for rule in chain.rules[len(have) :]]
         elif have is None or backend == "nft":

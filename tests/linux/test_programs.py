@@ -27,3 +27,39 @@ def test_failures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - start < 10
     monkeypatch.setenv("PATH", "/nowhere")
     assert asyncio.run(programs.run(["true"])) == b""
+
+
+def test_a_prepared_program_runs_like_any_other() -> None:
+    async def story() -> None:
+        program = programs.Prepared(["cat"])
+        assert await program.run(b"cold") == b"cold"
+        for _ in range(3):
+            program.prepare()
+            await asyncio.sleep(0.05)
+            assert await program.run(b"x" * 300_000) == b"x" * 300_000
+        program.prepare(60.0)
+        assert await program.run(b"not yet") == b"not yet"
+        program.prepare()
+        await asyncio.sleep(0.05)
+        program.close()
+        with pytest.raises(CommandError, match="not installed"):
+            await programs.Prepared(["no-such-program"]).run(b"")
+        with pytest.raises(CommandError, match=r"false exited with status 1"):
+            await programs.Prepared(["false"]).run(b"")
+        with pytest.raises(CommandError, match=r"no answer within 0.05 s"):
+            await programs.Prepared(["sleep", "60"], limit=0.05).run(b"")
+
+    asyncio.run(story())
+
+
+def test_a_copy_that_died_while_it_waited_is_replaced() -> None:
+    async def story() -> None:
+        program = programs.Prepared(["cat"])
+        program.prepare()
+        await asyncio.sleep(0.05)
+        assert program._spare is not None
+        program._spare.kill()
+        program._spare.wait()
+        assert await program.run(b"alive") == b"alive"
+
+    asyncio.run(story())

@@ -1,0 +1,132 @@
+"""Sets against the kernel: any history of changes ends with the members that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from felix.calc.policy_model import SetChange, SetKind
+from felix.dataplane.ipsets import Sets
+from linux.ipset import IPSets
+from tests.support.netns import Namespace, network_namespace
+
+BOTH = frozenset({4, 6})
+NETS, PAIRS = SetKind.NETS, SetKind.ADDRESS_PORTS
+
+
+@pytest.fixture
+def space() -> Iterator[Namespace]:
+    with network_namespace("sets") as space, space.entered():
+        yield space
+
+
+def members(name: str) -> set[str]:
+    with IPSets() as kernel:
+        return kernel.members(name)
+
+
+def change(set_id: str, add: str = "", remove: str = "", kind: SetKind = NETS) -> SetChange:
+    return SetChange(set_id, kind, added=frozenset(add.split()), removed=frozenset(remove.split()))
+
+
+def test_each_family_has_its_own_set_also_when_empty(space: Namespace) -> None:
+    sets = Sets(BOTH, 1024)
+    sets.change(SetChange("s:a", NETS, full=frozenset({"10.0.0.1", "10.1.0.0/16", "fd00::1"})))
+    sets.change(SetChange("n:b", PAIRS, full=frozenset({"10.0.0.1,tcp:80"})))
+    assert sets.commit() == {}
+    assert members("cali40s:a") == {"10.0.0.1", "10.1.0.0/16"}
+    assert members("cali60s:a") == {"fd00::1"}
+    assert members("cali40n:b") == {"10.0.0.1,tcp:80"}
+    assert members("cali60n:b") == set()
+    assert sets.writes == 4
+    sets.commit()
+    assert sets.writes == 4
+    sets.change(change("n:b", "fd00::2,udp:53", "10.0.0.1,tcp:80", PAIRS))
+    sets.commit()
+    assert (members("cali40n:b"), members("cali60n:b")) == (set(), {"fd00::2,udp:53"})
+    sets.close()
+
+
+def test_everything_is_two_halves(space: Namespace) -> None:
+    sets = Sets(BOTH, 1024)
+    sets.change(SetChange("s:a", NETS, full=frozenset({"0.0.0.0/0", "128.0.0.0/1", "::/0"})))
+    sets.commit()
+    assert members("cali40s:a") == {"0.0.0.0/1", "128.0.0.0/1"}
+    assert members("cali60s:a") == {"::/1", "8000::/1"}
+    sets.change(change("s:a", "10.0.0.1", "0.0.0.0/0 ::/0"))
+    sets.commit()
+    assert members("cali40s:a") == {"128.0.0.0/1", "10.0.0.1"}
+    assert members("cali60s:a") == set()
+    sets.change(change("s:a", "0.0.0.0/0", "128.0.0.0/1"))
+    sets.commit()
+    assert members("cali40s:a") == {"0.0.0.0/1", "128.0.0.0/1", "10.0.0.1"}
+    sets.close()
+
+
+def test_drift_is_repaired_and_foreign_sets_stay(space: Namespace) -> None:
+    space.run("ipset", "create", "theirs", "hash:ip")
+    sets = Sets(BOTH, 1024)
+    sets.want("s:a", NETS, {"10.0.0.1", "10.0.0.2"})
+    sets.want("s:b", NETS, {"10.0.0.3"})
+    sets.commit()
+    space.run("ipset", "del", "cali40s:a", "10.0.0.1")
+    space.run("ipset", "add", "cali40s:a", "10.9.0.0/16")
+    space.run("ipset", "destroy", "cali40s:b")
+    sets.forget()
+    assert sets.commit() == {}
+    assert members("cali40s:a") == {"10.0.0.1", "10.0.0.2"}
+    assert members("cali40s:b") == {"10.0.0.3"}
+    sets.unwant("s:b")
+    assert sets.sweep() == {}
+    with IPSets() as kernel:
+        assert sorted(kernel.names()) == ["cali40s:a", "cali60s:a", "theirs"]
+    sets.close()
+
+
+def test_a_restart_writes_nothing(space: Namespace) -> None:
+    for expected in (2, 0):
+        sets = Sets(BOTH, 1024)
+        sets.want("s:a", NETS, {"10.0.0.1", "fd00::/64"})
+        sets.commit()
+        sets.sweep()
+        assert sets.writes == expected
+        sets.close()
+
+
+def test_a_change_costs_what_changes(space: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    add = IPSets.add
+
+    def counted(self: IPSets, name: str, members: set[str]) -> None:
+        sent.append(len(members))
+        add(self, name, members)
+
+    sets = Sets(BOTH, 1 << 20)
+    many = {f"10.{a}.{b}.1" for a in range(40) for b in range(250)}
+    sets.want("s:a", NETS, many)
+    sets.commit()
+    monkeypatch.setattr(IPSets, "add", counted)
+    sets.change(change("s:a", "192.0.2.1 10.0.0.1", "10.1.1.1"))
+    sets.commit()
+    assert sent == [1], "one is there already"
+    assert len(members("cali40s:a")) == len(many)
+    sets.close()
+
+
+def test_a_set_that_is_full_is_named_and_harms_no_other(space: Namespace) -> None:
+    sets = Sets(BOTH, 64)
+    many = {f"10.0.{n // 250}.{n % 250}" for n in range(500)}
+    sets.want("s:full", NETS, many)
+    sets.want("s:good", NETS, {"10.0.0.1"})
+    failures = sets.commit()
+    assert failures.keys() == {"cali40s:full"}
+    assert "full" in failures["cali40s:full"]
+    assert sets.failed == {"s:full"}
+    assert members("cali40s:good") == {"10.0.0.1"}
+    assert sets.commit().keys() == {"cali40s:full"}, "it is tried again, and still named"
+    sets.change(change("s:full", remove=" ".join(sorted(many)[10:])))
+    assert sets.commit() == {}
+    assert sets.failed == frozenset()
+    assert len(members("cali40s:full")) == 10
+    sets.close()
