@@ -8,6 +8,8 @@ ports numbers. Nothing in here depends on a back end.
 Invariants:
   POL-1  A rule that cannot be enforced in full never widens access: an allow or pass rule with
          anything in `unenforced` is left out by the renderer, a deny rule applies without it.
+         (The calculation hands such a pass rule on as a deny rule already: without it, a
+         later allow rule could take what was meant for the next tier.)
   POL-2  Every set that a resolved rule names exists in the same flush, with its members.
 """
 
