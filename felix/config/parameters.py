@@ -114,6 +114,9 @@ class Config:
         "Whether felix switches forwarding on.",
         field="ipForwarding",
     )
+    log_prefix: str = _row(
+        "LogPrefix", kinds.text, "calico-packet", "Begins the line of a Log rule; %t %k %n %p."
+    )
     vxlan_port: int = _row(
         "VXLANPort", _PORT, 4789, "UDP port of VXLAN, barred to workloads.", field="vxlanPort"
     )

@@ -31,6 +31,7 @@ def rule_settings(config: Config, version: int) -> RuleSettings:
             vxlan_port=config.vxlan_port,
             vxlan_from_workloads=config.allow_vxlan_from_workloads,
             ipip_from_workloads=config.allow_ipip_from_workloads,
+            log_prefix=config.log_prefix,
         ),
         mangle_allow=_ACTIONS[config.iptables_mangle_allow_action],
         endpoint_to_host=_ACTIONS[config.default_endpoint_to_host_action],

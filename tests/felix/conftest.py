@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.felix.stage import Stage, make_stage
 from tests.felix.world import World, make_world
 
 
@@ -25,3 +26,19 @@ def bare_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A node on which nothing runs yet, neither etcd nor felix."""
     with make_world(tmp_path_factory.mktemp("world")) as world:
         yield world
+
+
+@pytest.fixture(scope="module", params=["nft", "legacy"])
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Three pods under policy, once a back end."""
+    with make_stage(tmp_path_factory.mktemp("world"), request.param) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(built: Stage) -> Iterator[Stage]:
+    """The stage without policies; those of the test are taken away."""
+    yield built
+    built.clear()

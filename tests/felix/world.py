@@ -162,9 +162,23 @@ class World:
 
     # -- the datastore -----------------------------------------------------------------------
 
-    def put(self, plural: str, name: str, kind: str, spec: object, namespace: str = "") -> bytes:
+    def put(
+        self,
+        plural: str,
+        name: str,
+        kind: str,
+        spec: object,
+        namespace: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> bytes:
         """Write a resource; returns its bytes."""
-        metadata = {"name": name, "uid": "u", "creationTimestamp": "2026-08-22T10:11:12Z"}
+        metadata: dict[str, object] = {
+            "name": name,
+            "uid": "u",
+            "creationTimestamp": "2026-08-22T10:11:12Z",
+        }
+        if labels:
+            metadata["labels"] = labels
         if namespace:
             metadata["namespace"] = namespace
         value = msgspec.json.encode(
@@ -231,14 +245,22 @@ class World:
         """The name of a pod's endpoint."""
         return f"{node}-k8s-{pod}-eth0"
 
-    def put_endpoint(self, name: str, pod: Pod, container: str = CONTAINER) -> bytes:
+    def put_endpoint(
+        self,
+        name: str,
+        pod: Pod,
+        container: str = CONTAINER,
+        labels: dict[str, str] | None = None,
+        **more: object,
+    ) -> bytes:
         """Store a pod's endpoint; returns its bytes."""
         return self.put(
             "workloadendpoints",
             self.endpoint_name(name),
             "WorkloadEndpoint",
-            endpoint_spec(name, pod, container),
+            endpoint_spec(name, pod, container) | more,
             "default",
+            labels,
         )
 
     def delete_endpoint(self, name: str) -> None:

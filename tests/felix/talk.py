@@ -1,0 +1,63 @@
+"""Connections between pods of a test, from this process: sockets made inside their namespaces."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from tests.felix.world import Pod
+
+PATIENCE = 0.3
+
+
+def tcp(client: Pod, server: Pod, port: int, family: int = 4, source_port: int = 0) -> bool:
+    """Whether a connection comes about within `PATIENCE` seconds."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    there = server.address if family == 4 else server.address6
+    here = client.address if family == 4 else client.address6
+    with ExitStack() as stack:
+        listener = server.space.call(lambda: _bound(kind, socket.SOCK_STREAM, there, port))
+        stack.callback(listener.close)
+        listener.listen(1)
+        caller = client.space.call(lambda: _bound(kind, socket.SOCK_STREAM, here, source_port))
+        stack.callback(caller.close)
+        caller.settimeout(PATIENCE)
+        try:
+            caller.connect((there, port))
+        except OSError:
+            return False
+        return True
+
+
+def udp(client: Pod, server: Pod, port: int, family: int = 4) -> bool:
+    """Whether a datagram arrives within `PATIENCE` seconds."""
+    kind = socket.AF_INET if family == 4 else socket.AF_INET6
+    there = server.address if family == 4 else server.address6
+    here = client.address if family == 4 else client.address6
+    with ExitStack() as stack:
+        listener = server.space.call(lambda: _bound(kind, socket.SOCK_DGRAM, there, port))
+        stack.callback(listener.close)
+        listener.settimeout(PATIENCE)
+        caller = client.space.call(lambda: _bound(kind, socket.SOCK_DGRAM, here, 0))
+        stack.callback(caller.close)
+        caller.sendto(b"x", (there, port))
+        try:
+            return listener.recv(10) == b"x"
+        except OSError:
+            return False
+
+
+def ping(client: Pod, server: Pod, family: int = 4) -> bool:
+    """Whether an echo request is answered."""
+    return client.reaches(server.address if family == 4 else server.address6, wait=PATIENCE)
+
+
+def _bound(family: int, kind: int, address: str, port: int) -> socket.socket:
+    made = socket.socket(family, kind)
+    # A connection that an earlier probe left must not hold the port.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Probes of one time share a listener's port; whoever listens, a connection comes about.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    made.bind((address, port))
+    return made

@@ -1,0 +1,108 @@
+"""DPL-3: in force means in the kernel, in both families; and nothing passes before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+
+import pytest
+
+from libcalico.local.node_api import Await, InForce, Offer
+from tests.felix.test_node_server import connected, message
+from tests.felix.world import CONTAINER, World, endpoint_spec, eventually
+
+RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
+
+
+def saved(world: World) -> dict[str, str]:
+    return {
+        program: world.node.run(f"{program}-save", "-t", "filter", check=False)
+        for kind in ("nft", "legacy")
+        for program in (f"iptables-{kind}", f"ip6tables-{kind}")
+    }
+
+
+@pytest.mark.asyncio
+async def test_in_force_means_routes_sets_policies_and_chains(world: World) -> None:
+    """Looked at as soon as felix says so; the endpoint is stored nowhere yet."""
+    spec = {"selector": "role == 'web'", "types": ["Ingress"], "ingress": [RULE]}
+    world.put("globalnetworkpolicies", "web", "GlobalNetworkPolicy", spec)
+    friend = world.wire("cali0000friend", "10.65.0.20", "fd65::20")
+    world.put_endpoint("friend", friend, labels={"role": "friend"})
+    pod = world.wire("cali00000000web", "10.65.0.21", "fd65::21")
+    name = world.endpoint_name("web")
+    value = json.dumps(
+        {
+            "kind": "WorkloadEndpoint",
+            "apiVersion": "projectcalico.org/v3",
+            "metadata": {"name": name, "namespace": "default", "labels": {"role": "web"}},
+            "spec": endpoint_spec("web", pod),
+        }
+    )
+    async with connected(world, "cni") as cni:
+        await cni.send(Offer("default", name, value))
+        await cni.send(Await("default", name, CONTAINER))
+        told = await message(cni, InForce)
+        assert told == InForce("default", name, CONTAINER, "")
+        found = await asyncio.to_thread(saved, world)
+        assert world.route("10.65.0.21/32")
+        assert world.route("fd65::21/128")
+        for family in ("iptables", "ip6tables"):
+            text = "".join(t for program, t in found.items() if program.startswith(f"{family}-"))
+            for piece in (
+                "-g cali-tw-cali00000000web",
+                "-g cali-fw-cali00000000web",
+                "-A cali-tw-cali00000000web -m comment",
+                "-j cali-pi-gnp/web",
+                "-A cali-pi-gnp/web -m comment",
+                "-A cali-pro-kns.default",
+            ):
+                assert piece in text, (family, piece)
+        sets = world.node.run("ipset", "list")
+        assert "10.65.0.20" in sets
+        assert "fd65::20" in sets
+        assert friend.reaches("10.65.0.21")
+    world.delete("globalnetworkpolicies", "web")
+
+
+def test_a_successor_is_never_met_by_its_predecessors_policy(world: World) -> None:
+    """The same interface comes back closed while its open chains still wait to be swept."""
+    world.put("profiles", "kns.closed", "Profile", {})
+    pod = world.wire("cali000comeback", "10.65.0.30")
+    receiver = pod.space.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    receiver.bind(("", 7))
+    receiver.setblocking(False)
+    sender = world.outside.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    sender.setblocking(False)
+
+    def arrived(seconds: float) -> int:
+        """Datagrams that arrive while some thousand a second are sent."""
+        count, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            for _ in range(10):
+                try:
+                    sender.sendto(b"x", ("10.65.0.30", 7))
+                except OSError:
+                    break
+            time.sleep(0.005)
+            try:
+                while receiver.recv(10):
+                    count += 1
+            except BlockingIOError:
+                pass
+        return count
+
+    with receiver, sender:
+        for number in range(5):
+            world.put_endpoint("comeback", pod, container="a" * 60 + f"{number:04}")
+            eventually(lambda: arrived(0.05), what="an open endpoint receives")
+            world.delete_endpoint("comeback")
+            eventually(lambda: not arrived(0.05))
+            world.put_endpoint(
+                "comeback", pod, container="b" * 60 + f"{number:04}", profiles=["kns.closed"]
+            )
+            assert not arrived(0.5)
+            assert world.route("10.65.0.30/32"), "it is in force"
+    world.delete_endpoint("comeback")
