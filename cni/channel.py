@@ -2,7 +2,8 @@
 
 asyncio's streams drop ancillary data, so this reads the socket itself: `recvmsg` when the
 loop says that it is readable. The socket never blocks the loop, a descriptor is never
-inherited by a child, and one that nobody claims is closed (CHAN-1).
+inherited by a child, and one that nobody claims is closed (CHAN-1). A want of descriptors or
+memory makes callers wait, it never ends the serving (CHAN-2).
 
 `serve` makes the listening socket: directory 0700, socket 0600, and only root or our own
 user is let in (uid from SO_PEERCRED). Tested in `tests/cni/test_protocol.py`.
@@ -11,6 +12,8 @@ user is let in (uid from SO_PEERCRED). Tested in `tests/cni/test_protocol.py`.
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import socket
 import struct
@@ -20,9 +23,17 @@ from pathlib import Path
 
 from cni import protocol
 
+log = logging.getLogger(__name__)
+
 CHUNK = 256 * 1024
 INT = struct.Struct("i")
 ANCILLARY = socket.CMSG_SPACE(4 * INT.size)
+
+CONNECTIONS = 256
+"""How many are served at a time; each may hold two descriptors, and 1024 is a usual limit."""
+
+ACCEPT_PAUSE = 0.2
+WANTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 class Channel:
@@ -148,17 +159,32 @@ def listen(path: Path, backlog: int = 128) -> socket.socket:
     return sock
 
 
-async def serve(listener: socket.socket, handler: Callable[[Channel], Awaitable[None]]) -> None:
+async def serve(
+    listener: socket.socket,
+    handler: Callable[[Channel], Awaitable[None]],
+    limit: int = CONNECTIONS,
+) -> None:
     """Accept for ever; each connection runs `handler` in its own task and is closed after it.
 
-    Peers that are neither root nor our own user are closed at once. Ends when cancelled; then
-    the listener is closed and the handlers are cancelled.
+    Peers that are neither root nor our own user are closed at once. At most `limit` are served
+    at a time, the next ones wait in the kernel's queue. Ends when cancelled; then the listener
+    is closed and the handlers are cancelled.
     """
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
     try:
         while True:
-            sock, _ = await loop.sock_accept(listener)
+            while len(tasks) >= limit:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.sleep(0)  # the ended ones leave the set
+            try:
+                sock, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno not in WANTS:
+                    raise
+                log.error("no connection can be accepted now: %s", error.strerror)
+                await asyncio.sleep(ACCEPT_PAUSE)
+                continue
             channel = Channel(sock)
             if channel.peer_uid not in (0, os.geteuid()):
                 channel.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
@@ -167,3 +168,41 @@ async def test_serving(tmp_path: Path) -> None:
     await asyncio.gather(task, replacement, return_exceptions=True)
     with pytest.raises(ConnectionRefusedError):
         await channel.connect(path)
+
+
+@pytest.mark.asyncio
+async def test_without_descriptors_callers_wait(tmp_path: Path) -> None:
+    """CHAN-2: EMFILE in accept, and more callers than are served at a time."""
+    at_once = most = 0
+
+    async def handler(connection: Channel) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        assert await connection.receive()
+        at_once -= 1
+        await connection.send(protocol.Hello("daemon"))
+
+    path = tmp_path / "private" / "cni.sock"
+    serving = asyncio.create_task(channel.serve(channel.listen(path), handler, limit=3))
+    clients = [await channel.connect(path) for _ in range(8)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        async with asyncio.timeout(5):
+            while at_once < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+        for client in clients:
+            await client.send(protocol.Hello("executable"))
+        await asyncio.sleep(0.3)
+        assert not serving.done()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for client in clients:
+            assert await client.receive() == (protocol.Hello("daemon"), None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for client in clients:
+            client.close()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    assert most == 3
