@@ -309,39 +309,39 @@ async def _datastore(until: float) -> AsyncIterator[None]:
 async def _undo(services: Services, request: Request, progress: _Progress) -> None:
     """Take back what this call did, and only that (ADD-07). Never raises."""
     attachment = progress.attachment
+    left: list[Exception] = []
     if progress.wired:
         try:
             await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
-        except KernelError as error:
-            log.error("an undo could not remove a host interface: %s", error)
-    ticket = progress.ticket
-    if ticket is not None:
-        await _undo_allocation(services, request, attachment, ticket)
+        except Exception as error:
+            left.append(error)
+    if progress.ticket is not None:
+        try:
+            await _undo_allocation(services, attachment, progress.ticket)
+        except Exception as error:
+            # Whether the datastore did it is unknown; the journal finds out when it is back.
+            left.append(error)
     if progress.offered:
         services.felix.retract(delete.subject_of(attachment))
+    if left:
+        try:
+            await delete.remember(services, request, left)
+        except CNIError as error:
+            log.error("an undo is lost: %s", error)
 
 
-async def _undo_allocation(
-    services: Services, request: Request, attachment: Attachment, ticket: Ticket
-) -> None:
+async def _undo_allocation(services: Services, attachment: Attachment, ticket: Ticket) -> None:
+    """Give back what a ticket was granted. Raises whatever leaves that open."""
     if not ticket.started:
         ticket.abandon()
         return
-    try:
-        async with asyncio.timeout(services.settings.release_seconds):
-            granted = await asyncio.shield(ticket.done)
-        if granted.fresh:
-            await delete.release(services, attachment)
-    except IPAMError:
-        return  # refused: there is nothing to give back
-    except (MuslinError, TimeoutError) as error:
-        # Whether the datastore did it is unknown; the journal finds out when it is back.
-        log.warning("an undo goes to the journal: %s", str(error) or "timeout")
+    async with asyncio.timeout(services.settings.release_seconds):
         try:
-            await services.in_thread(services.journal.record, request)
-            services.journal.wake()
-        except OSError as failure:
-            log.error("an undo could not be written to the journal: %s", failure)
+            granted = await asyncio.shield(ticket.done)
+        except IPAMError:
+            return  # refused: there is nothing to give back
+    if granted.fresh:
+        await delete.release(services, attachment)
 
 
 def as_cni_error(error: BaseException) -> CNIError:

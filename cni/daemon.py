@@ -115,8 +115,8 @@ class Daemon:
             self.services.threads.shutdown(wait=False)
             self.services.host.close()
 
-    async def _replay(self, record: PendingDelete) -> None:
-        await self.server.replay(record)
+    async def _replay(self, record: PendingDelete, file: Path) -> None:
+        await self.server.replay(record, file)
 
     async def _serve_health(self) -> None:
         backoff = Backoff(1.0, 30.0)

@@ -2,8 +2,9 @@
 
 The cable goes first, so that its address cannot be given out while a route to the old pod
 stands; then flows of the address are forgotten; then one transaction takes address, handle
-and endpoint. A missing namespace, link, endpoint or address is no error. If the datastore is
-away the rest is written to the journal and the DEL succeeds.
+and endpoint. A missing namespace, link, endpoint or address is no error. What cannot be done
+now, whatever the reason, is written to the journal and the DEL succeeds: a pod whose DEL
+fails hangs in "terminating", and asking again would help no more than the journal does.
 
 What an ADD of this process committed is remembered, so its DEL reads nothing: the guards of
 the one transaction prove the memory. Otherwise endpoint, siblings and handle are read at once.
@@ -18,8 +19,9 @@ Source: conformance section 11.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cni import wiring
 from cni.attachment import Attachment, attachment_of
@@ -30,10 +32,9 @@ from cni.request import Request
 from cni.services import Services
 from cni.trace import Trace
 from ipam.blocks import IPAddress
-from ipam.errors import Contention
 from ipam.requests import Release
 from libcalico.datastore.interface import Entry, Selection
-from libcalico.errors import DatastoreUnavailable, InvalidValue
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import HandleKey, Key
 from linux import conntrack
 from linux.errors import KernelError
@@ -44,25 +45,26 @@ log = logging.getLogger(__name__)
 async def delete(services: Services, request: Request, trace: Trace) -> None:
     """Serve one DEL. Raises CNIError only if something is neither removed nor remembered."""
     attachment = attachment_of(request, services.node)
-    first_error: CNIError | None = None
+    left: list[Exception] = []
+    released: list[IPAddress] = []
     removed = False
     try:
         removed = await _remove_cable(services, attachment)
-    except (KernelError, CNIError) as error:
-        first_error = _kernel_failure(error)
+    except Exception as error:
+        left.append(error)
     trace.mark("unwire")
     try:
         released = await release(services, attachment, unwired=removed)
-    except (DatastoreUnavailable, Contention, TimeoutError) as error:
-        await _remember(services, request, error)
-        released = []
-    else:
-        services.journal.drop(request)
+    except Exception as error:
+        left.append(error)
     trace.mark("commit")
-    services.felix.retract(subject_of(attachment))
+    _retract(services, attachment)
+    if left:
+        await remember(services, request, left)
+        trace.mark("answer")
+        return
+    services.journal.released(request)
     trace.mark("answer")
-    if first_error:
-        raise first_error
     log.info(
         "attachment removed",
         extra={
@@ -74,11 +76,20 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
 
 
 async def replay(services: Services, request: Request) -> None:
-    """A journalled DEL once more; raises while the datastore is away."""
+    """A journalled DEL once more; raises while something of it cannot be done.
+
+    Where the kernel keeps the cable, the addresses are released all the same.
+    """
     attachment = attachment_of(request, services.node)
-    await _remove_cable(services, attachment)
+    kept: KernelError | None = None
+    try:
+        await _remove_cable(services, attachment)
+    except KernelError as error:
+        kept = error
     released = await release(services, attachment)
-    services.felix.retract(subject_of(attachment))
+    _retract(services, attachment)
+    if kept:
+        raise kept
     log.info(
         "a remembered DEL is done",
         extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
@@ -90,8 +101,9 @@ async def release(
 ) -> list[IPAddress]:
     """Give back in the datastore what the attachment holds; returns the addresses.
 
-    `unwired`: its cable was found and is gone already. Raises DatastoreUnavailable,
-    TimeoutError or Contention: the outcome is unknown then.
+    `unwired`: its cable was found and is gone already. Raises DatastoreError, TimeoutError or
+    Contention: the outcome is unknown then; InvalidValue or IPAMError if what is stored
+    cannot be read.
     """
     try:
         key = attachment.endpoint_key
@@ -184,25 +196,32 @@ async def _forget_flows(addresses: Iterable[IPAddress]) -> None:
         log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)
 
 
-async def _remember(services: Services, request: Request, error: BaseException) -> None:
+def _retract(services: Services, attachment: Attachment) -> None:
+    with contextlib.suppress(InvalidValue):  # felix never heard of what cannot have a name
+        services.felix.retract(subject_of(attachment))
+
+
+async def remember(services: Services, request: Request, left: Sequence[Exception]) -> None:
+    """Write to the journal what `left` kept from being done (CNI-21).
+
+    Raises CNIError 11 if the record is not on the disk.
+    """
+    reason = "; ".join(str(error) or type(error).__name__ for error in left)
+    for error in left:
+        if not isinstance(error, (MuslinError, KernelError, OSError)):
+            log.error("%s failed unexpectedly", request.command, exc_info=error)
     try:
         await services.in_thread(services.journal.record, request)
-        services.journal.wake()
     except OSError as failure:
+        # A runtime takes "not found" in a DEL's error for success (ERR-17).
+        text = f"{reason}; {failure.strerror}"
         raise CNIError(
             Code.TRY_AGAIN_LATER,
-            "the datastore is away and the DEL could not be written to the journal",
-            f"{error}; {failure.strerror}",
+            "the release could not be finished, nor written to the journal",
+            text.replace("not found", "missing").replace("No such", "missing"),
         ) from failure
+    services.journal.wake()
     log.warning(
-        "the datastore is away: a DEL is remembered",
-        extra={"container": request.container_id, "reason": str(error) or "timeout"},
+        "a release is remembered, it is finished later",
+        extra={"container": request.container_id, "reason": reason},
     )
-
-
-def _kernel_failure(error: KernelError | CNIError) -> CNIError:
-    if isinstance(error, CNIError):
-        return error
-    # A runtime takes "not found" in a DEL's error for success (ERR-17).
-    text = str(error).replace("not found", "missing").replace("No such", "missing")
-    return CNIError(Code.INTERNAL, "the host interface could not be removed", text)

@@ -8,8 +8,10 @@ the daemon itself is away (`cni.protocol`, "PendingDelete").
 Invariants (tests/cni/test_felix_client.py, tests/cni/test_daemon_faults.py):
   CNI-17  A record is on the disk (fsync of file and directory) before the DEL is answered.
   CNI-18  A record goes only after its release is committed; replaying one twice is harmless.
-  CNI-19  The record of an ADD stays for `LATE_SECONDS` and is replayed again: a transaction
-          that a hanging datastore swallowed may still be applied when it wakes up.
+  CNI-19  The record of an ADD is replayed until `LATE_SECONDS` after its first success, whatever
+          DELs come meanwhile: a transaction that a hanging datastore swallowed may still be
+          applied when it wakes up.
+  CNI-22  Replaying never ends: a record that fails, for whatever reason, waits for its next turn.
 """
 
 from __future__ import annotations
@@ -26,17 +28,19 @@ import msgspec
 
 from cni import protocol
 from cni.errors import CNIError
-from cni.request import Request
+from cni.request import Command, Request
 from cni.trace import PENDING
 from libcalico.backoff import Backoff
-from libcalico.errors import MuslinError
+from libcalico.errors import DatastoreUnavailable, MuslinError
+from linux.errors import KernelError
 
 log = logging.getLogger(__name__)
 
 RESCAN_SECONDS = 10.0
 LATE_SECONDS = 20.0
 UNFINISHED_SECONDS = 60.0
-Replay = Callable[[protocol.PendingDelete], Awaitable[None]]
+Replay = Callable[[protocol.PendingDelete, Path], Awaitable[None]]
+"""Releases what a record names, unless its file is gone when it gets its turn."""
 
 
 class Journal:
@@ -45,6 +49,8 @@ class Journal:
     def __init__(self, directory: Path, replay: Replay) -> None:
         self._directory, self._replay = directory, replay
         self._wake = asyncio.Event()
+        self._released_at: dict[str, float] = {}
+        self._stopped_at = ""
 
     def path_of(self, request: Request) -> Path:
         """Where the record of a request's attachment is."""
@@ -59,14 +65,18 @@ class Journal:
     def record(self, request: Request) -> None:
         """Remember that this attachment is to be released. Blocks for an fsync; raises OSError.
 
-        `request` is a DEL, or an ADD whose outcome is unknown (CNI-19).
+        `request` is a DEL, or an ADD whose outcome is unknown. The record of an ADD stands for
+        its DEL too (CNI-19).
         """
+        target = self.path_of(request)
+        if request.command is not Command.ADD and _is_of_add(target):
+            return
+        self._released_at.pop(target.name, None)
         env = dict(request.env)
         content = protocol.PendingDelete(
             protocol.VERSION, request.plugin, env, request.stdin, int(time.time())
         )
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = self.path_of(request)
         fresh = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns()}")
         descriptor = os.open(
             fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
@@ -90,9 +100,17 @@ class Journal:
         """There is something to replay."""
         self._wake.set()
 
+    def released(self, request: Request) -> None:
+        """The attachment is released: its record goes, unless it is an ADD's (CNI-19)."""
+        path = self.path_of(request)
+        if not _is_of_add(path):
+            path.unlink(missing_ok=True)
+
     def drop(self, request: Request) -> None:
-        """The attachment is released, or owned anew."""
-        self.path_of(request).unlink(missing_ok=True)
+        """The attachment is owned anew: nothing of an earlier attempt can come to light."""
+        path = self.path_of(request)
+        path.unlink(missing_ok=True)
+        self._released_at.pop(path.name, None)
 
     def count(self) -> int:
         """How many records wait."""
@@ -115,37 +133,51 @@ class Journal:
                         path.unlink()
 
     async def replay_all(self) -> bool:
-        """Try every record once; False if one is left."""
+        """Try every record once, while the datastore answers; False if one is left.
+
+        The next pass begins behind the record that ended this one, so none keeps others back.
+        """
         complete = True
-        for path in self._records():
+        stopped_at, self._stopped_at = self._stopped_at, ""
+        for path in sorted(self._records(), key=lambda p: (p.name <= stopped_at, p.name)):
             try:
                 done = await self._replay_one(path)
-            except (MuslinError, OSError, TimeoutError) as error:
+            except (DatastoreUnavailable, TimeoutError) as error:
+                log.info("DELs still wait: %s", str(error) or "timeout", extra={"at": path.name})
+                self._stopped_at = path.name
+                complete = False
+                break
+            except (MuslinError, KernelError, OSError) as error:
                 log.info("a DEL still waits: %s", error, extra={"record": path.name})
+                done = False
+            except Exception:
+                log.exception("a DEL failed unexpectedly", extra={"record": path.name})
                 done = False
             complete = complete and done
         PENDING.set(self.count())
         return complete
 
     async def _replay_one(self, path: Path) -> bool:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+        data = _read(path)
+        if data is None:
             return True
-        with os.fdopen(descriptor, "rb") as file:
-            data = file.read(protocol.MAX_FRAME)
         try:
             record = protocol.decode_pending(data)
-            await self._replay(record)
-            if record.env.get("CNI_COMMAND") == "ADD" and time.time() - record.time < LATE_SECONDS:
-                return True
+            await self._replay(record, path)
         except (protocol.ProtocolError, CNIError) as error:
             if isinstance(error, CNIError) and error.code == 11:
                 raise
             log.error("a queued DEL is unusable, set aside: %s", error)
             path.rename(path.with_suffix(".bad"))
             return True
+        if _read(path) != data:
+            return not path.exists()  # another call wrote its own meanwhile
+        if _command(record) == Command.ADD:
+            now = time.monotonic()
+            if now - self._released_at.setdefault(path.name, now) < LATE_SECONDS:
+                return True
         path.unlink(missing_ok=True)
+        self._released_at.pop(path.name, None)
         return True
 
     async def run(self) -> None:
@@ -153,11 +185,39 @@ class Journal:
         backoff = Backoff(initial=0.2, maximum=RESCAN_SECONDS)
         while True:
             self._wake.clear()
-            self.sweep()
-            if await self.replay_all():
+            try:
+                self.sweep()
+                complete = await self.replay_all()
+            except OSError as error:
+                log.error("the journal cannot be read: %s", error)
+                complete = False
+            if complete:
                 backoff.reset()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RESCAN_SECONDS):
                         await self._wake.wait()
             else:
                 await backoff.wait()
+
+
+def _read(path: Path) -> bytes | None:
+    """A record's bytes, None if there is none. Raises OSError, for a symbolic link too."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(protocol.MAX_FRAME)
+
+
+def _command(record: protocol.PendingDelete) -> str:
+    return record.env.get("CNI_COMMAND", "")
+
+
+def _is_of_add(path: Path) -> bool:
+    """Whether a readable record stands there that an ADD left (CNI-19)."""
+    try:
+        data = _read(path)
+        return data is not None and _command(protocol.decode_pending(data)) == Command.ADD
+    except (OSError, protocol.ProtocolError):
+        return False

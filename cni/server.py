@@ -18,6 +18,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from cni import add, check, delete, protocol
 from cni.channel import Channel
@@ -205,11 +206,15 @@ class Server:
         if facts is None or all(pool.disabled for pool in facts.pools):
             raise CNIError(Code.PLUGIN_NOT_AVAILABLE, "there is no enabled IP pool")
 
-    async def replay(self, record: protocol.PendingDelete) -> None:
-        """One record of the journal; raises while it cannot be done."""
+    async def replay(self, record: protocol.PendingDelete, file: Path) -> None:
+        """One record of the journal; raises while it cannot be done.
+
+        `file` is gone if an ADD of this attachment succeeded while the record waited.
+        """
         request = parse_request(record.argv0, {**record.env, "CNI_COMMAND": "DEL"}, record.stdin)
         async with self._slots, self.turn(request.container_id):
-            await delete.replay(self._services, request)
+            if file.exists():
+                await delete.replay(self._services, request)
 
 
 def _failure(error: CNIError, message: protocol.Request) -> str:

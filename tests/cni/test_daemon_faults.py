@@ -5,11 +5,13 @@
 3. The datastore dies between the transaction and the end of ADD.
 4. The executable dies, or cannot deliver the result.
 5. A failure at each step of the wiring.
+6. A DEL that the kernel, a full datastore or a torn handle refuses is finished later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -238,6 +240,123 @@ async def test_a_failure_of_the_wiring_is_undone(
 
 
 @pytest.mark.asyncio
+async def test_a_del_that_the_kernel_refuses_is_finished_later(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-21, CNI-22: the rest is done at once; no failure of a replay ends the daemon."""
+    async with node.daemon() as daemon:
+        result_of(await node.add(pod))
+        failures: list[Exception] = [KernelError(16, "unwiring"), RuntimeError("a fault of ours")]
+        tries = 0
+
+        def failing(*_: Any, **__: Any) -> bool:
+            nonlocal tries
+            tries += 1
+            raise failures[tries % 2]
+
+        monkeypatch.setattr(wiring, "remove", failing)
+        done = await node.delete(pod)
+        assert done.status == 0, done
+        assert records(node)
+        assert (node.in_use(), node.endpoints()) == (0, {})
+        await until(lambda: tries > 3)
+        assert node.links(), "still there"
+        assert daemon.services.journal.count() == 1
+        monkeypatch.undo()
+        await until(lambda: not records(node))
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_full_datastore_is_a_del_for_later(node: World, pod: Namespace) -> None:
+    """etcd answers, and refuses every write."""
+    async with node.daemon(timeout=2.0):
+        result_of(await node.add(pod))
+        node.etcd.restart_with("--quota-backend-bytes=1000")
+        with pod_namespace("late") as late:
+            assert (await node.add(late, "late")).error["code"] == 11
+        done = await node.delete(pod)
+        assert done.status == 0, done
+        assert records(node)
+        assert node.links() == []
+        assert node.in_use() == 1
+        node.etcd.restart_with()
+        node.etcd.ctl("alarm", "disarm")
+        await until(lambda: node.in_use() == 0, 20)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("restarted", [False, True], ids=["remembered", "restarted"])
+async def test_a_torn_handle_is_a_del_for_later(
+    node: World, pod: Namespace, restarted: bool
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with node.daemon():
+            result_of(await node.add(pod))
+            ((name, handle),) = node.handles().items()
+            path = f"/calico/ipam/v2/handle/{name}"
+            node.etcd.put(path, b'{"handleID":')
+            if not restarted:
+                done = await node.delete(pod)
+        if restarted:
+            await stack.enter_async_context(node.daemon(prepare=False))
+            done = await node.delete(pod)
+        assert done.status == 0, done
+        assert records(node)
+        assert node.links() == []
+        node.etcd.put(path, json.dumps(handle).encode())
+        if not restarted:
+            await stack.enter_async_context(node.daemon(prepare=False))
+        await until(lambda: not records(node))
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_an_undo_that_meets_a_fault_of_ours_is_finished_later(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-31: felix hears of it all the same, and the journal has it."""
+    async with (
+        FelixPeer(node.settings.felix_socket) as felix,
+        node.daemon() as daemon,
+    ):
+        await until(lambda: daemon.services.felix.connected)
+        felix.error = "refused for a test"
+        real = daemon.services.allocator.perform
+
+        async def failing(_: Any) -> Any:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(daemon.services.allocator, "perform", failing)
+        error = (await node.add(pod, config={"policy_setup_timeout_seconds": 5})).error
+        assert "refused for a test" in error["msg"]
+        assert records(node)
+        await until(felix.retractions)
+        monkeypatch.setattr(daemon.services.allocator, "perform", real)
+        await until(lambda: node.in_use() == 0)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_late_commit_is_taken_back_after_the_del_too(node: World, pod: Namespace) -> None:
+    """CNI-19, as a runtime calls: ADD fails, DEL at once, then the swallowed transaction."""
+    async with node.daemon(timeout=5.0, datastore_seconds=1.0, release_seconds=0.5) as daemon:
+        await until(lambda: daemon.services.cluster.in_sync)
+        node.etcd.pause()
+        try:
+            assert (await node.add(pod)).error["code"] == 11
+            assert (await node.delete(pod)).status == 0
+        finally:
+            node.etcd.resume()
+        await until(lambda: node.in_use() == 0 and not node.endpoints(), 20)
+        assert (await node.delete(pod)).status == 0, "one that succeeds at once"
+        (record,) = records(node)
+        assert json.loads(record.read_bytes())["env"]["CNI_COMMAND"] == "ADD"
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
 async def test_a_failed_second_add_leaves_the_first_intact(node: World, pod: Namespace) -> None:
     """ADD-07."""
     async with node.daemon():
@@ -255,6 +374,7 @@ async def test_a_failed_second_add_leaves_the_first_intact(node: World, pod: Nam
 @pytest.mark.asyncio
 async def test_pools_that_cannot_serve_are_named(node: World, pod: Namespace) -> None:
     async with node.daemon() as daemon:
+        await until(lambda: daemon.services.cluster.in_sync)
         await put_pool(daemon.services.store, "pool4", CIDR4, 28, disabled=True)
         await until(
             lambda: any(pool.disabled for pool in daemon.services.cluster.facts("node1").pools)  # type: ignore[union-attr]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from cni import protocol
+from cni import pending, protocol
 from cni.errors import CNIError
 from cni.felix_client import FelixClient, Subject
 from cni.pending import Journal
-from cni.request import Request
-from libcalico.errors import DatastoreUnavailable
+from cni.request import Command, Request
+from libcalico.errors import DatastoreUnavailable, InvalidValue
+from linux.errors import KernelError
 from tests.cni.test_attachment import request
 from tests.cni.world import FelixPeer, until
 
@@ -52,7 +55,7 @@ async def test_a_record_stays_until_its_release_is_committed(tmp_path: Path) -> 
     away = True
     replayed: list[protocol.PendingDelete] = []
 
-    async def replay(record: protocol.PendingDelete) -> None:
+    async def replay(record: protocol.PendingDelete, _: Path) -> None:
         if away:
             raise DatastoreUnavailable("etcd is away")
         replayed.append(record)
@@ -77,13 +80,15 @@ async def test_an_add_of_unknown_outcome_is_looked_at_again(tmp_path: Path) -> N
     """CNI-19: a transaction that a hanging datastore swallowed may come to light later."""
     replayed = 0
 
-    async def replay(_: protocol.PendingDelete) -> None:
+    async def replay(*_: Any) -> None:
         nonlocal replayed
         replayed += 1
 
     journal = Journal(tmp_path / "pending", replay)
     journal.record(request())
+    journal.record(_as_del(request()))
     assert await journal.replay_all()
+    journal.released(_as_del(request()))
     assert await journal.replay_all()
     assert replayed == 2
     assert journal.holds(request())
@@ -92,8 +97,70 @@ async def test_an_add_of_unknown_outcome_is_looked_at_again(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
+async def test_the_time_of_an_adds_record_begins_with_its_first_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-19: however long the datastore was away."""
+    now, away = 1000.0, True
+
+    async def replay(*_: Any) -> None:
+        if away:
+            raise DatastoreUnavailable("etcd is away")
+
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    journal = Journal(tmp_path / "pending", replay)
+    journal.record(request())
+    assert not await journal.replay_all()
+    now += 10 * pending.LATE_SECONDS
+    away = False
+    assert await journal.replay_all()
+    now += pending.LATE_SECONDS - 1
+    assert await journal.replay_all()
+    assert journal.holds(request())
+    now += 2
+    assert await journal.replay_all()
+    assert not journal.holds(request())
+
+
+@pytest.mark.asyncio
+async def test_what_is_recorded_during_a_replay_stays(tmp_path: Path) -> None:
+    async def replay(*_: Any) -> None:
+        journal.record(request())
+
+    journal = Journal(tmp_path / "pending", replay)
+    journal.record(_as_del(request()))
+    assert not await journal.replay_all()
+    assert journal.holds(request())
+
+
+@pytest.mark.asyncio
+async def test_a_pass_stops_where_the_datastore_is_away(tmp_path: Path) -> None:
+    """One wait, not one for each record; and none that always fails keeps others back."""
+    tried: list[str] = []
+    failure: Exception = DatastoreUnavailable("etcd is away")
+
+    async def replay(_: protocol.PendingDelete, file: Path) -> None:
+        tried.append(file.name)
+        raise failure
+
+    journal = Journal(tmp_path, replay)
+    names = [f"{number}.json" for number in range(3)]
+    for name in names:
+        (tmp_path / name).write_text('{"version":1,"argv0":"x","env":{},"stdin":"","time":1}')
+    for _ in range(4):
+        assert not await journal.replay_all()
+    assert tried == [*names, names[0]]
+    for error in (KernelError(16, "unwiring"), InvalidValue("f", 1, "r"), RuntimeError("fault")):
+        tried.clear()
+        failure = error
+        assert not await journal.replay_all()
+        assert sorted(tried) == names
+
+
+@pytest.mark.asyncio
 async def test_what_is_no_record_is_set_aside_and_links_are_not_followed(tmp_path: Path) -> None:
-    async def replay(_: protocol.PendingDelete) -> None:
+    async def replay(*_: Any) -> None:
         raise CNIError(7, "unusable")
 
     journal = Journal(tmp_path, replay)
@@ -111,4 +178,5 @@ async def test_what_is_no_record_is_set_aside_and_links_are_not_followed(tmp_pat
 
 
 def _as_del(add: Request) -> Request:
-    return msgspec.structs.replace(add, env={**add.env, "CNI_COMMAND": "DEL"})
+    env = {**add.env, "CNI_COMMAND": "DEL"}
+    return msgspec.structs.replace(add, command=Command.DEL, env=env)

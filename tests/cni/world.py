@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import hashlib
 import json
 import os
@@ -294,6 +295,9 @@ def node_world(folder: Path) -> Iterator[World]:
         space.run("ip", "address", "add", "10.99.1.1/24", "dev", "uplink")
         space.run("ip", "link", "set", "uplink", "up")
         with space.entered():
+            # gRPC's threads end with its last channel; one that an exception still holds would
+            # keep them, and with them the next connection, in the namespace of the last test.
+            gc.collect()
             etcd = Etcd(folder / "etcd").start()
             try:
                 yield World(space, etcd, folder)

@@ -106,6 +106,15 @@ class Etcd:
         self.stop()
         self.start()
 
+    def restart_with(self, *flags: str) -> None:
+        """Restart with these flags more, until the next one."""
+        kept = list(self._extra)
+        self._extra += flags
+        try:
+            self.restart()
+        finally:
+            self._extra = kept
+
     def wipe(self) -> None:
         """Stop and lose all data, as a store that is set up anew."""
         self.stop()
