@@ -146,7 +146,7 @@ class PeerOpen:
     """The peer's OPEN. `restart_time` None: no graceful-restart capability.
 
     `restart_families` are those it lists in the capability, `forwarding` those whose
-    forwarding-state bit it sets.
+    forwarding-state bit it sets. `route_refresh`: it repeats its paths when asked (RFC 2918).
     """
 
     peer: IPAddress
@@ -156,6 +156,7 @@ class PeerOpen:
     restart_time: int | None
     restart_families: frozenset[Family] = frozenset()
     forwarding: frozenset[Family] = frozenset()
+    route_refresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,33 @@ def test_state_open_notification_eor() -> None:
     assert decode(line("update", direction="receive", message=eor)) == EndOfRib(PEER, Family.IPV6)
 
 
+def test_an_unknown_origin_withdraws() -> None:
+    """RFC 7606 section 7.1: ExaBGP shows a value above 2 as invalid."""
+    announce = {"ipv4 unicast": {"10.99.0.2": [{"nlri": "10.65.2.0/26"}]}}
+    said = update({"attribute": {"origin": "invalid"}, "announce": announce})
+    assert isinstance(said, PathsReceived)
+    assert said.announced == ()
+    assert said.withdrawn == (Withdrawn(ip_network("10.65.2.0/26")),)
+
+
+def test_an_unreadable_line_names_its_peer() -> None:
+    announce = {"ipv4 unicast": {"no address": [{"nlri": "10.65.2.0/26"}]}}
+    said = update({"attribute": {}, "announce": announce})
+    assert isinstance(said, Unreadable)
+    assert said.peer == PEER
+    cut = decode(line("update", direction="receive", message={})[:-1])
+    assert isinstance(cut, Unreadable)
+    assert cut.peer == PEER
+    assert decode(b'{"peer": "1.2.3"') == Unreadable("DecodeError: Input data was truncated", None)
+
+
+def test_asking_once_more() -> None:
+    assert protocol.route_refresh(PEER, Family.IPV4) == (
+        "neighbor 10.99.0.2 announce route-refresh ipv4 unicast"
+    )
+    assert protocol.reset(PEER) == "neighbor 10.99.0.2 teardown 4"
+
+
 def test_update() -> None:
     said = update(
         {

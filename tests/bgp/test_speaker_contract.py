@@ -6,7 +6,9 @@ Two speakers, `a` at 127.0.0.1 and `b` at 127.0.0.2, on ports of their own.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -95,11 +97,16 @@ def count(kind: type[Event]) -> Callable[[list[Event]], int]:
 
 
 @pytest.fixture(params=["exabgp", "memory"])
-def factory(request: pytest.FixtureRequest) -> Iterator[Factory]:
+def factory(request: pytest.FixtureRequest) -> Factory:
     if request.param == "memory":
         fabric = Fabric()
-        yield lambda: MemorySpeaker(fabric)
-        return
+        return lambda: MemorySpeaker(fabric)
+    real: Factory = request.getfixturevalue("exabgp")
+    return real
+
+
+@pytest.fixture
+def exabgp() -> Iterator[Factory]:
     directory = Path(tempfile.mkdtemp(prefix="mspk"))
     directory.chmod(0o755)
     numbers = iter(range(100))
@@ -163,6 +170,68 @@ def test_contract(factory: Factory) -> None:
         assert count(PeerDown)(b.heard) == 1
 
     story(factory, body)
+
+
+UNREADABLE = (
+    b'{ "type": "update", "neighbor": { "address": { "local": "127.0.0.2", "peer": "127.0.0.1" },'
+    b' "direction": "receive", "message": { "update": { "announce": { "ipv4 unicast": { "?": [] '
+)
+
+
+@pytest.mark.parametrize("refreshes", [True, False], ids=["refresh", "reset"])
+def test_what_is_unreadable_is_asked_for_once_more(
+    exabgp: Factory, refreshes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BGP-7: the other side sends its paths again, in the same session if it knows how to."""
+
+    async def body(a: Listener, b: Listener, port: int) -> None:
+        await a.speaker.announce([R1])
+        await a.speaker.configure([peer(A, B, port)])
+        await b.speaker.configure([peer(B, A, port)])
+        await b.until(count(EndOfRib))
+        opened = next(event for event in b.heard if isinstance(event, PeerOpen))
+        assert opened.route_refresh
+        assert isinstance(b.speaker, ExaBGPSpeaker)
+        b.speaker._sessions[A].refreshes = refreshes
+        before = count(PathsReceived)(b.heard)
+        b.speaker._on_lines([UNREADABLE], [])
+        b.speaker._on_lines([UNREADABLE], [])
+        await b.until(lambda heard: count(PathsReceived)(heard) > before)
+        assert b.prefixes() == {R1.prefix}
+        assert count(PeerDown)(b.heard) == (not refreshes)
+        # Once more, but not at once.
+        asked: list[str] = []
+        monkeypatch.setattr(b.speaker, "_command", asked.extend)
+        b.speaker._on_lines([UNREADABLE], [])
+        b.speaker._mend(asyncio.get_running_loop().time())
+        assert asked == []
+        assert A in b.speaker._damaged
+        b.speaker._mend(asyncio.get_running_loop().time() + 601)
+        assert len(asked) == 1
+
+    story(exabgp, body)
+
+
+def test_a_child_that_freezes_in_a_reload_is_killed_in_time(exabgp: Factory) -> None:
+    """BGP-3: the watchdog runs during a reload; the other side's hold timer (9 s) does not."""
+
+    async def body(a: Listener, b: Listener, port: int) -> None:
+        await a.speaker.announce([R1])
+        await a.speaker.configure([peer(A, B, port)])
+        await b.speaker.configure([peer(B, A, port)])
+        await b.until(count(EndOfRib))
+        assert isinstance(a.speaker, ExaBGPSpeaker)
+        pid = a.speaker.child_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        await a.speaker.configure([peer(A, B, port), peer(A, C, port)])
+        await a.until(count(SpeakerDown), 7)
+        await b.until(lambda heard: count(EndOfRib)(heard) == 2)
+        downs = [event for event in b.heard if isinstance(event, PeerDown)]
+        assert [down.reason for down in downs] == [DownReason.CLOSED]
+        assert set(a.speaker._applied) == {B, C}
+
+    story(exabgp, body)
 
 
 @pytest.mark.promise("F-43")

@@ -12,6 +12,7 @@ it).
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address, ip_network
@@ -58,14 +59,16 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line that is not what we expect."""
+    """A line that is not what we expect; `peer` is whom it speaks of, as far as we can tell."""
 
     why: str
+    peer: IPAddress | None = None
 
 
 Line = Event | State | Ack | Unreadable | None
 
 _decoder = msgspec.json.Decoder()
+_PEER = re.compile(rb'"peer"\s*:\s*"([0-9A-Fa-f.:]+)"')
 _ORIGINS = {"igp": Origin.IGP, "egp": Origin.EGP, "incomplete": Origin.INCOMPLETE}
 _FAMILIES = {family.value: family for family in Family}
 
@@ -90,7 +93,15 @@ def decode(line: bytes) -> Line:
             return _notification(message.get("neighbor"))
         return None
     except (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return Unreadable(f"{type(error).__name__}: {error}")
+        return Unreadable(f"{type(error).__name__}: {error}", _named_peer(line))
+
+
+def _named_peer(line: bytes) -> IPAddress | None:
+    found = _PEER.search(line)
+    try:
+        return ip_address(found[1].decode()) if found else None
+    except ValueError:
+        return None
 
 
 def _update(neighbor: dict[str, Any]) -> Line:
@@ -126,7 +137,8 @@ def _update(neighbor: dict[str, Any]) -> Line:
         if name in _FAMILIES
         for path in paths
     ]
-    if "error" in raw:  # treat-as-withdraw (RFC 7606)
+    origin = str(raw.get("origin", "igp")).lower()
+    if "error" in raw or origin not in _ORIGINS:  # treat-as-withdraw (RFC 7606 3 and 7.1)
         withdrawn += [Withdrawn(path.prefix, path.path_id) for path in announced]
         announced = []
     if not announced and not withdrawn:
@@ -177,7 +189,8 @@ def _open(neighbor: dict[str, Any]) -> Line:
     if neighbor.get("direction", "receive") != "receive":
         return None
     message = neighbor["open"]
-    graceful = (message.get("capabilities") or {}).get("64")
+    capabilities = message.get("capabilities") or {}
+    graceful = capabilities.get("64")
     listed: dict[str, list[str]] = graceful.get("address-family-flags", {}) if graceful else {}
     families = {
         family: flags
@@ -194,6 +207,7 @@ def _open(neighbor: dict[str, Any]) -> Line:
         restart_families=frozenset(families),
         # ExaBGP 5.0 calls the forwarding bit of a family "restart"
         forwarding=frozenset(family for family, flags in families.items() if "restart" in flags),
+        route_refresh="2" in capabilities,
     )
 
 
@@ -234,6 +248,16 @@ def withdraw(prefixes: Iterable[IPNetwork], peers: Collection[IPAddress]) -> Ite
 def end_of_rib(peer: IPAddress, family: Family) -> str:
     """The line that sends End-of-RIB; an established session is needed."""
     return f"neighbor {peer} announce eor {family.value}"
+
+
+def route_refresh(peer: IPAddress, family: Family) -> str:
+    """The line that asks a peer for all its paths once more (RFC 2918)."""
+    return f"neighbor {peer} announce route-refresh {family.value}"
+
+
+def reset(peer: IPAddress) -> str:
+    """The line that ends a session with CEASE, "administrative reset" (RFC 4486)."""
+    return f"neighbor {peer} teardown 4"
 
 
 def _to(peers: Collection[IPAddress]) -> Iterator[str]:

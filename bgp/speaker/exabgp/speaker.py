@@ -10,8 +10,12 @@ poisons all later ones (and a restart under graceful restart loses nothing).
 
 The watchdog: a frozen ExaBGP is not covered by graceful restart; the peers would drop our
 routes when the hold time ends. So a ping is always outstanding when nothing else is said,
-and the child is killed long before (BGP-3). It counts its own ticks, not the clock: when
-this whole machine stood still, nobody is to blame.
+and the child is killed long before (BGP-3), during a reload too. It counts its own ticks,
+not the clock: when this whole machine stood still, nobody is to blame.
+
+What a peer said and nobody can read is asked for once more: by a route refresh, or by a new
+session with a peer that knows none (BGP-7). Not at once again and again: what is unreadable
+may stay so.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ _NOT_RELOADED = b"could not load/reload configuration"
 _RELOAD_TIMEOUT = 10.0
 _BACKOFF = (0.05, 0.5, 1.0, 2.0, 5.0)
 _SETTLED = 30.0
+_REFRESH_PAUSE = 30.0
+_RESET_PAUSE = 600.0
 
 
 @dataclass
@@ -59,6 +65,7 @@ class _Session:
 
     up: bool = False
     offered: frozenset[Route] = frozenset()
+    refreshes: bool = False
 
 
 class ExaBGPSpeaker:
@@ -77,6 +84,9 @@ class ExaBGPSpeaker:
         self._flying: str | None = None
         self._child: children.Child | None = None
         self._reload: asyncio.Future[bool] | None = None
+        self._reloading: asyncio.Task[bool] | None = None
+        self._damaged: set[IPAddress] = set()
+        self._not_before: dict[IPAddress, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._uid: int | None = None
@@ -137,6 +147,8 @@ class ExaBGPSpeaker:
         except Exception:
             log.exception("the keeper of exabgp failed")
             self._events.put_nowait(SpeakerFailed())
+        finally:
+            await self._stop_reload()
 
     async def _keep(self) -> None:
         quiet, seen = 0, 0
@@ -151,14 +163,16 @@ class ExaBGPSpeaker:
             self._wake.clear()
             child = self._child
             if child is None:
+                await self._stop_reload()
                 if self._wanted:
                     await self._start()
                     started, quiet, seen = loop.time(), 0, 0
                 continue
             if self._failures and loop.time() - started > _SETTLED:
                 self._failures = 0
-            if not await self._as_wished(child):
+            if not self._as_wished(child):
                 await child.kill()
+                continue
             if child.heard != seen:
                 quiet, seen = 0, child.heard
             elif loop.time() - counted >= _TICK * 0.9:  # a burst of wishes is no silence
@@ -166,11 +180,48 @@ class ExaBGPSpeaker:
             if self._frozen(quiet):
                 log.error("exabgp gives no sign of life: killed", extra={"pid": child.pid})
                 await child.kill()
+            self._mend(loop.time())
 
-    async def _as_wished(self, child: children.Child) -> bool:
+    def _as_wished(self, child: children.Child) -> bool:
+        """Whether the child may live on; starts a reload, beside the watchdog, where one is due."""
         if not self._wanted:
             return False
-        return self._wanted == self._applied or await self._apply_reload(child)
+        if self._reloading is not None:
+            if not self._reloading.done():
+                return True
+            ended, self._reloading = self._reloading, None
+            if not ended.result():
+                return False
+        if self._wanted != self._applied:
+            self._reloading = asyncio.create_task(self._apply_reload(child), name="exabgp-reload")
+            self._reloading.add_done_callback(lambda _: self._wake.set())
+        return True
+
+    async def _stop_reload(self) -> None:
+        task, self._reloading = self._reloading, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _mend(self, now: float) -> None:
+        """Ask once more for what could not be read, where it is time to (BGP-7)."""
+        for address in sorted(self._damaged, key=int):
+            session = self._sessions.get(address)
+            if session is None or not session.up:
+                self._damaged.discard(address)  # the next session brings everything anew
+            elif now >= self._not_before.get(address, 0.0):
+                self._damaged.discard(address)
+                pause = _REFRESH_PAUSE if session.refreshes else _RESET_PAUSE
+                self._not_before[address] = now + pause
+                log.warning(
+                    "a peer's paths are asked for once more",
+                    extra={"peer": str(address), "reset": not session.refreshes},
+                )
+                if session.refreshes:
+                    families = self._families(address)
+                    self._command(protocol.route_refresh(address, family) for family in families)
+                else:
+                    self._command([protocol.reset(address)])
 
     def _frozen(self, quiet: int) -> bool:
         """Judge `quiet` ticks without a line; send a ping when one is due (BGP-3)."""
@@ -274,11 +325,14 @@ class ExaBGPSpeaker:
             elif isinstance(said, protocol.Unreadable):
                 self.unreadable += 1
                 log.warning("exabgp said something unreadable: %s", said.why)
+                self._damaged |= self._sessions.keys() if said.peer is None else {said.peer}
+                self._wake.set()
             elif isinstance(said, (PathsReceived, PeerOpen, PeerProgress)):
                 if said.peer in self._sessions:
                     self._events.put_nowait(said)
                     if isinstance(said, PeerOpen):
                         self._holds[said.peer] = self._negotiated(said)
+                        self._sessions[said.peer].refreshes = said.route_refresh
             elif said is not None:
                 self._events.put_nowait(said)
 
