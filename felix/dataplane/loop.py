@@ -79,6 +79,7 @@ class Dataplane:
         self._sets: Sets | None = None
         self._published = published
         self._wake = asyncio.Event()
+        self._heard = asyncio.Event()
         self._changed_paths: set[IPNetwork] = set()
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
@@ -114,6 +115,10 @@ class Dataplane:
         """Something changed: look again as soon as the loop is free."""
         self._wake.set()
 
+    def _kernel_spoke(self) -> None:
+        self._heard.set()
+        self.kick()
+
     def paths_changed(self, prefixes: set[IPNetwork]) -> None:
         """These paths differ now."""
         self._changed_paths |= prefixes
@@ -121,7 +126,7 @@ class Dataplane:
 
     async def run(self, beat: Callable[[], None]) -> None:
         """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
-        host = Host(self.view, self.routes, self.kick)
+        host = Host(self.view, self.routes, self._kernel_spoke)
         watcher = asyncio.create_task(host.watch())
         timers = Timers(asyncio.get_running_loop().time)
         retry: float | None = 0.0
@@ -232,6 +237,11 @@ class Dataplane:
                 await asyncio.sleep(0)
             link_failures = self._apply_links(host, active)
             route_failures = self._apply_routes(host, active)
+            while await self._hears_before(rules):
+                # Such as the link of the pod whose rules are being written.
+                await host.refresh(everything=False, all_routes=False)
+                link_failures = self._apply_links(host, active)
+                route_failures = self._apply_routes(host, active)
         finally:
             failures = await rules
         if "iptables" in due and (self._reading is None or self._reading.done()):
@@ -241,6 +251,16 @@ class Dataplane:
         self._settle(active, link_failures, rules_written=not failures)
         self.state.applied = self.state.applied or not failures
         return {**set_failures, **failures, **link_failures, **route_failures}
+
+    async def _hears_before(self, rules: asyncio.Task[dict[str, str]]) -> bool:
+        """Whether the kernel tells something before the rules are written."""
+        self._heard.clear()
+        heard = asyncio.create_task(self._heard.wait())
+        try:
+            await asyncio.wait({rules, heard}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            heard.cancel()
+        return not rules.done()
 
     def _sweep_now(self) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""

@@ -28,6 +28,9 @@ from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
+MOST_TEXTS = 1000
+"""Rendered endpoints that are remembered."""
+
 
 class FilterTable(Protocol):
     """What is told: the filter table of one family."""
@@ -49,6 +52,8 @@ class RuleBook:
         self._needs: dict[ResourceKey, frozenset[str]] = {}
         self._endpoints: dict[str, EndpointPolicy] = {}
         self._bins = Bins(settings.prefixes)
+        # The text of an endpoint's chains does not name it: pods of one kind share it.
+        self._texts: dict[EndpointPolicy, tuple[tuple[str, ...], ...]] = {}
         self._users: Counter[tuple[ResourceKey, str]] = Counter()
         self._unusable: frozenset[str] = frozenset()
         self.renders = 0
@@ -161,8 +166,18 @@ class RuleBook:
                 self._unwant([names.policy_chain(prefix, key)])
 
     def _write_endpoint(self, interface: str) -> None:
-        rules = endpoint_rules(interface, self._endpoints[interface])
-        self._want(endpoint_chains(rules, self._settings.marks, self._settings.verdicts))
+        policy = self._endpoints[interface]
+        texts = self._texts.get(policy)
+        if texts is None:
+            if len(self._texts) >= MOST_TEXTS:
+                self._texts.clear()
+            rules = endpoint_rules(interface, policy)
+            chains = endpoint_chains(rules, self._settings.marks, self._settings.verdicts)
+            texts = self._texts[policy] = tuple(render_rules(chain.rules) for chain in chains)
+        for prefix, text in zip((names.TO_WORKLOAD, names.FROM_WORKLOAD), texts, strict=True):
+            self.renders += 1
+            for table in self._targets.values():
+                table.want(names.endpoint_chain(prefix, interface), text)
 
     # -- everything ----------------------------------------------------------------------------
 
@@ -171,6 +186,7 @@ class RuleBook:
         if settings == self._settings:
             return
         before, self._settings = self._settings, settings
+        self._texts.clear()
         if settings.prefixes != before.prefixes:
             self._unwant([chain.name for chain in self._bins.all()])
             self._bins = Bins(settings.prefixes)
