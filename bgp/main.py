@@ -101,10 +101,6 @@ async def serve(environ: Mapping[str, str]) -> int:
             await asyncio.sleep(_HEARTBEAT if agent.gate.passed else 0.2)
 
     try:
-        try:
-            await server.start()
-        except OSError as error:
-            log.error("no health server on port %d: %s", port, error)
         async with asyncio.TaskGroup() as group:
             for work in (
                 agent.follow_datastore(syncer),
@@ -113,6 +109,7 @@ async def serve(environ: Mapping[str, str]) -> int:
                 agent.keep_time(),
                 agent.writer.run(),
                 publisher.run(),
+                server.run(),
                 report(),
             ):
                 group.create_task(work)
@@ -121,7 +118,6 @@ async def serve(environ: Mapping[str, str]) -> int:
         result = 1
     finally:
         await speaker.close()
-        await server.stop()
         await store.close()
     return result
 

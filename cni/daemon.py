@@ -106,7 +106,7 @@ class Daemon:
                 group.create_task(self.services.cluster.run())
                 group.create_task(self.services.felix.run())
                 group.create_task(self.services.journal.run())
-                group.create_task(self._serve_health())
+                group.create_task(self.health.run())
                 group.create_task(self._report())
                 group.create_task(channel.serve(listener, self.server.handle))
         finally:
@@ -117,20 +117,6 @@ class Daemon:
 
     async def _replay(self, record: PendingDelete, file: Path) -> None:
         await self.server.replay(record, file)
-
-    async def _serve_health(self) -> None:
-        backoff = Backoff(1.0, 30.0)
-        while True:
-            try:
-                await self.health.start()
-                break
-            except OSError as error:
-                log.error("health cannot be served: %s", error)
-                await backoff.wait()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await self.health.stop()
 
     async def _report(self) -> None:
         """Heartbeat, readiness and the status file."""

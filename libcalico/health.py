@@ -12,8 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable
+
+from libcalico.backoff import Backoff
+
+log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT = 5.0
 MAX_REQUEST = 8192
@@ -87,6 +92,21 @@ class HealthServer:
             self._serve, self.host or "localhost", self.port, limit=MAX_REQUEST
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    async def run(self) -> None:
+        """Listen until cancelled; a port that is taken is tried again, with back-off."""
+        backoff = Backoff(1.0, 30.0)
+        while True:
+            try:
+                await self.start()
+                break
+            except OSError as error:
+                log.error("health cannot be served on port %d: %s", self.port, error)
+                await backoff.wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.stop()
 
     async def stop(self) -> None:
         """Stop listening."""

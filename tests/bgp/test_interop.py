@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -102,13 +103,30 @@ def test_datastore_changes_reach_the_speaker(pair: tuple[World, Node, Node]) -> 
     assert time.monotonic() - started < 5
     eventually("and at n2", lambda: "10.65.9.0/26" in n2.ear.table)
     world.borrow("n2", "10.65.2.0/26", 7, "n1")
-    eventually("the borrowed /32", lambda: "10.65.2.7/32" in world.bird_routes())
+    eventually("the borrowed /32", lambda: world.bird_routes().get("10.65.2.7/32") == {n1.address})
+    eventually("at the owner", lambda: n2.ear.table.get("10.65.2.7/32") == (n1.address,))
+    n1.space.run("ip", "addr", "add", "10.65.2.7/32", "dev", "lo")
+    ping = ("ping", "-c1", "-W1", "10.65.2.7")
+    eventually("packets", lambda: "1 received" in world.hub.run(*ping, check=False))
+    n1.space.run("ip", "addr", "del", "10.65.2.7/32", "dev", "lo")
     world.put(AffinityKey("n1", ip_network("10.65.9.0/26")), BlockAffinity(state="pendingDeletion"))
     eventually("an unconfirmed block goes", lambda: "10.65.9.0/26" not in world.kernel_routes())
     world.unblock("n1", "10.65.9.0/26")
     world.block("n2", "10.65.2.0/26")
     settle(world, n1, n2)
     assert (n1.process.pid, sorted(n1.exabgp()), n1.peers()[ROUTER]["since"]) == before
+
+
+def test_a_health_port_that_is_taken(pair: tuple[World, Node, Node]) -> None:
+    """The agent serves its peers without it, and its health as soon as the port is free."""
+    world, n1, n2 = pair
+    n1.kill()
+    with n1.space.entered():
+        other = socket.create_server(("localhost", 9097))
+    with other:
+        n1.start()
+        settle(world, n1, n2)
+    eventually("health is served", lambda: n1.get("liveness"))
 
 
 @pytest.mark.promise("F-43")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
 
 import pytest
@@ -64,3 +66,21 @@ async def test_a_silent_or_babbling_client_harms_nobody() -> None:
         assert time.monotonic() - start < 1
         silent[1].close()
         babbling[1].close()
+
+
+async def test_a_port_that_is_taken_is_tried_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        server = HealthServer("127.0.0.1", other.getsockname()[1])
+        running = asyncio.create_task(server.run())
+        await asyncio.sleep(0.1)
+        assert not running.done()
+    try:
+        async with asyncio.timeout(5):
+            while True:
+                with contextlib.suppress(ConnectionRefusedError):
+                    assert (await ask(server, "/liveness"))[0] == 200
+                    break
+                await asyncio.sleep(0.05)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
