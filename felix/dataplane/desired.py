@@ -8,7 +8,7 @@ Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from felix.calc.endpoints import Endpoint
@@ -19,7 +19,6 @@ from felix.dataplane.ipsets import Family, Sets
 from felix.dataplane.iptables import IptablesTables
 from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
-from felix.rules import names
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import tables
 
@@ -34,18 +33,15 @@ class Desire:
         self._static: dict[Family, tuple[Config, bool]] = {}
         self._whole = True
         self._active: Mapping[str, Endpoint] = {}
+        self._newcomers: set[str] = set()
         self.book: RuleBook | None = None
 
     def distrust(self) -> None:
         """Something went wrong half-way: take the whole next time."""
         self._whole = True
 
-    def update(self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]) -> bool:
-        """Take what is new; returns whether rules must stand before routes are written.
-
-        They must where an interface comes (back) for which the kernel still has other chains:
-        else its first packets would meet its predecessor's policy.
-        """
+    def update(self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]) -> None:
+        """Take what is new."""
         changes = calc.policy.flush()
         if self._whole:
             changes = self._everything(calc)
@@ -54,9 +50,8 @@ class Desire:
             if not change.removed_whole:
                 self._sets.change(change)
         book.take(changes)
-        hazard = False
         if self._whole or changes.endpoints or active is not self._active:
-            hazard = self._endpoints(book, calc, active)
+            self._endpoints(book, calc, active)
             self._active = active
         book.forget(changes)
         for change in changes.sets:
@@ -64,12 +59,33 @@ class Desire:
                 self._sets.change(change)
         self._own_sets(config, calc)
         self._whole = False
-        return hazard
 
     def trust(self) -> None:
         """Take from the sets which of them the kernel does not hold as wanted."""
         if self.book is not None:
             self.book.trust(self._sets.failed)
+
+    def exposed(self) -> frozenset[str]:
+        """Interfaces whose pod may have no route before the rules are written.
+
+        Those of new pods for which the kernel still has other chains, of the endpoint or of a
+        policy of its: the first packets would meet what a predecessor was allowed.
+        """
+        if self.book is None or not self._newcomers:
+            return frozenset()
+        return frozenset(
+            interface
+            for interface in self._newcomers & self.book.endpoints.keys()
+            if any(
+                table.differs(chain)
+                for chain in self.book.chains_of(interface)
+                for table in self._rules.filters.values()
+            )
+        )
+
+    def written(self, interfaces: Iterable[str]) -> None:
+        """The rules of these interfaces are in the kernel: who has them is no newcomer now."""
+        self._newcomers.difference_update(interfaces)
 
     def _configure(self, config: Config, calc: Calculator) -> RuleBook:
         for family in self._families:
@@ -87,25 +103,23 @@ class Desire:
         self._config = config
         return self.book
 
-    def _endpoints(self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]) -> bool:
+    def _endpoints(self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]) -> None:
         for interface in [name for name in book.endpoints if name not in active]:
             book.remove_endpoint(interface)
-        fresh: list[str] = []
         for interface, endpoint in active.items():
             policy = calc.policy.endpoint(endpoint.key)
             if policy is None:
                 # Without a word from the calculation it stays closed.
                 book.remove_endpoint(interface)
                 continue
-            if interface not in book.endpoints:
-                fresh.append(interface)
+            before = self._active.get(interface)
+            if (
+                interface not in book.endpoints
+                or before is None
+                or (before.key, before.container_id) != (endpoint.key, endpoint.container_id)
+            ):
+                self._newcomers.add(interface)
             book.set_endpoint(interface, policy)
-        return any(
-            table.differs(names.endpoint_chain(prefix, interface))
-            for table in self._rules.filters.values()
-            for interface in fresh
-            for prefix in (names.FROM_WORKLOAD, names.TO_WORKLOAD)
-        )
 
     def _own_sets(self, config: Config, calc: Calculator) -> None:
         def both(members: Callable[[int], frozenset[str]]) -> frozenset[str]:

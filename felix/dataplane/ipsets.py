@@ -4,6 +4,7 @@ Invariants:
   SETS-1  Only sets whose name starts with our prefix of an enabled family are touched.
   SETS-2  A set exists, with its members, before a rule that names it is written.
   SETS-3  A change of members costs what changes, not what the set holds.
+  SETS-4  A set of our name but another type or family is replaced, never filled.
 Tested in tests/felix/test_sets.py and, with felix, test_repair.py, test_policy_packets.py.
 """
 
@@ -162,6 +163,11 @@ class Sets:
 
     def _write(self, name: str, wanted: _Wanted, actual: dict[str, set[str]]) -> bool:
         present = actual.get(name)
+        if present is not None and wanted.anew and not self._suits(name, wanted):
+            # While a rule uses it this is refused; the policies close, which frees it.
+            self._kernel.destroy(name)
+            present = None
+            del actual[name]
         created = present is None
         if present is None:
             self._kernel.create(name, wanted.type, wanted.family, self._max_size)
@@ -179,6 +185,10 @@ class Sets:
             self._kernel.add(name, missing)
             present |= missing
         return created or bool(doomed or missing)
+
+    def _suits(self, name: str, wanted: _Wanted) -> bool:
+        there = self._kernel.info(name)
+        return there is None or (there.type, there.family) == (wanted.type, wanted.family)
 
     def _reread(self, name: str, actual: dict[str, set[str]]) -> None:
         """What a refused change left."""

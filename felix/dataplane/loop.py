@@ -16,14 +16,17 @@ Invariants:
   DPL-3  An endpoint is reported in force only while the kernel has its routes, its sets, its
          policies' chains and its own, in every family.
   DPL-4  A set that cannot be written closes the policies that need it and holds up nothing else.
-Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py, test_policy_packets.py.
+  DPL-5  While rules are refused, no pod gets a route that would meet other rules than its own:
+         none before the first commit stands, later none whose stale chains the kernel has.
+Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py, test_policy_packets.py,
+test_policy_refused.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix.calc.endpoints import Endpoint
@@ -80,6 +83,7 @@ class Dataplane:
         self._published = published
         self._wake = asyncio.Event()
         self._heard = asyncio.Event()
+        self._unsafe: frozenset[IPAddress] = frozenset()
         self._changed_paths: set[IPNetwork] = set()
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
@@ -221,16 +225,20 @@ class Dataplane:
         active, shadowed = self.calc.endpoints.active()
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
-        rules_first = self._desire.update(self.config, self.calc, active)
+        self._desire.update(self.config, self.calc, active)
         if "ipsets" in due:
             self._sets.forget()
         set_failures = self._sets.commit()
         self._desire.trust()
+        exposed = self._desire.exposed()
+        self._unsafe = frozenset()
         sweep = self._sweep_now()
         rules = asyncio.create_task(self.tables.commit(sweep=sweep))
         try:
-            if rules_first or not self.state.applied:
+            if exposed or not self.state.applied:
                 await asyncio.wait([rules])
+                if rules.result():
+                    self._unsafe = _addresses(active, exposed if self.state.applied else active)
             else:
                 # The writes are handed to their threads; what follows runs beside them.
                 await asyncio.sleep(0)
@@ -246,11 +254,14 @@ class Dataplane:
             failures = await rules
         if "iptables" in due and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read_back(self.tables))
+        leftovers: dict[str, str] = {}
         if not failures:
-            failures |= self._sweep_sets(self.tables, self._sets)
+            self._desire.written(active)
+            # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
+            leftovers = self._sweep_sets(self.tables, self._sets)
         self._settle(active, link_failures, rules_written=not failures)
         self.state.applied = self.state.applied or not failures
-        return {**set_failures, **failures, **link_failures, **route_failures}
+        return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
 
     async def _hears_before(self, rules: asyncio.Task[dict[str, str]]) -> bool:
         """Whether the kernel tells something before the rules are written."""
@@ -295,9 +306,8 @@ class Dataplane:
         changed, self._changed_paths = self._changed_paths, set()
         differing |= self.remote.change(changed)
         self.routes.want_remote(self.remote.hops, differing, self._families)
-        outcome = self.routes.commit(
-            host.sock, view, remote_known=self.paths.complete, held=self._flusher.held
-        )
+        held = self._flusher.held | self._unsafe
+        outcome = self.routes.commit(host.sock, view, remote_known=self.paths.complete, held=held)
         self.state.route_writes += outcome.written + outcome.deleted
         if outcome.more:
             self.kick()
@@ -326,3 +336,9 @@ class Dataplane:
                 self._proven[interface] = proof
                 in_force[endpoint.key] = endpoint
         self.state.settle(in_force)
+
+
+def _addresses(active: dict[str, Endpoint], interfaces: Iterable[str]) -> frozenset[IPAddress]:
+    return frozenset(
+        network.network_address for name in interfaces for network in active[name].networks
+    )

@@ -73,6 +73,12 @@ class RuleBook:
         """Sets in use that the kernel does not hold as wanted."""
         return self._unusable
 
+    def chains_of(self, interface: str) -> list[str]:
+        """The chains that judge an endpoint: its own and those they name."""
+        own = [names.endpoint_chain(p, interface) for p in (names.TO_WORKLOAD, names.FROM_WORKLOAD)]
+        named = _named(self._endpoints[interface])
+        return own + [names.policy_chain(prefix, key) for key, prefix in named]
+
     # -- policies ------------------------------------------------------------------------------
 
     def take(self, changes: PolicyChanges) -> None:

@@ -24,6 +24,8 @@ from felix.rules.model import Condition, Icmp, InSet, Net, Ports, Protocol, Side
 
 MOST_PORTS = 15
 """Slots of one multiport match; a range takes two."""
+MOST_NEGATED = 16
+"""Negated matches on ports in one rule: iptables-restore takes 254 words a line."""
 
 ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDPLITE = 1, 6, 17, 33, 58, 132, 136
 _WITH_PORTS = frozenset({TCP, UDP, DCCP, SCTP, UDPLITE})
@@ -165,11 +167,12 @@ def _split(rule: ResolvedRule, version: int) -> Fragments:
         match.append(_icmp(version, rule.icmp))
     if rule.not_protocol is not None:
         match.append(Protocol(rule.not_protocol, negated=True, named=True))
+    crowded = sum(len(_negated_ports(s, e, version)) for s, e in sides) > MOST_NEGATED
     for side, entity in sides:
-        match += _negative(side, entity, version)
+        match += _negative(side, entity, version, crowded=crowded)
     if rule.not_icmp is not None and rule.protocol is not None:
         match.append(_icmp(version, rule.not_icmp, negated=True))
-    return Fragments(rule.verb, tuple(match), tuple(_blocks(sides, rule, version)))
+    return Fragments(rule.verb, tuple(match), tuple(_blocks(sides, rule, version, crowded)))
 
 
 def _positive(
@@ -186,19 +189,29 @@ def _positive(
         yield choices[0][-1]
 
 
-def _negative(side: Side, entity: EntityMatch, version: int) -> Iterator[Condition]:
+def _negative(
+    side: Side, entity: EntityMatch, version: int, *, crowded: bool
+) -> Iterator[Condition]:
     if len(entity.not_nets) == 1 and len(entity.nets) != 1:
         yield Net(side, entity.not_nets[0], negated=True)
     for each in entity.not_sets:
         yield InSet(side, names.ip_set(each, version), negated=True)
-    for part in multiports(entity.not_ports):
-        yield Ports(side, part, negated=True)
-    for each in entity.not_named_ports:
-        yield InSet(side, names.ip_set(each, version), negated=True, ports=True)
+    if not crowded:
+        for port in _negated_ports(side, entity, version):
+            yield replace(port, negated=True)
+
+
+def _negated_ports(side: Side, entity: EntityMatch, version: int) -> list[Ports | InSet]:
+    """What none of a side's ports may be."""
+    found: list[Ports | InSet] = [Ports(side, part) for part in multiports(entity.not_ports)]
+    found += [
+        InSet(side, names.ip_set(each, version), ports=True) for each in entity.not_named_ports
+    ]
+    return found
 
 
 def _blocks(
-    sides: Iterable[tuple[Side, EntityMatch]], rule: ResolvedRule, version: int
+    sides: Iterable[tuple[Side, EntityMatch]], rule: ResolvedRule, version: int, crowded: bool
 ) -> Iterator[Block]:
     sides = tuple(sides)
     for side, entity in sides:
@@ -212,6 +225,12 @@ def _blocks(
         # One rule has room for one match of a side's address.
         if len(entity.not_nets) > 1 or (entity.not_nets and len(entity.nets) == 1):
             yield Block(tuple((Net(side, net),) for net in entity.not_nets), negated=True)
+    for side, entity in sides if crowded else ():
+        # Room for some in one rule, as Calico writes it; for any number in a block.
+        protocol = () if rule.protocol is None else (Protocol(rule.protocol, named=True),)
+        ports = _negated_ports(side, entity, version)
+        if ports:
+            yield Block(tuple((*protocol, port) for port in ports), negated=True)
     if rule.not_icmp is not None and rule.protocol is None:
         # The match on messages wants the protocol beside it, so it cannot be negated alone.
         message = (Protocol(_ICMP_OF[version], named=True), _icmp(version, rule.not_icmp))

@@ -1,11 +1,13 @@
 """Names of chains and ipsets: Calico's, so that people and other tools find their way.
 
 Dataplane reference 2.9, 2.11, 2.12. The kernel allows 28 characters for a chain and 31 for
-a set; longer names become a prefix and a digest.
+a set; longer names become a prefix and a digest, and so do names that no validated object has,
+for what stands in the text of a rule must not break it.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 
@@ -13,6 +15,7 @@ from libcalico.model.keys import ResourceKey
 
 MAX_CHAIN = 28
 MAX_SET = 31
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]*")
 
 FROM_WORKLOAD_DISPATCH = "cali-from-wl-dispatch"
 TO_WORKLOAD_DISPATCH = "cali-to-wl-dispatch"
@@ -26,9 +29,10 @@ _SHORT_KINDS = {"NetworkPolicy": "np", "GlobalNetworkPolicy": "gnp"}
 
 
 def limited(prefix: str, suffix: str, maximum: int = MAX_CHAIN) -> str:
-    """`prefix + suffix`, or the prefix, `_` and a digest of the suffix where it is too long."""
+    """`prefix + suffix`; the prefix, `_` and a digest where that is too long or no plain text."""
     text = prefix + (suffix or "_")
-    if len(text) > maximum or (len(text) == maximum and suffix.startswith("_")):
+    digested = len(text) == maximum and suffix.startswith("_")
+    if digested or len(text) > maximum or _PLAIN.fullmatch(suffix) is None:
         digest = urlsafe_b64encode(sha256(suffix.encode()).digest()).decode().rstrip("=")
         return f"{prefix}_{digest}"[:maximum]
     return text

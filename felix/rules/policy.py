@@ -37,6 +37,8 @@ from felix.rules.model import (
 )
 
 MOST_LOG_PREFIX = 29
+MOST_NOTES = 16
+"""Annotations beside one rule: iptables-restore takes 254 words and 10 KiB a line."""
 _DENY_ALL = (ResolvedRule(Verb.DENY),)
 _NOT_IN_PREFIX = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
 _SPECIFIER = re.compile("%[tknp]")
@@ -120,7 +122,7 @@ def _rule(
     rules = block_rules(found.blocks, marks)
     rules += _verdict(found.verb, match, marks, verdicts, log, profile=profile)
     if rule.annotations:
-        notes = tuple(f"{name}={value}" for name, value in rule.annotations)
+        notes = tuple(f"{name}={value}" for name, value in rule.annotations[:MOST_NOTES])
         rules = [replace(each, comments=notes) for each in rules]
     return rules
 

@@ -130,3 +130,30 @@ def test_a_set_that_is_full_is_named_and_harms_no_other(space: Namespace) -> Non
     assert sets.failed == frozenset()
     assert len(members("cali40s:full")) == 10
     sets.close()
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_set_of_another_type_is_replaced_as_soon_as_it_is_free(
+    space: Namespace, *, used: bool
+) -> None:
+    """A network in a set of addresses would become each of its addresses, or be refused."""
+    rule = "FORWARD -m set --match-set cali40s:a src -j ACCEPT"
+    space.run("ipset", "create", "cali40s:a", "hash:ip")
+    space.run("ipset", "add", "cali40s:a", "192.0.2.1")
+    if used:
+        space.run("iptables-nft", "-A", *rule.split())
+    sets = Sets(frozenset({4}), 1024)
+    sets.change(SetChange("s:a", NETS, full=frozenset({"10.0.0.0/28"})))
+    failed = sets.commit()
+    if used:
+        assert sets.failed == {"s:a"}
+        assert list(failed) == ["cali40s:a"]
+        space.run("iptables-nft", "-D", *rule.split())
+        assert sets.commit() == {}
+    assert sets.failed == frozenset()
+    assert members("cali40s:a") == {"10.0.0.0/28"}
+    with IPSets() as kernel:
+        found = kernel.info("cali40s:a")
+    assert found is not None
+    assert found.type == "hash:net"
+    sets.close()

@@ -1,0 +1,101 @@
+"""While iptables-restore is refused, no pod is reached under rules that are not its own (DPL-5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.felix.world import World, eventually
+
+ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"
+
+
+@pytest.fixture
+def refusing(bare_world: World) -> tuple[World, Path]:
+    """A node on which a file decides whether iptables-restore works; felix does not run yet."""
+    folder, flag = bare_world.folder / "bin", bare_world.folder / "refused"
+    folder.mkdir()
+    for name in ("iptables-nft-restore", "ip6tables-nft-restore"):
+        shim = folder / name
+        shim.write_text(
+            "#!/bin/sh\n"
+            'text=$(mktemp); cat > "$text"\n'
+            f'if [ -e "{flag}" ]; then rm "$text"; echo refused >&2; exit 1; fi\n'
+            f'/usr/sbin/{name} "$@" < "$text"; code=$?; rm "$text"; exit $code\n'
+        )
+        shim.chmod(0o755)
+    bare_world.environment |= {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "FELIX_IPTABLESBACKEND": "NFT",
+    }
+    bare_world.etcd.start()
+    bare_world.write_cluster()
+    return bare_world, flag
+
+
+def test_without_hooks_no_pod_has_a_route(refusing: tuple[World, Path]) -> None:
+    world, flag = refusing
+    flag.touch()
+    world.add_pod("first", "cali0first", ADDRESS)
+    world.start_felix()
+    eventually(lambda: "refused" in world.log(), 15, "the first commit is refused")
+    never_routed(world, 1.0)
+    flag.unlink()
+    eventually(lambda: world.route(ROUTE), 15)
+    world.wait_ready()
+
+
+@pytest.mark.parametrize("change", ["profile", "policy"])
+def test_a_successor_waits_for_its_rules(refusing: tuple[World, Path], change: str) -> None:
+    """Its predecessor's chains are open, or those of the policy that both have."""
+    world, flag = refusing
+    policy = {"order": 1, "selector": "has(web)", "types": ["Ingress"], "ingress": [
+        {"action": "Allow"}]}  # fmt: skip
+    labels = {"web": ""} if change == "policy" else {}
+    world.put("globalnetworkpolicies", "case", "GlobalNetworkPolicy", policy)
+    world.put("profiles", "kns.closed", "Profile", {})
+    world.start_felix()
+    world.wait_ready()
+    pod = world.wire("cali0second", ADDRESS)
+    world.put_endpoint("second", pod, container="a" * 64, labels=labels)
+    eventually(lambda: world.route(ROUTE))
+    flag.touch()
+    world.delete_endpoint("second")
+    eventually(lambda: not world.route(ROUTE))
+    if change == "policy":
+        world.put("globalnetworkpolicies", "case", "GlobalNetworkPolicy", policy | {"ingress": []})
+        world.put_endpoint("second", pod, container="b" * 64, labels=labels)
+    else:
+        world.put_endpoint("second", pod, container="b" * 64, profiles=["kns.closed"])
+    never_routed(world, 2.0)
+    assert "refused" in world.log()
+    flag.unlink()
+    eventually(lambda: world.route(ROUTE), 15)
+
+
+def never_routed(world: World, seconds: float) -> None:
+    """No route to the pod for so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert not world.route(ROUTE)
+        time.sleep(0.02)
+
+
+def test_a_set_in_foreign_use_holds_nobody_up(refusing: tuple[World, Path]) -> None:
+    """A set of ours that nobody wants but a stranger's rule names cannot be destroyed."""
+    world, _ = refusing
+    world.node.run("ipset", "create", "cali40s:old", "hash:net")
+    rule = "-A INPUT -m set --match-set cali40s:old src"
+    world.node.run("iptables-nft", *rule.split())
+    world.add_pod("third", "cali0third", ADDRESS)
+    world.start_felix()
+    world.wait_ready()
+    status = world.folder / "run" / "calico" / "status" / "felix.json"
+    eventually(lambda: json.loads(status.read_text())["endpoints_in_force"] == 1)
+    assert "cali40s:old" in world.node.run("ipset", "list", "-n")
+    assert "cali40s:old" in world.log(), "it is said"
+    assert world.metric("felix_int_dataplane_failures_total") >= 1
