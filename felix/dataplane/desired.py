@@ -8,7 +8,7 @@ Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from felix.calc.endpoints import Endpoint
@@ -83,9 +83,9 @@ class Desire:
             )
         )
 
-    def written(self, interfaces: Iterable[str]) -> None:
-        """The rules of these interfaces are in the kernel: who has them is no newcomer now."""
-        self._newcomers.difference_update(interfaces)
+    def written(self) -> None:
+        """All that was wanted is in the kernel: nobody is a newcomer any more."""
+        self._newcomers.clear()
 
     def _configure(self, config: Config, calc: Calculator) -> RuleBook:
         for family in self._families:

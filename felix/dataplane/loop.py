@@ -256,7 +256,7 @@ class Dataplane:
             self._reading = asyncio.create_task(self._read_back(self.tables))
         leftovers: dict[str, str] = {}
         if not failures:
-            self._desire.written(active)
+            self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
             leftovers = self._sweep_sets(self.tables, self._sets)
         self._settle(active, link_failures, rules_written=not failures)
