@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import proc
 from lab.cluster import Lab
 from lab.errors import LabError
 from libcalico import paths
@@ -57,8 +58,10 @@ def test_processes_are_found_by_machine(bare: Lab) -> None:
     before = node.pids()
     running = node.start(["sleep", "1000"])
     try:
-        found = set(node.pids()) - set(before)
-        assert running.pid in found
+        # nsenter needs a moment before it is inside.
+        proc.wait_until(
+            lambda: running.pid in set(node.pids()) - set(before), "the process inside", timeout=5
+        )
         assert running.pid not in bare.nodes[1].pids()
     finally:
         running.kill()
