@@ -5,7 +5,7 @@ and waits for them to be in force. What is said to a peer waits in a map by subj
 slow reader costs one message a subject and never stalls the main loop.
 
 Invariants:
-  NSV-1  An offer that was never stored goes ten seconds after the connection that made it.
+  NSV-1  An offer that was never stored goes ten seconds after the last connection that made it.
   NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
          paths stay (fail static).
   NSV-3  `InForce` without an error is sent only for exactly the container that was asked for.
@@ -127,7 +127,10 @@ class NodeServer:
                 loop.call_later(OFFER_GRACE, self._forget, list(peer.offers.values()))
 
     def _forget(self, offers: list[Endpoint]) -> None:
-        changed = [e for e in offers if self._plane.calc.endpoints.forget_offer(e)]
+        # Who came back within the grace may have offered the same again.
+        again = {endpoint for peer in self._peers for endpoint in peer.offers.values()}
+        endpoints = self._plane.calc.endpoints
+        changed = [e for e in offers if e not in again and endpoints.forget_offer(e)]
         for endpoint in changed:
             log.warning("offered but never stored", extra={"object": str(endpoint.key)})
         if changed:

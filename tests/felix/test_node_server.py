@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path as FilePath
+from typing import Any, cast
 
 import pytest
 
+from felix import node_server
+from felix.calc.graph import Calculator
+from felix.calc.paths import PathTable
+from felix.config.parameters import Config
+from felix.dataplane.loop import Dataplane
+from felix.node_server import NodeServer
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import (
     Await,
@@ -23,7 +31,9 @@ from libcalico.local.node_api import (
     RefusedPath,
     Retract,
 )
-from tests.felix.world import CONTAINER, NODE, Pod, World, eventually
+from libcalico.model import ResourceKey
+from tests.felix.world import CONTAINER, NODE, Pod, World, endpoint_spec, eventually
+from tests.support.netns import Namespace
 
 REMOTE, REMOTE6 = "10.65.1.0/26", "fd65::1:0/122"
 OTHER = "d" * 64
@@ -236,3 +246,40 @@ async def test_thousands_of_paths_are_written_while_the_process_answers(world: W
 def own_routes(world: World) -> list[str]:
     lines = world.routes("proto", "109").splitlines()
     return [line.split()[0] for line in lines if line.startswith("198.18.")]
+
+
+@pytest.mark.asyncio
+async def test_an_offer_that_is_repeated_outlives_its_first_connection(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_server, "OFFER_GRACE", 0.2)
+    plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
+    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
+    await server.start(plane, socket)
+    name = f"{NODE}-k8s-again-eth0"
+    ghost = Pod(cast("Namespace", None), "cali000again", "10.65.0.31", "")
+    value = {
+        "kind": "WorkloadEndpoint",
+        "apiVersion": "projectcalico.org/v3",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": endpoint_spec("again", ghost),
+    }
+    offer = Offer("default", name, json.dumps(value))
+
+    def known() -> bool:
+        key = ResourceKey("WorkloadEndpoint", name, "default")
+        return plane.calc.endpoints.get(key) is not None
+
+    try:
+        for _ in range(2):
+            async with await connect_unix(socket, Hello("cni")) as cni:
+                await cni.send(offer)
+                await soon(known)
+        async with await connect_unix(socket, Hello("cni")) as cni:
+            await cni.send(offer)
+            await asyncio.sleep(0.5)
+            assert known(), "the connection that offers it stands"
+        assert known()
+        await soon(lambda: not known())
+    finally:
+        await server.stop()
