@@ -10,6 +10,8 @@ Invariants:
   EPT-2  A retraction names a container and never hides the endpoint of another container.
   EPT-3  An interface belongs to one endpoint; of several claimants the smallest name has it,
          and the others are named, not served.
+  EPT-4  An endpoint that names an interface without our prefix (the node's own `eth0`, say) is
+         named, not served: felix never changes a link that is no workload's.
 Tested in tests/felix/test_calc_endpoints.py.
 """
 
@@ -97,6 +99,7 @@ class LocalEndpoints:
         self._offered: dict[ResourceKey, Endpoint] = {}
         self._retracted: dict[ResourceKey, str] = {}
         self._active: tuple[dict[str, Endpoint], dict[ResourceKey, str]] | None = None
+        self._prefixes: tuple[str, ...] = ("",)
 
     def store(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """The datastore says so; None: it is gone. Returns whether the result changed."""
@@ -160,16 +163,21 @@ class LocalEndpoints:
             return None
         return stored
 
-    def active(self) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
-        """Endpoints by interface, and why each of the others is not served (EPT-3).
+    def active(
+        self, prefixes: tuple[str, ...] = ("",)
+    ) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
+        """Endpoints by interface, and why each of the others is not served (EPT-3, EPT-4).
 
-        The same objects as last time where nothing changed since.
+        Only interfaces that begin with one of `prefixes` are workloads'. The same objects as
+        last time where nothing changed since.
         """
-        if self._active is None:
-            self._active = self._judge()
+        if self._active is None or self._prefixes != prefixes:
+            self._active, self._prefixes = self._judge(prefixes), prefixes
         return self._active
 
-    def _judge(self) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
+    def _judge(
+        self, prefixes: tuple[str, ...]
+    ) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
         claims: dict[str, list[Endpoint]] = {}
         for key in self._stored.keys() | self._offered.keys():
             endpoint = self.get(key)
@@ -178,6 +186,10 @@ class LocalEndpoints:
         winners: dict[str, Endpoint] = {}
         shadowed: dict[ResourceKey, str] = {}
         for interface, claimants in claims.items():
+            if not interface.startswith(prefixes):
+                reason = f"interface {interface} does not begin with {' or '.join(prefixes)}"
+                shadowed |= {claimant.key: reason for claimant in claimants}
+                continue
             first, *others = sorted(claimants, key=lambda e: (e.identity, e.key))
             winners[interface] = first
             for other in others:

@@ -222,7 +222,7 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
-        active, shadowed = self.calc.endpoints.active()
+        active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
         self._desire.update(self.config, self.calc, active)

@@ -158,3 +158,15 @@ def test_after_the_store_spoke_it_is_right(operations: list[tuple[str, str]]) ->
     assert table.get(KEY) is None
     table.store(KEY, endpoint("z"))
     assert table.get(KEY) == endpoint("z")
+
+
+def test_an_interface_without_our_prefix_is_named_and_never_served() -> None:
+    """EPT-4: an endpoint that names the node's own link must not have it reconfigured."""
+    other = ResourceKey("WorkloadEndpoint", "node1-k8s-odd-eth0", "default")
+    endpoints = LocalEndpoints()
+    endpoints.store(KEY, endpoint())
+    endpoints.store(other, endpoint("c2", "eth0", other, "10.0.0.2"))
+    active, shadowed = endpoints.active(("cali",))
+    assert set(active) == {"cali1"}
+    assert shadowed == {other: "interface eth0 does not begin with cali"}
+    assert set(endpoints.active(("cali", "eth"))[0]) == {"cali1", "eth0"}

@@ -33,6 +33,7 @@ def test_what_was_taken_away_is_back_within_the_interval(stage: Stage) -> None:
     world.iptables("-D", "FORWARD", "-s", "192.0.2.9", "-j", "DROP")
 
 
+@pytest.mark.promise("M-121")
 def test_a_restart_writes_nothing_and_is_not_felt(stage: Stage) -> None:
     world = stage.world
     stage.policy("case", [allow(protocol="TCP", source=ONLY_CLIENT)])
