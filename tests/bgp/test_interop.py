@@ -65,7 +65,7 @@ def test_mesh_and_router(pair: tuple[World, Node, Node]) -> None:
     assert kinds == {ROUTER: "global", n2.address: "node-to-node mesh"}
     assert n1.ear.routes["10.65.2.0/26"].origin == "node"
     assert n1.ear.routes["10.200.0.0/24"].origin == "external"
-    assert n1.status["start_complete"] is True
+    eventually("start complete", lambda: n1.status["start_complete"] is True)
     for page in ("liveness", "readiness"):
         eventually(page, lambda page=page: n1.get(page))  # type: ignore[misc]
     assert 'calico_bgp_peers{state="up"} 2.0' in n1.get("metrics")
@@ -167,12 +167,13 @@ def test_the_child_dies_alone(pair: tuple[World, Node, Node], victim: str) -> No
     assert n1.process is not None
     n1.ear.lost.clear()
     n2.ear.lost.clear()
-    old = n1.exabgp()
+    old, before = n1.exabgp(), n1.peers()[ROUTER]["since"]
     for pid in old:
         if (b"relay.py" in Path(f"/proc/{pid}/cmdline").read_bytes()) == (victim == "relay"):
             os.kill(pid, signal.SIGKILL)
     eventually("both are gone", lambda: not set(old) & set(n1.exabgp()), 1.0)
     eventually("a new pair", lambda: len(n1.exabgp()) == 2)
+    eventually("the status knows", lambda: n1.peers()[ROUTER]["since"] != before)
     settle(world, n1, n2)
     assert n1.process.poll() is None
     assert (n1.ear.lost, n2.ear.lost) == ([], [])
@@ -185,8 +186,10 @@ def test_a_frozen_child_is_killed_before_the_hold_time(pair: tuple[World, Node, 
     frozen = next(
         pid for pid in n1.exabgp() if b"relay.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
+    before = n1.peers()[ROUTER]["since"]
     os.kill(frozen, signal.SIGSTOP)
     eventually("killed", lambda: frozen not in n1.exabgp(), HOLD - HOLD / 3)
+    eventually("the status knows", lambda: n1.peers()[ROUTER]["since"] != before)
     settle(world, n1, n2)
     assert n2.ear.lost == []
     assert "Hold timer expired" not in world.birdc("show", "protocols", "all", "n1")
