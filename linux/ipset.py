@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import islice
 from socket import AF_INET, AF_INET6
-from types import TracebackType
 from typing import Literal
 
+from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Result, Socket
@@ -75,7 +75,7 @@ class SetInfo:
     entries: int
 
 
-class IPSets:
+class IPSets(Closing):
     """A connection to the kernel's sets in the current network namespace. Blocking, quick."""
 
     def __init__(self) -> None:
@@ -85,17 +85,6 @@ class IPSets:
     def close(self) -> None:
         """Closes the connection; the sets stay."""
         self._socket.close()
-
-    def __enter__(self) -> IPSets:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def create(
         self, name: str, type: SetType, family: Literal[4, 6], maxelem: int = 1 << 20

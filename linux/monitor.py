@@ -18,9 +18,9 @@ import sys
 from collections.abc import AsyncIterator, Hashable, Iterable
 from dataclasses import dataclass
 from socket import AF_UNSPEC
-from types import TracebackType
 
 from linux import addresses, links, neighbours, routes, rtnl
+from linux.closing import Closing
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket, split
 
@@ -86,7 +86,7 @@ _DATAGRAMS_PER_TURN = 64
 EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
 
 
-class Monitor:
+class Monitor(Closing):
     """Subscribes at once (dump after making it, and nothing is missed in between).
 
     Use inside a running event loop:
@@ -170,17 +170,6 @@ class Monitor:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._wake.set()
-
-    def __enter__(self) -> Monitor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:

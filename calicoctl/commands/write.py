@@ -60,44 +60,32 @@ def create(
     )
 
 
-@click.command("apply")
-@file_options
-@_ACCEPT
-@datastore_options
-def apply(
-    filename: str | None,
-    recursive: bool,
-    skip_empty: bool,
-    namespace: str,
-    accept_unenforced: bool,
-    config: str | None,
-    context: str,
-    allow_version_mismatch: bool,
-) -> None:
-    """Create resources, or replace those that exist."""
-    options = options_of(config, allow_version_mismatch)
-    documents = _documents(filename, recursive, skip_empty)
-    _report(asyncio.run(_write("apply", documents, namespace, options, accept_unenforced)))
+def _plain(verb: str, text: str) -> click.Command:
+    """A command whose verb has no option of its own."""
+
+    @click.command(verb, help=text)
+    @file_options
+    @_ACCEPT
+    @datastore_options
+    def command(
+        filename: str | None,
+        recursive: bool,
+        skip_empty: bool,
+        namespace: str,
+        accept_unenforced: bool,
+        config: str | None,
+        context: str,
+        allow_version_mismatch: bool,
+    ) -> None:
+        options = options_of(config, allow_version_mismatch)
+        documents = _documents(filename, recursive, skip_empty)
+        _report(asyncio.run(_write(verb, documents, namespace, options, accept_unenforced)))
+
+    return command
 
 
-@click.command("replace")
-@file_options
-@_ACCEPT
-@datastore_options
-def replace(
-    filename: str | None,
-    recursive: bool,
-    skip_empty: bool,
-    namespace: str,
-    accept_unenforced: bool,
-    config: str | None,
-    context: str,
-    allow_version_mismatch: bool,
-) -> None:
-    """Replace resources that exist."""
-    options = options_of(config, allow_version_mismatch)
-    documents = _documents(filename, recursive, skip_empty)
-    _report(asyncio.run(_write("replace", documents, namespace, options, accept_unenforced)))
+apply = _plain("apply", "Create resources, or replace those that exist.")
+replace = _plain("replace", "Replace resources that exist.")
 
 
 @click.command("delete")

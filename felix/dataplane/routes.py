@@ -178,10 +178,6 @@ class RouteTable:
             self.generation += 1
             self.table.lost(route.key)
 
-    def is_wanted_locally(self, network: IPNetwork) -> bool:
-        """Whether a destination is a local pod or own block, and not a remote network."""
-        return self._local(blackhole_route(network).key) is not None
-
     def _merge(self, keys: Iterable[RouteKey]) -> None:
         for key in keys:
             route = self._local(key) or self._remote.get(key)

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
+from libcalico.model import numorstring
 from libcalico.model.base import Struct, always
 from libcalico.model.meta import API_VERSION, Metadata
 
@@ -44,9 +45,7 @@ class TierSpec(Struct, frozen=True):
     defaultAction: str | None = None
 
     def __post_init__(self) -> None:
-        # Go writes a whole float without a fraction.
-        if isinstance(self.order, float) and self.order.is_integer():
-            force_setattr(self, "order", int(self.order))
+        force_setattr(self, "order", numorstring.order(self.order))
 
 
 class TierStatus(Struct, frozen=True):

@@ -23,6 +23,11 @@ Port = int | str
 Protocol = int | str
 
 
+def order(value: float | None) -> float | None:
+    """A policy's or tier's order as Go writes it: a whole number without a fraction."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def as_number(value: int | str) -> int:
     """An AS number from a number, `"65000"` or the dotted `"1.10"` (1 * 65536 + 10, RFC 5396).
 

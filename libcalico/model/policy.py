@@ -10,6 +10,7 @@ import json
 
 from msgspec.structs import force_setattr, replace
 
+from libcalico.model import numorstring
 from libcalico.model.base import Struct, always
 from libcalico.model.meta import API_VERSION, Metadata
 from libcalico.model.rules import Rule
@@ -35,9 +36,7 @@ class NetworkPolicySpec(Struct, frozen=True):
     performanceHints: list[str] = []
 
     def __post_init__(self) -> None:
-        # Go writes a whole float without a fraction.
-        if isinstance(self.order, float) and self.order.is_integer():
-            force_setattr(self, "order", int(self.order))
+        force_setattr(self, "order", numorstring.order(self.order))
 
 
 class NetworkPolicy(Struct, frozen=True, kw_only=True):
@@ -66,8 +65,7 @@ class GlobalNetworkPolicySpec(Struct, frozen=True):
     performanceHints: list[str] = []
 
     def __post_init__(self) -> None:
-        if isinstance(self.order, float) and self.order.is_integer():
-            force_setattr(self, "order", int(self.order))
+        force_setattr(self, "order", numorstring.order(self.order))
 
 
 class GlobalNetworkPolicy(Struct, frozen=True, kw_only=True):

@@ -20,9 +20,9 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 from linux import netns
+from linux.closing import Closing
 from linux.errors import KernelError
 from linux.netlink import wire as m
 
@@ -71,7 +71,7 @@ class Result:
         return self
 
 
-class Socket:
+class Socket(Closing):
     """A blocking netlink socket with a time limit; for one thread at a time.
 
     `timeout` is in seconds and bounds each wait for the kernel (it answers at once; the limit is
@@ -120,17 +120,6 @@ class Socket:
     def close(self) -> None:
         """Closes the socket; twice is fine."""
         self._socket.close()
-
-    def __enter__(self) -> Socket:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def transact(self, messages: Sequence[bytes]) -> list[Result]:
         """Sends all messages, returns the fate of each, in order.
