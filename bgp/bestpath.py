@@ -6,7 +6,7 @@ AS; eBGP before iBGP; (metric to the next hop: unknown here, so equal); what is 
 together, as several next hops. For the one best of them: shorter CLUSTER_LIST, lower
 ORIGINATOR_ID or router id, lower peer address.
 
-Tested in tests/bgp/test_bestpath.py, against a plain model with hypothesis: the result does
+Tested in tests/bgp/test_rib.py, against a plain model with hypothesis: the result does
 not depend on the order of the paths.
 """
 

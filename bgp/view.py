@@ -3,7 +3,7 @@
 The datastore holds every block of the cluster; of a foreign block only the addresses that
 this node borrowed matter here. `ClusterView.apply` takes one change and says which of the
 two decisions, peering or export, it may have changed, so a pod start elsewhere costs a
-look-up and no more. Tested in tests/bgp/test_view.py.
+look-up and no more. Tested in tests/bgp/test_peering.py.
 """
 
 from __future__ import annotations

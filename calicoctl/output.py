@@ -4,7 +4,7 @@
 array; `ps`, `wide` and `custom-columns` print one table per result and an empty line.
 JSON keeps Go's field order and its escapes; YAML sorts its keys. Neither shows fields that
 the model does not know, since `apply` would refuse them on the way back.
-Tested in `tests/calicoctl/test_output.py`.
+Tested in `tests/calicoctl/test_commands.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A pid alone does not name a process (it is reused); a pid with its start time does. What lives in
 a lab is recognised by its namespaces, so that `lab down` works after a crash of the lab tool,
-which leaves no parent to ask (LAB-2). Tested in tests/lab/test_proc.py and test_updown.py.
+which leaves no parent to ask (LAB-2). Tested in tests/lab/test_machine.py and test_updown.py.
 """
 
 from __future__ import annotations

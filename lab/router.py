@@ -1,7 +1,7 @@
 """The top-of-rack router: BIRD with one eBGP neighbour per node, and what its table says.
 
 BIRD forwards between racks by what the nodes announce, nothing else: there is no static route to a
-pod. Hold time 9 s and graceful restart on every session. Tested in tests/lab/test_router.py.
+pod. Hold time 9 s and graceful restart on every session. Tested in tests/lab/test_network.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`./run lint`: ruff, mypy --strict, import contracts, and the size of rooms."""
+"""`./run lint`: ruff, mypy --strict, import contracts, room sizes, tests named."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,17 @@ def sizes() -> list[str]:
     return found
 
 
+def strays() -> list[str]:
+    """Docstrings that send the reader to a test that is not there."""
+    named = re.compile(r"tests/[a-z_0-9]+/test_[a-z_0-9]+\.py")
+    return [
+        f"{path.relative_to(ROOT)}: {name} does not exist"
+        for path in python_files()
+        for name in sorted(set(named.findall(path.read_text())))
+        if not (ROOT / name).exists()
+    ]
+
+
 def main() -> None:
     """Run every check, show only what complains, exit 1 if any did."""
     failed = False
@@ -59,10 +71,10 @@ def main() -> None:
         if run.returncode != 0:
             failed = True
             print(run.stdout + run.stderr)
-    complaints = sizes()
-    print(f"{'FAILED' if complaints else 'ok':6} file sizes")
-    print("\n".join(complaints), end="\n" if complaints else "")
-    sys.exit(1 if failed or complaints else 0)
+    for name, found in (("file sizes", sizes()), ("tests that docstrings name", strays())):
+        failed |= bool(found)
+        print("\n".join([f"{'FAILED' if found else 'ok':6} {name}", *found]))
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

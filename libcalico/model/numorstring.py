@@ -2,7 +2,7 @@
 
 Each has one canonical form, which structs hold and write: an AS number is an int; a
 single port is an int, a range `"min:max"`, a name itself; a protocol is an int where it
-is numeric, else its name. Tested in tests/libcalico/test_model.py.
+is numeric, else its name. Tested in tests/libcalico/test_validate.py.
 """
 
 from __future__ import annotations
