@@ -63,6 +63,11 @@ READ_ONLY = frozenset({"ClusterInformation"})
 _BY_ALIAS = {alias: kind for kind, names in _ALIASES.items() for alias in names.split()}
 
 
+def plurals() -> list[str]:
+    """The plural of every kind that is served, in lower case: what completion offers."""
+    return [_ALIASES[kind].split()[1] for kind in SERVED]
+
+
 def kind_of(text: str) -> str:
     """The kind that `text` names (`IPP`, `pools`, `IPPool` all mean `IPPool`).
 

@@ -1,6 +1,9 @@
 """The tree of commands, imported one by one: a command costs only its own imports.
 
-`COMMANDS` is the one table: name, where the code lies, and the line that `--help` shows.
+`COMMANDS` is the root's table: name, where the code lies, and the line that `--help`
+shows. A group below it is made by `lazy_group` with a table of the same shape, so nothing
+of `ipam check` is imported for `ipam show`. Options that several commands share are the
+decorators at the end. Tested in `tests/calicoctl/test_process.py`.
 """
 
 from __future__ import annotations
@@ -10,46 +13,91 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
+Table = Mapping[str, tuple[str, str]]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "get": ("calicoctl.commands.get:get", "Show resources."),
     "create": ("calicoctl.commands.write:create", "Create resources from a file."),
-    "apply": ("calicoctl.commands.write:apply", "Create or replace resources from a file."),
     "replace": ("calicoctl.commands.write:replace", "Replace resources that exist."),
+    "apply": ("calicoctl.commands.write:apply", "Create or replace resources from a file."),
     "delete": ("calicoctl.commands.write:delete", "Delete resources by file or by name."),
+    "get": ("calicoctl.commands.get:get", "Show resources."),
     "validate": ("calicoctl.commands.validate:validate", "Check resources without storing them."),
-    "convert": ("calicoctl.commands.convert:convert", "Turn Kubernetes objects into resources."),
-    "ipam": ("calicoctl.commands.ipam:ipam", "Show who uses which address."),
-    "node": ("calicoctl.commands.node:node", "Tell how this node is doing."),
+    "convert": ("calicoctl.commands.convert:convert", "Turn other documents into resources."),
+    "ipam": ("calicoctl.commands.ipam:ipam", "Manage IP addresses."),
+    "node": ("calicoctl.commands.node:node", "Run, check and explain a node."),
+    "cluster": ("calicoctl.commands.cluster:cluster", "Gather facts about the whole cluster."),
+    "datastore": ("calicoctl.commands.datastore:datastore", "Move or lock the datastore."),
     "version": ("calicoctl.commands.version:version", "Show the versions of client and cluster."),
 }
+
+LOG_LEVELS = ("panic", "fatal", "error", "warn", "warning", "info", "debug", "trace")
+"""Calico's names, as `-l` takes them."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when one is run; `--help` imports none."""
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, table: Table, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._table = table
+        self.table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table."""
-        return list(self._table)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now."""
-        if cmd_name not in self._table:
+        if cmd_name not in self.table:
             return None
-        module, _, attribute = self._table[cmd_name][0].partition(":")
+        module, _, attribute = self.table[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of `--help`, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._table.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and options that begin so, from the table alone."""
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [
+            CompletionItem(name, help=line)
+            for name, (_, line) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+
+
+def lazy_group(name: str, text: str, table: Table) -> LazyGroup:
+    """A group of commands such as `ipam`: `table` as `COMMANDS`, `text` for its `--help`."""
+    return LazyGroup(name, table=table, help=text)
+
+
+def _log_level(ctx: click.Context, parameter: click.Parameter, level: str | None) -> None:
+    # Before the command or behind it: the same option twice in one tree of contexts.
+    if level is None:
+        return
+    if level.lower() not in LOG_LEVELS:
+        raise click.BadParameter(f"{level!r} is none of {', '.join(LOG_LEVELS)}")
+    if level.lower() not in ("panic", "fatal"):
+        from libcalico import logs
+
+        logs.configure("calicoctl", level.upper())
+
+
+_LOG_OPTION = click.option(
+    "-l",
+    "--log-level",
+    default=None,
+    expose_value=False,
+    callback=_log_level,
+    metavar="LEVEL",
+    help=f"Messages on stderr from this level on: {', '.join(LOG_LEVELS)}; panic by default.",
+)
 
 
 @click.group(
@@ -57,27 +105,38 @@ class LazyGroup(click.Group):
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("-l", "--log-level", default="panic", help="Level of log messages on stderr.")
-@click.option("--context", default="", help="Name of the kubeconfig context to use.")
+@_LOG_OPTION
+@click.option("--context", default="", metavar="NAME", help="The kubeconfig context to use.")
 @click.option("--allow-version-mismatch", is_flag=True, help="Allow another cluster version.")
 @click.pass_context
-def calicoctl(
-    ctx: click.Context, log_level: str, context: str, allow_version_mismatch: bool
-) -> None:
-    """Manage networks, address pools and BGP peers of a cluster."""
-    ctx.obj = {"allow_version_mismatch": allow_version_mismatch}
-    if log_level.lower() not in ("panic", "fatal"):
-        from libcalico import logs
+def calicoctl(ctx: click.Context, context: str, allow_version_mismatch: bool) -> None:
+    """Manage the networks, policies, address pools and BGP peers of a cluster."""
+    ctx.obj = {"allow_version_mismatch": allow_version_mismatch, "context": context}
 
-        logs.configure("calicoctl", log_level.upper())
+
+def common_options(command: F) -> F:
+    """The options of a command that needs no datastore: only `-l`, which acts by itself."""
+    return _LOG_OPTION(command)
 
 
 def datastore_options(command: F) -> F:
-    """The options of every command that reads the datastore."""
+    """The options of every command that reads the datastore.
+
+    The function gets `config`, `context` and `allow_version_mismatch`, to be joined by
+    `commands.common.options_of`.
+    """
     for option in (
-        click.option("-c", "--config", default=None, help="File with the connection settings."),
-        click.option("--context", default="", hidden=True),
+        click.option(
+            "-c",
+            "--config",
+            default=None,
+            metavar="FILE",
+            type=click.Path(),
+            help="File with the connection settings; /etc/calico/calicoctl.cfg by default.",
+        ),
+        click.option("--context", default="", metavar="NAME", help="The kubeconfig context."),
         click.option("--allow-version-mismatch", is_flag=True, help="Allow another version."),
+        _LOG_OPTION,
     ):
         command = option(command)
     return command
@@ -86,10 +145,19 @@ def datastore_options(command: F) -> F:
 def file_options(command: F) -> F:
     """The options of every command that reads resources from files."""
     for option in (
-        click.option("-f", "--filename", default=None, help="File, directory, or - for stdin."),
+        click.option(
+            "-f",
+            "--filename",
+            default=None,
+            metavar="FILE",
+            type=click.Path(allow_dash=True),
+            help="File, directory, or - for standard input.",
+        ),
         click.option("-R", "--recursive", is_flag=True, help="Enter sub-directories of -f."),
-        click.option("--skip-empty", is_flag=True, help="An empty file is no error."),
-        click.option("-n", "--namespace", default="", help="Namespace of the resources."),
+        click.option("--skip-empty", is_flag=True, help="A file without resources is no error."),
+        click.option(
+            "-n", "--namespace", default="", metavar="NS", help="Namespace of the resources."
+        ),
     ):
         command = option(command)
     return command

@@ -22,10 +22,11 @@ CLUSTER = ResourceKey("ClusterInformation", "default")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every datastore command takes: `-c` and `--allow-version-mismatch`."""
+    """What every datastore command takes: `-c`, `--allow-version-mismatch`, `--context`."""
 
     config: str | None = None
     allow_version_mismatch: bool = False
+    context: str = ""
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from calicoctl import aliases
 from calicoctl.documents import InputDocument, load_files
@@ -14,10 +15,27 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS
 
 
-def options_of(config: str | None, allow_version_mismatch: bool) -> Options:
+class KindType(click.ParamType[str]):
+    """A kind by any of its names: text for the parser, kinds for the shell's completion."""
+
+    name = "kind"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The kinds that begin so, as Calico writes their plurals."""
+        word = incomplete.lower()
+        return [CompletionItem(name) for name in aliases.plurals() if name.startswith(word)]
+
+
+def options_of(config: str | None, allow_version_mismatch: bool, context: str = "") -> Options:
     """The session options, a flag before the command counting like one after it."""
     before = click.get_current_context().find_root().obj or {}
-    return Options(config, allow_version_mismatch or bool(before.get("allow_version_mismatch")))
+    return Options(
+        config,
+        allow_version_mismatch or bool(before.get("allow_version_mismatch")),
+        context or str(before.get("context") or ""),
+    )
 
 
 def documents_of(filename: str, recursive: bool, skip_empty: bool) -> list[InputDocument]:
