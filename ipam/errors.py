@@ -35,3 +35,23 @@ class BlockCorrupt(IPAMError):
 
 class Contention(IPAMError):
     """The retries are used up, because others kept changing the same objects; try again."""
+
+
+class BadSettings(IPAMError):
+    """The allocator's settings contradict each other."""
+
+
+class NotInPool(IPAMError):
+    """The address lies in no enabled pool that allows its use."""
+
+
+class NotAllocated(IPAMError):
+    """Nothing is held under this handle or address."""
+
+
+class NotOwner(IPAMError):
+    """The address or block belongs to another handle or node."""
+
+
+class BlockInUse(IPAMError):
+    """The block still holds addresses, and it was asked to be empty."""
