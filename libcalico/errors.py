@@ -31,6 +31,22 @@ class DatastoreUnavailable(DatastoreError):
     """No endpoint answered within the deadline; trying again later may help."""
 
 
+class CertificateProblem(DatastoreUnavailable):
+    """TLS with the datastore cannot work; the text names file, subject, dates and remedy."""
+
+
+class LoginFailed(DatastoreError):
+    """The datastore does not know this user, or not with this password."""
+
+
+class PermissionDenied(DatastoreError):
+    """The datastore knows us, and our role does not allow this."""
+
+
+class ValueTooLarge(DatastoreError):
+    """An object is larger than the datastore takes."""
+
+
 class NotFound(DatastoreError):
     """The object does not exist."""
 

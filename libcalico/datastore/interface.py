@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key
@@ -45,12 +45,15 @@ class Put:
     """Write `value`. `guard`: None writes always, ABSENT creates, N compares the revision.
 
     `base` is the entry that was read, if one was; its unknown fields are kept (DS-2).
+    `ttl`: seconds after which the store forgets the object, unless it is written again;
+    0 is for ever. Each such write has a lease of its own, as Calico's.
     """
 
     key: Key
     value: Any
     guard: int | None = None
     base: Entry | None = None
+    ttl: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,9 @@ class Selection:
     """What to list or watch.
 
     `family` is a resource kind (`IPPool`) or one of `Block`, `BlockAffinity`, `Handle`,
-    `IPAMConfig`. For a namespaced kind `namespace` narrows it; `name_prefix` narrows any
-    resource kind by the beginning of its name; `host` narrows `BlockAffinity` to one node.
+    `IPAMConfig`, `FelixStatus`, `WorkloadStatus`, `HostEndpointStatus`. For a namespaced kind
+    `namespace` narrows it; `name_prefix` narrows any resource kind by the beginning of its
+    name; `host` narrows `BlockAffinity` and the status families to one node.
     """
 
     family: str
@@ -158,3 +162,25 @@ class Datastore(Protocol):
 
     async def close(self) -> None:
         """Give the connection back."""
+
+
+@runtime_checkable
+class Paged(Protocol):
+    """A store that lists in pages, each in bounded memory."""
+
+    def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
+        """The pages of a listing, all at one revision: `revision`, or the present one.
+
+        At least one page. Raises `Compacted` when that revision is gone meanwhile.
+        """
+
+
+async def pages_of(
+    store: Datastore, selection: Selection, revision: int = 0
+) -> AsyncIterator[Listing]:
+    """The pages of a listing; a store without pages gives one, of its present revision."""
+    if not isinstance(store, Paged):
+        yield await store.list(selection)
+        return
+    async for page in store.pages(selection, revision):
+        yield page

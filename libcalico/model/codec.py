@@ -23,10 +23,21 @@ from libcalico.errors import InvalidValue
 from libcalico.model import policy
 from libcalico.model.cluster import FelixConfiguration
 from libcalico.model.ipam import Block, BlockAffinity, Handle, IPAMConfig
-from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey
+from libcalico.model.keys import (
+    AffinityKey,
+    BlockKey,
+    FelixStatusKey,
+    HandleKey,
+    HostEndpointStatusKey,
+    IPAMConfigKey,
+    Key,
+    ResourceKey,
+    WorkloadStatusKey,
+)
 from libcalico.model.kinds import KINDS, Resource, kind_named
 from libcalico.model.overlay import overlay
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
+from libcalico.model.status import EndpointStatus, FelixStatus
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _PLAIN_TYPES: dict[type, Any] = {
@@ -34,6 +45,9 @@ _PLAIN_TYPES: dict[type, Any] = {
     AffinityKey: BlockAffinity,
     HandleKey: Handle,
     IPAMConfigKey: IPAMConfig,
+    FelixStatusKey: FelixStatus,
+    WorkloadStatusKey: EndpointStatus,
+    HostEndpointStatusKey: EndpointStatus,
 }
 _AT = re.compile(r"(?s)^(.*?) - at `(?:key in )?\$\.?(.*)`$")
 

@@ -60,4 +60,43 @@ class IPAMConfigKey(NamedTuple):
         return "IPAMConfig"
 
 
-Key = ResourceKey | BlockKey | AffinityKey | HandleKey | IPAMConfigKey
+NO_REGION = "no-region"
+"""What stands for the OpenStack region where there is none."""
+
+
+class FelixStatusKey(NamedTuple):
+    """That felix lives: written with a lease. `last` is the copy that outlives it."""
+
+    host: str
+    region: str = NO_REGION
+    last: bool = False
+
+    def __str__(self) -> str:
+        return f"FelixStatus({self.host}{', last' if self.last else ''})"
+
+
+class WorkloadStatusKey(NamedTuple):
+    """Whether a workload's endpoint is up. `workload` of a pod is `namespace/pod`."""
+
+    host: str
+    orchestrator: str
+    workload: str
+    endpoint: str
+    region: str = NO_REGION
+
+    def __str__(self) -> str:
+        return f"WorkloadStatus({self.host}, {self.workload}, {self.endpoint})"
+
+
+class HostEndpointStatusKey(NamedTuple):
+    """Whether a host endpoint is up."""
+
+    host: str
+    endpoint: str
+
+    def __str__(self) -> str:
+        return f"HostEndpointStatus({self.host}, {self.endpoint})"
+
+
+StatusKey = FelixStatusKey | WorkloadStatusKey | HostEndpointStatusKey
+Key = ResourceKey | BlockKey | AffinityKey | HandleKey | IPAMConfigKey | StatusKey

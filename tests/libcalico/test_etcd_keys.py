@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.interface import Selection
 from libcalico.errors import UnsupportedKind
-from libcalico.model import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey
+from libcalico.model import (
+    AffinityKey,
+    BlockKey,
+    HandleKey,
+    IPAMConfigKey,
+    Key,
+    ResourceKey,
+    codec,
+)
+from libcalico.model.keys import FelixStatusKey, HostEndpointStatusKey, WorkloadStatusKey
 from tests.libcalico.golden_data import FOLDER, pairs
 
 V4, V6 = ip_network("10.244.0.0/26"), ip_network("fd00:1::/122")
@@ -49,13 +58,23 @@ def test_all_keys_of_a_real_calico_are_understood_or_left() -> None:
     for path in (FOLDER / "resource-keys.txt").read_text().split():
         key = keys.key_of_path(path)
         assert key is None or keys.path_of(key) == path
-    for path, _ in pairs("etcd-felix-status.txt"):
-        assert keys.key_of_path(path) is None
 
 
 def test_status_keys_are_spelled_as_calico_does() -> None:
-    found = {path for path, _ in pairs("etcd-felix-status.txt")}
-    assert keys.workload_status_path("node1", "k8s", "default/web-1", "eth0") in found
+    found = {keys.key_of_path(path) for path, _ in pairs("etcd-felix-status.txt")}
+    assert found == {
+        HostEndpointStatusKey("node1", "hep1"),
+        FelixStatusKey("node1", last=True),
+        WorkloadStatusKey("node1", "k8s", "default/web-1", "eth0"),
+    }
+    for path, raw in pairs("etcd-felix-status.txt"):
+        key = keys.key_of_path(path)
+        assert key is not None
+        assert keys.path_of(key) == path
+        assert codec.encode_value(key, codec.decode_value(key, raw)) == raw
+    assert (
+        keys.path_of(FelixStatusKey("n", "region-a")) == "/calico/felix/v2/region-a/host/n/status"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,6 +88,9 @@ def test_status_keys_are_spelled_as_calico_does() -> None:
         "/calico/ipam/v2/host/n1/ipv4/block/x-26",
         "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0",
         "/calico/ipam/v2/handle/",
+        "/calico/felix/v1/host/n1/config/x",
+        "/calico/felix/v2/no-region/host//status",
+        "/calico/felix/v2/no-region/host/n1/workload/k8s//endpoint/eth0",
         "/registry/pods/x",
         "",
     ],
@@ -98,6 +120,13 @@ def test_ranges_hold_exactly_their_keys() -> None:
     assert holds(Selection("WorkloadEndpoint", namespace="ns"), endpoint)
     assert not holds(Selection("WorkloadEndpoint", namespace="n"), endpoint)
     assert holds(Selection("IPAMConfig"), IPAMConfigKey())
+    alive, pod = FelixStatusKey("n1"), WorkloadStatusKey("n1", "k8s", "a/b", "eth0")
+    for host, expected in (("", True), ("n1", True), ("n2", False)):
+        assert holds(Selection("FelixStatus", host=host), alive) == expected
+        assert holds(Selection("WorkloadStatus", host=host), pod) == expected
+        assert not holds(Selection("FelixStatus", host=host), pod)
+    assert holds(Selection("HostEndpointStatus", host="n1"), HostEndpointStatusKey("n1", "h"))
+    assert not holds(Selection("HostEndpointStatus", host="n"), HostEndpointStatusKey("n1", "h"))
     with pytest.raises(UnsupportedKind):
         keys.range_of(Selection("Bogus"))
 

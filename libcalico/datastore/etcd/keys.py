@@ -14,11 +14,15 @@ from libcalico.errors import UnsupportedKind
 from libcalico.model.keys import (
     AffinityKey,
     BlockKey,
+    FelixStatusKey,
     HandleKey,
+    HostEndpointStatusKey,
     IPAMConfigKey,
     IPNetwork,
     Key,
     ResourceKey,
+    StatusKey,
+    WorkloadStatusKey,
 )
 from libcalico.model.kinds import KINDS, kind_named, kind_of_plural
 
@@ -29,6 +33,9 @@ HOSTS = "/calico/ipam/v2/host/"
 VIRTUAL = "/calico/ipam/v2/virtual/"
 HANDLES = "/calico/ipam/v2/handle/"
 IPAM_CONFIG = "/calico/ipam/v2/config"
+FELIX_V1 = "/calico/felix/v1/host/"
+FELIX_V2 = "/calico/felix/v2/"
+LAST = "last_reported_status"
 
 
 def path_of(key: Key) -> str:
@@ -46,6 +53,15 @@ def path_of(key: Key) -> str:
             return f"{HANDLES}{handle_id}"
         case IPAMConfigKey():
             return IPAM_CONFIG
+        case FelixStatusKey(host, region, last):
+            return f"{FELIX_V2}{region}/host/{host}/{LAST if last else 'status'}"
+        case WorkloadStatusKey(host, orchestrator, workload, endpoint, region):
+            return (
+                f"{FELIX_V2}{region}/host/{host}/workload/{escape(orchestrator)}"
+                f"/{escape(workload)}/endpoint/{escape(endpoint)}"
+            )
+        case HostEndpointStatusKey(host, endpoint):
+            return f"{FELIX_V1}{host}/endpoint/{escape(endpoint)}"
 
 
 def key_of_path(path: str) -> Key | None:
@@ -63,6 +79,8 @@ def key_of_path(path: str) -> Key | None:
     if path.startswith(HANDLES):
         handle = path.removeprefix(HANDLES)
         return HandleKey(handle) if handle else None
+    if path.startswith((FELIX_V1, FELIX_V2)):
+        return _status(path)
     return IPAMConfigKey() if path == IPAM_CONFIG else None
 
 
@@ -81,6 +99,11 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
             return HOSTS.encode(), _prefix(VIRTUAL)[1]
         case "Handle":
             return _prefix(HANDLES)
+        case "FelixStatus" | "WorkloadStatus":
+            # The region comes before the host, so `selects` has to tell them apart.
+            return _prefix(FELIX_V2)
+        case "HostEndpointStatus":
+            return _prefix(f"{FELIX_V1}{selection.host}/" if selection.host else FELIX_V1)
         case "IPAMConfig":
             return IPAM_CONFIG.encode(), IPAM_CONFIG.encode() + b"\0"
     kind = KINDS.get(selection.family)
@@ -96,7 +119,13 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
 
 def selects(selection: Selection, key: Key) -> bool:
     """Whether a key inside the range of a selection belongs to it."""
-    return not isinstance(key, ResourceKey) or key.name.startswith(selection.name_prefix)
+    match key:
+        case ResourceKey(_, name, _):
+            return name.startswith(selection.name_prefix)
+        case FelixStatusKey() | WorkloadStatusKey():
+            family = "FelixStatus" if isinstance(key, FelixStatusKey) else "WorkloadStatus"
+            return family == selection.family and selection.host in ("", key.host)
+    return True
 
 
 def escape(part: str) -> str:
@@ -109,14 +138,19 @@ def unescape(part: str) -> str:
     return part.replace("%2f", "/").replace("%2F", "/").replace("%25", "%")
 
 
-def workload_status_path(
-    host: str, orchestrator: str, workload: str, endpoint: str, region: str = "no-region"
-) -> str:
-    """The key of an endpoint's status; the host is not escaped (data model 1.10)."""
-    return (
-        f"/calico/felix/v2/{region}/host/{host}/workload/{escape(orchestrator)}"
-        f"/{escape(workload)}/endpoint/{escape(endpoint)}"
-    )
+def _status(path: str) -> StatusKey | None:
+    parts = path.removeprefix(FELIX_V1).split("/")
+    if path.startswith(FELIX_V1):
+        if len(parts) != 3 or parts[1] != "endpoint" or not all(parts):
+            return None
+        return HostEndpointStatusKey(parts[0], unescape(parts[2]))
+    match path.removeprefix(FELIX_V2).split("/"):
+        case [region, "host", host, ("status" | "last_reported_status") as word] if region and host:
+            return FelixStatusKey(host, region, word == LAST)
+        case [region, "host", host, "workload", orchestrator, workload, "endpoint", endpoint]:
+            names = (host, unescape(orchestrator), unescape(workload), unescape(endpoint), region)
+            return WorkloadStatusKey(*names) if all(names) else None
+    return None
 
 
 def _resource(rest: str) -> ResourceKey | None:
