@@ -35,7 +35,7 @@ def refused(resource: Any) -> list[InvalidValue]:
             f"FelixConfiguration({resource.metadata.name})",
         )
         for field in ENCRYPTION
-        if resource.spec.get(field)
+        if getattr(resource.spec, field)
     ]
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.bgp import BGPConfiguration
-from libcalico.model.cluster import FelixConfiguration
+from libcalico.model.felixconfig import FelixConfiguration
 from libcalico.model.ipam import IPAMConfiguration, IPAMConfigurationSpec
 from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import Metadata
@@ -96,8 +96,8 @@ def _filled(
     stored: FelixConfiguration | None, name: str, values: dict[str, str]
 ) -> FelixConfiguration:
     found = stored or FelixConfiguration(metadata=Metadata(name=name))
-    missing = {key: value for key, value in values.items() if not found.spec.get(key)}
-    return replace(found, spec=found.spec | missing) if missing else found
+    missing = {key: value for key, value in values.items() if not getattr(found.spec, key)}
+    return replace(found, spec=replace(found.spec, **missing)) if missing else found
 
 
 def bgp_default() -> BGPConfiguration:

@@ -191,4 +191,4 @@ def _node(value: Node) -> frozenset[IPAddress]:
 
 
 def _spec(value: Any) -> Mapping[str, Any]:
-    return {"spec": dict(value.spec), "annotations": dict(value.metadata.annotations)}
+    return {"spec": value.spec.set_fields(), "annotations": dict(value.metadata.annotations)}

@@ -1,5 +1,9 @@
 """Calico's resource types as frozen structs whose attribute names are the stored JSON names."""
 
+from libcalico.model.affinity import (
+    BlockAffinityResource,
+    BlockAffinitySpec,
+)
 from libcalico.model.bgp import (
     BGPConfiguration,
     BGPConfigurationSpec,
@@ -11,13 +15,36 @@ from libcalico.model.bgp import (
     SecretKeyRef,
     ServiceIPBlock,
 )
+from libcalico.model.bgpfilter import (
+    BGPFilter,
+    BGPFilterAddCommunity,
+    BGPFilterCommunityMatch,
+    BGPFilterOperation,
+    BGPFilterPrefixLength,
+    BGPFilterPrependASPath,
+    BGPFilterRule,
+    BGPFilterSetPriority,
+    BGPFilterSpec,
+)
 from libcalico.model.cluster import (
     ClusterInformation,
     ClusterInformationSpec,
-    FelixConfiguration,
     Tier,
     TierSpec,
     TierStatus,
+)
+from libcalico.model.controllers import (
+    AutoHostEndpointConfig,
+    ControllersConfig,
+    KubeControllersConfiguration,
+    KubeControllersConfigurationSpec,
+    KubeControllersConfigurationStatus,
+    LoadBalancerControllerConfig,
+    MigrationControllerConfig,
+    NodeControllerConfig,
+    PeriodicControllerConfig,
+    PolicyMigrationConfig,
+    Template,
 )
 from libcalico.model.endpoint import (
     IPNAT,
@@ -25,6 +52,19 @@ from libcalico.model.endpoint import (
     WorkloadEndpoint,
     WorkloadEndpointPort,
     WorkloadEndpointSpec,
+)
+from libcalico.model.felixconfig import (
+    BPFConntrackTimeouts,
+    FelixConfiguration,
+    FelixConfigurationSpec,
+    HealthTimeoutOverride,
+    ProtoPort,
+    RouteTableRange,
+)
+from libcalico.model.hostendpoint import (
+    EndpointPort,
+    HostEndpoint,
+    HostEndpointSpec,
 )
 from libcalico.model.ipam import (
     DEFAULT_IPAM_CONFIG,
@@ -46,8 +86,16 @@ from libcalico.model.keys import (
     Key,
     ResourceKey,
 )
-from libcalico.model.kinds import KINDS, Kind, Resource, key_of, kind_named
-from libcalico.model.meta import API_VERSION, Metadata, stamp
+from libcalico.model.kinds import KINDS, Kind, Resource, key_of, kind_named, kind_of_family
+from libcalico.model.meta import API_VERSION, Condition, Metadata, stamp
+from libcalico.model.migration import (
+    LiveMigration,
+    LiveMigrationSource,
+    LiveMigrationSpec,
+    LiveMigrationTarget,
+    WorkloadEndpointIdentifier,
+    WorkloadIdentifier,
+)
 from libcalico.model.node import (
     Node,
     NodeAddress,
@@ -58,6 +106,18 @@ from libcalico.model.node import (
     NodeWireguardSpec,
     OrchRef,
 )
+from libcalico.model.nodestatus import (
+    BGPDaemonStatus,
+    CalicoNodeAgentStatus,
+    CalicoNodeBGPRouteStatus,
+    CalicoNodeBGPStatus,
+    CalicoNodePeer,
+    CalicoNodeRoute,
+    CalicoNodeRouteLearnedFrom,
+    CalicoNodeStatus,
+    CalicoNodeStatusSpec,
+    CalicoNodeStatusStatus,
+)
 from libcalico.model.policy import (
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
@@ -66,6 +126,10 @@ from libcalico.model.policy import (
 )
 from libcalico.model.pool import IPPool, IPPoolSpec, IPPoolStatus
 from libcalico.model.profile import Profile, ProfileSpec
+from libcalico.model.reservation import (
+    IPReservation,
+    IPReservationSpec,
+)
 from libcalico.model.rules import (
     EntityRule,
     HTTPMatch,
@@ -77,6 +141,21 @@ from libcalico.model.rules import (
     ServiceMatch,
 )
 from libcalico.model.sets import GlobalNetworkSet, NetworkSet, NetworkSetSpec
+from libcalico.model.staged import (
+    KubernetesEgressRule,
+    KubernetesIngressRule,
+    KubernetesIPBlock,
+    KubernetesPolicyPeer,
+    KubernetesPolicyPort,
+    LabelSelector,
+    LabelSelectorRequirement,
+    StagedGlobalNetworkPolicy,
+    StagedGlobalNetworkPolicySpec,
+    StagedKubernetesNetworkPolicy,
+    StagedKubernetesNetworkPolicySpec,
+    StagedNetworkPolicy,
+    StagedNetworkPolicySpec,
+)
 
 __all__ = [
     "API_VERSION",
@@ -86,19 +165,46 @@ __all__ = [
     "AffinityKey",
     "AllocationAttribute",
     "Attribute",
+    "AutoHostEndpointConfig",
     "BGPConfiguration",
     "BGPConfigurationSpec",
+    "BGPDaemonStatus",
+    "BGPFilter",
+    "BGPFilterAddCommunity",
+    "BGPFilterCommunityMatch",
+    "BGPFilterOperation",
+    "BGPFilterPrefixLength",
+    "BGPFilterPrependASPath",
+    "BGPFilterRule",
+    "BGPFilterSetPriority",
+    "BGPFilterSpec",
     "BGPPassword",
     "BGPPeer",
     "BGPPeerSpec",
+    "BPFConntrackTimeouts",
     "Block",
     "BlockAffinity",
+    "BlockAffinityResource",
+    "BlockAffinitySpec",
     "BlockKey",
+    "CalicoNodeAgentStatus",
+    "CalicoNodeBGPRouteStatus",
+    "CalicoNodeBGPStatus",
+    "CalicoNodePeer",
+    "CalicoNodeRoute",
+    "CalicoNodeRouteLearnedFrom",
+    "CalicoNodeStatus",
+    "CalicoNodeStatusSpec",
+    "CalicoNodeStatusStatus",
     "ClusterInformation",
     "ClusterInformationSpec",
     "Community",
+    "Condition",
+    "ControllersConfig",
+    "EndpointPort",
     "EntityRule",
     "FelixConfiguration",
+    "FelixConfigurationSpec",
     "GlobalNetworkPolicy",
     "GlobalNetworkPolicySpec",
     "GlobalNetworkSet",
@@ -106,6 +212,9 @@ __all__ = [
     "HTTPPath",
     "Handle",
     "HandleKey",
+    "HealthTimeoutOverride",
+    "HostEndpoint",
+    "HostEndpointSpec",
     "ICMPFields",
     "IPAMConfig",
     "IPAMConfigKey",
@@ -115,9 +224,27 @@ __all__ = [
     "IPPool",
     "IPPoolSpec",
     "IPPoolStatus",
+    "IPReservation",
+    "IPReservationSpec",
     "Key",
     "Kind",
+    "KubeControllersConfiguration",
+    "KubeControllersConfigurationSpec",
+    "KubeControllersConfigurationStatus",
+    "KubernetesEgressRule",
+    "KubernetesIPBlock",
+    "KubernetesIngressRule",
+    "KubernetesPolicyPeer",
+    "KubernetesPolicyPort",
+    "LabelSelector",
+    "LabelSelectorRequirement",
+    "LiveMigration",
+    "LiveMigrationSource",
+    "LiveMigrationSpec",
+    "LiveMigrationTarget",
+    "LoadBalancerControllerConfig",
     "Metadata",
+    "MigrationControllerConfig",
     "NetworkPolicy",
     "NetworkPolicySpec",
     "NetworkSet",
@@ -125,30 +252,45 @@ __all__ = [
     "Node",
     "NodeAddress",
     "NodeBGPSpec",
+    "NodeControllerConfig",
     "NodeInterface",
     "NodeSpec",
     "NodeStatus",
     "NodeWireguardSpec",
     "OrchRef",
+    "PeriodicControllerConfig",
+    "PolicyMigrationConfig",
     "PrefixAdvertisement",
     "Profile",
     "ProfileSpec",
+    "ProtoPort",
     "QoSControls",
     "Resource",
     "ResourceKey",
+    "RouteTableRange",
     "Rule",
     "RuleMetadata",
     "SecretKeyRef",
     "ServiceAccountMatch",
     "ServiceIPBlock",
     "ServiceMatch",
+    "StagedGlobalNetworkPolicy",
+    "StagedGlobalNetworkPolicySpec",
+    "StagedKubernetesNetworkPolicy",
+    "StagedKubernetesNetworkPolicySpec",
+    "StagedNetworkPolicy",
+    "StagedNetworkPolicySpec",
+    "Template",
     "Tier",
     "TierSpec",
     "TierStatus",
     "WorkloadEndpoint",
+    "WorkloadEndpointIdentifier",
     "WorkloadEndpointPort",
     "WorkloadEndpointSpec",
+    "WorkloadIdentifier",
     "key_of",
     "kind_named",
+    "kind_of_family",
     "stamp",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import force_setattr
 
 from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.meta import API_VERSION, Duration, Metadata
 from libcalico.model.numorstring import ASNumber, as_number
 
 
@@ -57,7 +57,7 @@ class BGPConfigurationSpec(Struct, frozen=True):
     prefixAdvertisements: list[PrefixAdvertisement] = []
     listenPort: int = 0
     nodeMeshPassword: BGPPassword | None = None
-    nodeMeshMaxRestartTime: str | None = None
+    nodeMeshMaxRestartTime: Duration | None = None
     bindMode: str | None = None
     ignoredInterfaces: list[str] = []
     localWorkloadPeeringIPV4: str = ""
@@ -93,8 +93,8 @@ class BGPPeerSpec(Struct, frozen=True):
     nextHopMode: str | None = None
     password: BGPPassword | None = None
     sourceAddress: str = ""
-    maxRestartTime: str | None = None
-    keepaliveTime: str | None = None
+    maxRestartTime: Duration | None = None
+    keepaliveTime: Duration | None = None
     numAllowedLocalASNumbers: int | None = None
     ttlSecurity: int | None = None
     reachableBy: str = ""

@@ -1,14 +1,12 @@
-"""ClusterInformation, Tier and FelixConfiguration (data model 2.15, 2.9, 2.8)."""
+"""ClusterInformation and Tier (data model 2.15, 2.9)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from msgspec.structs import force_setattr
 
 from libcalico.model import numorstring
 from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.meta import API_VERSION, Condition, Metadata
 
 
 class ClusterInformationSpec(Struct, frozen=True):
@@ -51,7 +49,7 @@ class TierSpec(Struct, frozen=True):
 class TierStatus(Struct, frozen=True):
     """Conditions."""
 
-    conditions: list[dict[str, Any]] = []
+    conditions: list[Condition] = []
 
 
 class Tier(Struct, frozen=True, kw_only=True):
@@ -62,16 +60,3 @@ class Tier(Struct, frozen=True, kw_only=True):
     metadata: Metadata
     spec: TierSpec = always(TierSpec())
     status: TierStatus = always(TierStatus())
-
-
-class FelixConfiguration(Struct, frozen=True, kw_only=True):
-    """Felix's parameters: `default`, `node.<name>`, or any name with a `nodeSelector`.
-
-    The parameters are one table in `felix`, so the spec stays an open mapping here; its
-    order is the order of the bytes.
-    """
-
-    kind: str = always("FelixConfiguration")
-    apiVersion: str = always(API_VERSION)
-    metadata: Metadata
-    spec: dict[str, Any] = always({})

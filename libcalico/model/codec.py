@@ -20,8 +20,7 @@ from typing import Any
 import msgspec
 
 from libcalico.errors import InvalidValue
-from libcalico.model import policy
-from libcalico.model.cluster import FelixConfiguration
+from libcalico.model import affinity, policy
 from libcalico.model.ipam import Block, BlockAffinity, Handle, IPAMConfig
 from libcalico.model.keys import (
     AffinityKey,
@@ -88,6 +87,8 @@ def encode_value(key: Key, value: Any, base: bytes | None = None) -> bytes:
     """The bytes to store for `value`; `base` is what it was read from (CODEC-2)."""
     if isinstance(value, (NetworkPolicy, GlobalNetworkPolicy)):
         value = policy.stored(value)
+    elif isinstance(value, affinity.BlockAffinityResource):
+        value = affinity.stored(value)
     fresh = _encode(value)
     if base is not None:
         fresh = overlay(type_of(key), fresh, base)
@@ -152,21 +153,7 @@ def _encode(value: Any) -> bytes:
     if metadata is not None and (metadata.resourceVersion or metadata.selfLink):
         blank = msgspec.structs.replace(metadata, resourceVersion="", selfLink="")
         value = msgspec.structs.replace(value, metadata=blank)
-    if isinstance(value, FelixConfiguration):
-        return _encode_open(value)
     return _ENCODER.encode(value)
-
-
-def _encode_open(value: FelixConfiguration) -> bytes:
-    # The order of an open spec is its own: only the metadata's maps are sorted.
-    return msgspec.json.encode(
-        {
-            "kind": value.kind,
-            "apiVersion": value.apiVersion,
-            "metadata": msgspec.Raw(_ENCODER.encode(value.metadata)),
-            "spec": value.spec,
-        }
-    )
 
 
 _ESCAPES = (

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from libcalico.errors import InvalidValue
 from libcalico.model.bgp import BGPConfiguration
-from libcalico.model.cluster import FIXED_TIERS, FelixConfiguration, Tier
+from libcalico.model.cluster import FIXED_TIERS, Tier
 from libcalico.model.endpoint import WorkloadEndpoint
+from libcalico.model.felixconfig import FelixConfiguration
 from libcalico.model.kinds import Resource
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
 from libcalico.model.pool import IPPool
@@ -18,12 +19,12 @@ from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
 
 R = TypeVar("R", bound=Resource)
 
-FELIX_LATE = {
+FELIX = {
+    "nftablesMode": "Auto",
     "bpfConnectTimeLoadBalancing": "TCP",
     "bpfHostNetworkedNATWithoutCTLB": "Enabled",
     "floatingIPs": "Disabled",
 }
-FELIX_EARLY = {"nftablesMode": "Auto", "nftablesFlowTableOffload": "Disabled"}
 
 
 def apply_defaults(resource: R) -> R:
@@ -50,10 +51,8 @@ def apply_defaults(resource: R) -> R:
         case WorkloadEndpoint():
             return cast(R, _endpoint(resource))
         case FelixConfiguration(spec=spec):
-            missing = {key: value for key, value in FELIX_EARLY.items() if not spec.get(key)}
-            late = {key: value for key, value in FELIX_LATE.items() if not spec.get(key)}
-            level = {} if "bpfLogLevel" in spec else {"bpfLogLevel": ""}
-            return replace(resource, spec={**spec, **missing, **level, **late})
+            missing = {name: value for name, value in FELIX.items() if not getattr(spec, name)}
+            return replace(resource, spec=replace(spec, **missing))
     return resource
 
 

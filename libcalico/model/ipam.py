@@ -78,8 +78,8 @@ class IPAMConfigurationSpec(Struct, frozen=True):
     """The v3 resource's settings, which the allocator does not read in etcd mode."""
 
     strictAffinity: bool = always(False)
-    autoAllocateBlocks: bool = always(True)
     maxBlocksPerHost: int = 0
+    autoAllocateBlocks: bool = always(True)
     kubeVirtVMAddressPersistence: str | None = None
     ipCooldownSeconds: int = 0
 

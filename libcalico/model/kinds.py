@@ -6,103 +6,140 @@ from dataclasses import dataclass
 from typing import Any
 
 from libcalico.errors import UnsupportedKind
+from libcalico.model.affinity import BlockAffinityResource
 from libcalico.model.bgp import BGPConfiguration, BGPPeer
-from libcalico.model.cluster import ClusterInformation, FelixConfiguration, Tier
+from libcalico.model.bgpfilter import BGPFilter
+from libcalico.model.cluster import ClusterInformation, Tier
+from libcalico.model.controllers import KubeControllersConfiguration
 from libcalico.model.endpoint import WorkloadEndpoint
+from libcalico.model.felixconfig import FelixConfiguration
+from libcalico.model.hostendpoint import HostEndpoint
 from libcalico.model.ipam import IPAMConfiguration
 from libcalico.model.keys import ResourceKey
+from libcalico.model.migration import LiveMigration
 from libcalico.model.node import Node
+from libcalico.model.nodestatus import CalicoNodeStatus
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 from libcalico.model.pool import IPPool
 from libcalico.model.profile import Profile
+from libcalico.model.reservation import IPReservation
 from libcalico.model.sets import GlobalNetworkSet, NetworkSet
+from libcalico.model.staged import (
+    StagedGlobalNetworkPolicy,
+    StagedKubernetesNetworkPolicy,
+    StagedNetworkPolicy,
+)
 
 Resource = (
     Node
     | WorkloadEndpoint
+    | HostEndpoint
     | IPPool
+    | IPReservation
     | BGPConfiguration
     | BGPPeer
+    | BGPFilter
     | FelixConfiguration
     | Tier
     | Profile
     | NetworkPolicy
+    | StagedNetworkPolicy
+    | StagedKubernetesNetworkPolicy
     | GlobalNetworkPolicy
+    | StagedGlobalNetworkPolicy
     | NetworkSet
     | GlobalNetworkSet
     | ClusterInformation
+    | KubeControllersConfiguration
+    | CalicoNodeStatus
     | IPAMConfiguration
+    | BlockAffinityResource
+    | LiveMigration
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind: `name` as in YAML, `plural` as in keys, short names for the command line."""
+    """One kind: `name` as in YAML, `plural` as in keys, short names for the command line.
+
+    `family` is what selects it in a datastore: its name, but for the one whose name the
+    allocator's claims have there. `internal` kinds no operator reads or writes.
+    """
 
     name: str
     plural: str
     namespaced: bool
     type: Any
     aliases: tuple[str, ...] = ()
+    internal: bool = False
+    other_family: str = ""
+
+    @property
+    def family(self) -> str:
+        """The family of a `Selection` of this kind."""
+        return self.other_family or self.name
 
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind("Node", "nodes", False, Node, ("no",)),
-        Kind("WorkloadEndpoint", "workloadendpoints", True, WorkloadEndpoint, ("wep", "weps")),
-        Kind("IPPool", "ippools", False, IPPool, ("ipp", "ipps", "pool", "pools")),
-        Kind(
-            "BGPConfiguration",
-            "bgpconfigurations",
-            False,
-            BGPConfiguration,
-            ("bgpconfig", "bgpconfigs"),
-        ),
-        Kind("BGPPeer", "bgppeers", False, BGPPeer, ("bgpp", "bgpps")),
-        Kind(
-            "FelixConfiguration",
-            "felixconfigurations",
-            False,
-            FelixConfiguration,
-            ("felixconfig", "felixconfigs"),
-        ),
-        Kind("Tier", "tiers", False, Tier),
-        Kind("Profile", "profiles", False, Profile, ("pro", "pros")),
-        Kind(
-            "NetworkPolicy",
-            "networkpolicies",
-            True,
-            NetworkPolicy,
-            ("policy", "policies", "np", "nps", "pol", "pols"),
-        ),
-        Kind(
-            "GlobalNetworkPolicy",
-            "globalnetworkpolicies",
-            False,
-            GlobalNetworkPolicy,
-            ("gnp", "gnps"),
-        ),
-        Kind("NetworkSet", "networksets", True, NetworkSet, ("netsets",)),
-        Kind("GlobalNetworkSet", "globalnetworksets", False, GlobalNetworkSet, ("gnetsets",)),
-        Kind(
-            "ClusterInformation",
-            "clusterinformations",
-            False,
-            ClusterInformation,
-            ("clusterinfo", "clusterinfos"),
-        ),
-        Kind(
-            "IPAMConfiguration",
-            "ipamconfigurations",
-            False,
-            IPAMConfiguration,
-            ("ipamconfig", "ipamconfigs"),
-        ),
-    )
-}
+def _row(
+    type_: Any, plural: str, aliases: str = "", *, namespaced: bool = False, **more: Any
+) -> Kind:
+    name = more.pop("name", type_.__name__)
+    return Kind(name, plural, namespaced, type_, tuple(aliases.split()), **more)
+
+
+# Aliases: data model 6.3. Name and plural need none.
+_ROWS = (
+    _row(Node, "nodes", "no nos"),
+    _row(WorkloadEndpoint, "workloadendpoints", "wep weps", namespaced=True),
+    _row(HostEndpoint, "hostendpoints", "hep heps"),
+    _row(IPPool, "ippools", "ipp ipps pool pools"),
+    _row(IPReservation, "ipreservations", "reservation reservations"),
+    _row(BGPConfiguration, "bgpconfigurations", "bgpconfig bgpconfigs"),
+    _row(BGPPeer, "bgppeers", "bgpp bgpps bp bps"),
+    _row(BGPFilter, "bgpfilters", "bgpf bgpfs bf bfs"),
+    _row(FelixConfiguration, "felixconfigurations", "felixconfig felixconfigs"),
+    _row(Tier, "tiers"),
+    _row(Profile, "profiles", "pro pros"),
+    _row(NetworkPolicy, "networkpolicies", "policy policies np nps pol pols", namespaced=True),
+    _row(
+        StagedNetworkPolicy,
+        "stagednetworkpolicies",
+        "stagedpolicy stagedpolicies snp snps spol spols",
+        namespaced=True,
+    ),
+    _row(
+        StagedKubernetesNetworkPolicy,
+        "stagedkubernetesnetworkpolicies",
+        "stagedkubernetespolicy stagedkubernetespolicies sknp sknps skpol skpols",
+        namespaced=True,
+    ),
+    _row(GlobalNetworkPolicy, "globalnetworkpolicies", "gnp gnps"),
+    _row(StagedGlobalNetworkPolicy, "stagedglobalnetworkpolicies", "sgnp sgnps"),
+    _row(NetworkSet, "networksets", "netsets", namespaced=True),
+    _row(GlobalNetworkSet, "globalnetworksets", "gnetsets"),
+    _row(ClusterInformation, "clusterinformations", "clusterinfo clusterinfos"),
+    _row(
+        KubeControllersConfiguration,
+        "kubecontrollersconfigurations",
+        "kubecontrollersconfig kubecontrollersconfigs",
+    ),
+    _row(CalicoNodeStatus, "caliconodestatuses", "nodestatus nodestatuses"),
+    _row(IPAMConfiguration, "ipamconfigurations", "ipamconfig ipamconfigs"),
+    _row(
+        BlockAffinityResource,
+        "blockaffinities",
+        "affinity affinities",
+        name="BlockAffinity",
+        internal=True,
+        other_family="BlockAffinityResource",
+    ),
+    _row(LiveMigration, "livemigrations", namespaced=True, internal=True),
+)
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _ROWS}
 
 _BY_PLURAL = {kind.plural: kind for kind in KINDS.values()}
+_BY_FAMILY = {kind.family: kind for kind in KINDS.values()}
 _BY_WORD = {
     word.lower(): kind
     for kind in KINDS.values()
@@ -127,6 +164,11 @@ def kind_named(word: str) -> Kind:
 def kind_of_plural(plural: str) -> Kind | None:
     """The kind by its plural, as keys spell it."""
     return _BY_PLURAL.get(plural)
+
+
+def kind_of_family(family: str) -> Kind | None:
+    """The kind that a family of a `Selection` means."""
+    return _BY_FAMILY.get(family)
 
 
 def key_of(resource: Resource) -> ResourceKey:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from libcalico.model.base import Struct
+from libcalico.model.base import Struct, always
 
 API_VERSION = "projectcalico.org/v3"
+Duration = Annotated[str, msgspec.Meta(extra={"go": "duration"})]
+"""Go's text of a duration, `1m30s`; `defaults` makes it canonical (`90s` is `1m30s`)."""
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -28,6 +30,17 @@ class OwnerReference(Struct, frozen=True):
     uid: str
     controller: bool | None = None
     blockOwnerDeletion: bool | None = None
+
+
+class Condition(Struct, frozen=True, kw_only=True):
+    """One condition of an object's status (metav1.Condition)."""
+
+    type: str = always("")
+    status: str = always("")
+    observedGeneration: int = 0
+    lastTransitionTime: str | None = always(None)
+    reason: str = always("")
+    message: str = always("")
 
 
 class Metadata(Struct, frozen=True):

@@ -74,6 +74,14 @@ def port(value: int | str) -> int | str:
     return number
 
 
+def port_or_as_is(value: int | str) -> int | str:
+    """A port in canonical form; what is no port is left for validation to name."""
+    try:
+        return port(value)
+    except ValueError:
+        return value
+
+
 def protocol(value: int | str) -> int | str:
     """A protocol in canonical form; numeric text becomes a number. Raises ValueError."""
     if isinstance(value, str) and value.isascii() and value.isdigit():

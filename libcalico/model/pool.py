@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
-from typing import Any
 
 from libcalico.model.base import Struct, always
 from libcalico.model.keys import IPNetwork
-from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.meta import API_VERSION, Condition, Metadata
 
 
 class IPPoolSpec(Struct, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class IPPoolSpec(Struct, frozen=True, kw_only=True):
 class IPPoolStatus(Struct, frozen=True):
     """Conditions, written by Calico's pool controller only."""
 
-    conditions: list[dict[str, Any]] = []
+    conditions: list[Condition] = []
 
 
 class IPPool(Struct, frozen=True, kw_only=True):

@@ -15,12 +15,8 @@ from typing import Any
 from libcalico.errors import InvalidValue
 from libcalico.model import validate_bgp, validate_endpoint, validate_policy, validate_pool
 from libcalico.model.checks import SINGLE_LABEL, Problems
-from libcalico.model.cluster import (
-    FIXED_TIERS,
-    ClusterInformation,
-    FelixConfiguration,
-    Tier,
-)
+from libcalico.model.cluster import FIXED_TIERS, ClusterInformation, Tier
+from libcalico.model.felixconfig import FelixConfiguration
 from libcalico.model.ipam import IPAMConfiguration
 from libcalico.model.kinds import KINDS, Resource
 from libcalico.model.node import Node
@@ -35,7 +31,8 @@ def problems(resource: Resource) -> list[InvalidValue]:
     kind = KINDS[resource.kind]
     found = Problems(f"{kind.name}({resource.metadata.name})")
     found.metadata(resource.metadata, kind.namespaced)
-    _CHECKS[kind.name](resource, found)
+    if kind.name in _CHECKS:
+        _CHECKS[kind.name](resource, found)
     return found
 
 
@@ -81,7 +78,7 @@ def _profile(profile: Profile, found: Problems) -> None:
 
 
 def _felix(felix: FelixConfiguration, found: Problems) -> None:
-    name, selector = felix.metadata.name, felix.spec.get("nodeSelector")
+    name, selector = felix.metadata.name, felix.spec.nodeSelector
     if name == "default" or name.startswith("node."):
         if selector:
             found.add("spec.nodeSelector", selector, f"not allowed in the object named {name}")

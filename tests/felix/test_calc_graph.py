@@ -19,6 +19,7 @@ from libcalico.model import (
     ClusterInformation,
     ClusterInformationSpec,
     FelixConfiguration,
+    FelixConfigurationSpec,
     IPPool,
     IPPoolSpec,
     Key,
@@ -157,7 +158,9 @@ def test_an_endpoint_that_moved_away_goes() -> None:
 
 def test_parameters_are_kept_by_name() -> None:
     calc = Calculator("me")
-    value = FelixConfiguration(metadata=Metadata(name="default"), spec={"ipv6Support": False})
+    value = FelixConfiguration(
+        metadata=Metadata(name="default"), spec=FelixConfigurationSpec(ipv6Support=False)
+    )
     calc.update(ResourceKey("FelixConfiguration", "default"), value)
     assert calc.felix_configurations["default"]["spec"] == {"ipv6Support": False}
 

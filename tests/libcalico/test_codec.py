@@ -16,6 +16,7 @@ from libcalico.model import (
     Block,
     BlockKey,
     FelixConfiguration,
+    FelixConfigurationSpec,
     Handle,
     HandleKey,
     IPAMConfig,
@@ -150,14 +151,19 @@ def test_unknown_members_survive_at_every_depth() -> None:
     assert encode_value(NODE, node, base) == base
 
 
-def test_a_felix_configuration_keeps_its_own_order() -> None:
+def test_a_felix_configuration_is_written_in_calicos_order() -> None:
     key = ResourceKey("FelixConfiguration", "default")
     felix = FelixConfiguration(
         metadata=Metadata(name="default", annotations={"b": "1", "a": "2"}),
-        spec={"z": 1, "a": {"y": True, "b": None}},
+        spec=FelixConfigurationSpec(
+            floatingIPs="Disabled", bpfEnabled=False, failsafeInboundHostPorts=[]
+        ),
     )
     raw = encode_value(key, felix)
-    assert raw.endswith(b'"annotations":{"a":"2","b":"1"}},"spec":{"z":1,"a":{"y":true,"b":null}}}')
+    assert raw.endswith(
+        b'"annotations":{"a":"2","b":"1"}},"spec":{"failsafeInboundHostPorts":[],'
+        b'"bpfEnabled":false,"bpfLogLevel":"","floatingIPs":"Disabled"}}'
+    )
     assert encode_value(key, decode_value(key, raw)) == raw
 
 
@@ -198,7 +204,7 @@ def test_a_tree_with_a_misspelled_field_is_refused_strictly() -> None:
     with pytest.raises(InvalidValue, match="kind"):
         resource_from_tree({})
     felix = {"kind": "FelixConfiguration", "metadata": {"name": "default"}, "spec": {"any": 1}}
-    assert codec.unknown_fields(FelixConfiguration, felix) == []
+    assert codec.unknown_fields(FelixConfiguration, felix) == ["spec.any"]
 
 
 text = st.text(max_size=8)

@@ -206,7 +206,7 @@ def test_what_calico_refuses(kind: str, spec: dict[str, Any], field: str | None)
         ("BGPPeer", {"peerIP": "[fd00::1]:1790", "asNumber": 1, "maxRestartTime": "90s"}, "t"),
         ("BGPPeer", {"peerSelector": "has(rr)", "nodeSelector": "!has(rr)"}, "t"),
         ("WorkloadEndpoint", WEP, "n1-k8s-web-eth0"),
-        ("FelixConfiguration", {"anything": 1}, "node.n1"),
+        ("FelixConfiguration", {"maxIpsetSize": 1}, "node.n1"),
         ("FelixConfiguration", {"nodeSelector": "has(a)"}, "some"),
         ("Tier", {"order": 1_000_000, "defaultAction": "Deny"}, "default"),
         ("IPAMConfiguration", {"strictAffinity": True}, "default"),

@@ -7,7 +7,7 @@ from ipaddress import ip_interface
 import pytest
 
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.cluster import FelixConfiguration
+from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.meta import Metadata
 from libcalico.model.pool import IPPool, IPPoolSpec
 from node import defaults
@@ -68,11 +68,13 @@ def test_pool_fields_come_from_the_environment() -> None:
 
 def test_felix_settings_are_filled_where_unset_only() -> None:
     fresh = defaults.felix_default(None)
-    assert fresh.spec == {"logSeverityScreen": "Info", "reportingInterval": "0s"}
+    assert fresh.spec.set_fields() == {"logSeverityScreen": "Info", "reportingInterval": "0s"}
     stored = FelixConfiguration(
         metadata=Metadata(name="default"),
-        spec={"logSeverityScreen": "Debug", "reportingInterval": "30s"},
+        spec=FelixConfigurationSpec(logSeverityScreen="Debug", reportingInterval="30s"),
     )
     assert defaults.felix_default(stored) is stored
-    assert defaults.felix_node(None, "n1").spec == {"defaultEndpointToHostAction": "Return"}
+    assert defaults.felix_node(None, "n1").spec == FelixConfigurationSpec(
+        defaultEndpointToHostAction="Return"
+    )
     assert defaults.felix_node(None, "n1").metadata.name == "node.n1"

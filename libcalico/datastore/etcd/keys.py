@@ -24,7 +24,7 @@ from libcalico.model.keys import (
     StatusKey,
     WorkloadStatusKey,
 )
-from libcalico.model.kinds import KINDS, kind_named, kind_of_plural
+from libcalico.model.kinds import KINDS, kind_named, kind_of_family, kind_of_plural
 
 ROOT = "/calico/"
 RESOURCES = "/calico/resources/v3/projectcalico.org/"
@@ -106,7 +106,7 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
             return _prefix(f"{FELIX_V1}{selection.host}/" if selection.host else FELIX_V1)
         case "IPAMConfig":
             return IPAM_CONFIG.encode(), IPAM_CONFIG.encode() + b"\0"
-    kind = KINDS.get(selection.family)
+    kind = kind_of_family(selection.family)
     if kind is None:
         raise UnsupportedKind(f"{selection.family!r} names nothing that can be listed")
     root = f"{RESOURCES}{kind.plural}/"

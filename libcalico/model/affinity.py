@@ -1,0 +1,64 @@
+"""The v3 BlockAffinity resource (data model 2.17), which the allocator does not read in etcd mode.
+
+The API has `deleted` as a boolean; etcd holds it as text (1.6). The structs have the
+boolean, and the codec writes `StoredBlockAffinity`. The allocator's claims are
+`libcalico.model.ipam.BlockAffinity`.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import force_setattr
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class BlockAffinitySpec(Struct, frozen=True):
+    """Who claims a block; `state` is confirmed (also empty), pending or pendingDeletion."""
+
+    state: str = always("")
+    node: str = always("")
+    type: str = ""
+    cidr: str = always("")
+    deleted: bool | str = always(False)
+
+    def __post_init__(self) -> None:
+        # Text that is no boolean is left for `validate`.
+        if isinstance(self.deleted, str) and self.deleted in ("true", "false", ""):
+            force_setattr(self, "deleted", self.deleted == "true")
+
+
+class BlockAffinityResource(Struct, frozen=True, kw_only=True):
+    """A claim on a block, as an API object."""
+
+    kind: str = always("BlockAffinity")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: BlockAffinitySpec = always(BlockAffinitySpec())
+
+
+class _StoredSpec(Struct, frozen=True):
+    state: str = always("")
+    node: str = always("")
+    type: str = ""
+    cidr: str = always("")
+    deleted: str = always("false")
+
+
+class StoredBlockAffinity(Struct, frozen=True, kw_only=True):
+    """The resource as etcd holds it."""
+
+    kind: str = always("BlockAffinity")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: _StoredSpec = always(_StoredSpec())
+
+
+def stored(resource: BlockAffinityResource) -> StoredBlockAffinity:
+    """The form that is written."""
+    spec = resource.spec
+    deleted = spec.deleted if isinstance(spec.deleted, str) else str(spec.deleted).lower()
+    return StoredBlockAffinity(
+        metadata=resource.metadata,
+        spec=_StoredSpec(spec.state, spec.node, spec.type, spec.cidr, deleted),
+    )

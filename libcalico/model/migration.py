@@ -1,0 +1,53 @@
+"""The LiveMigration resource (data model 2.17), internal to Calico: a workload that moves."""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class WorkloadIdentifier(Struct, frozen=True):
+    """A workload by host, orchestrator and its name there."""
+
+    hostname: str = ""
+    orchestratorID: str = ""
+    workloadID: str = ""
+
+
+class WorkloadEndpointIdentifier(Struct, frozen=True):
+    """One endpoint of a workload."""
+
+    hostname: str = ""
+    orchestratorID: str = ""
+    workloadID: str = ""
+    endpointID: str = ""
+
+
+class LiveMigrationSource(Struct, frozen=True):
+    """What moves: one of the two."""
+
+    workload: WorkloadIdentifier | None = None
+    workloadEndpoint: WorkloadEndpointIdentifier | None = None
+
+
+class LiveMigrationTarget(Struct, frozen=True):
+    """What it becomes: one of the two."""
+
+    selector: str | None = None
+    workloadEndpoint: WorkloadEndpointIdentifier | None = None
+
+
+class LiveMigrationSpec(Struct, frozen=True):
+    """From where to where."""
+
+    source: LiveMigrationSource | None = None
+    target: LiveMigrationTarget | None = None
+
+
+class LiveMigration(Struct, frozen=True, kw_only=True):
+    """A move of a running workload."""
+
+    kind: str = always("LiveMigration")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: LiveMigrationSpec = always(LiveMigrationSpec())

@@ -1,0 +1,94 @@
+"""The CalicoNodeStatus resource (data model 2.18): what one node reports of its routing."""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class CalicoNodeStatusSpec(Struct, frozen=True):
+    """Which node reports what, and how often; a period of 0 freezes the report."""
+
+    node: str = ""
+    classes: list[str] = []
+    updatePeriodSeconds: int | None = None
+
+
+class BGPDaemonStatus(Struct, frozen=True):
+    """One BGP daemon; `state` is Ready or NotReady."""
+
+    state: str = ""
+    version: str = ""
+    routerID: str = ""
+    lastBootTime: str = ""
+    lastReconfigurationTime: str = ""
+
+
+class CalicoNodeAgentStatus(Struct, frozen=True):
+    """The daemons by family."""
+
+    birdV4: BGPDaemonStatus = always(BGPDaemonStatus())
+    birdV6: BGPDaemonStatus = always(BGPDaemonStatus())
+
+
+class CalicoNodePeer(Struct, frozen=True):
+    """One session: NodeMesh, NodePeer or GlobalPeer, and since when it has its state."""
+
+    peerIP: str = ""
+    type: str = ""
+    state: str = ""
+    since: str = ""
+
+
+class CalicoNodeBGPStatus(Struct, frozen=True):
+    """The sessions by family, counted and listed."""
+
+    numberEstablishedV4: int = always(0)
+    numberNotEstablishedV4: int = always(0)
+    numberEstablishedV6: int = always(0)
+    numberNotEstablishedV6: int = always(0)
+    peersV4: list[CalicoNodePeer] = []
+    peersV6: list[CalicoNodePeer] = []
+
+
+class CalicoNodeRouteLearnedFrom(Struct, frozen=True):
+    """Where a route comes from; `peerIP` when from a BGP session."""
+
+    sourceType: str = ""
+    peerIP: str = ""
+
+
+class CalicoNodeRoute(Struct, frozen=True):
+    """One route, of the kernel (FIB) or of BGP alone (RIB)."""
+
+    type: str = ""
+    destination: str = ""
+    gateway: str = ""
+    interface: str = ""
+    learnedFrom: CalicoNodeRouteLearnedFrom = always(CalicoNodeRouteLearnedFrom())
+
+
+class CalicoNodeBGPRouteStatus(Struct, frozen=True):
+    """The routes by family."""
+
+    routesV4: list[CalicoNodeRoute] = []
+    routesV6: list[CalicoNodeRoute] = []
+
+
+class CalicoNodeStatusStatus(Struct, frozen=True):
+    """The report; `lastUpdated` None: there was none yet."""
+
+    lastUpdated: str | None = always(None)
+    agent: CalicoNodeAgentStatus = always(CalicoNodeAgentStatus())
+    bgp: CalicoNodeBGPStatus = always(CalicoNodeBGPStatus())
+    routes: CalicoNodeBGPRouteStatus = always(CalicoNodeBGPRouteStatus())
+
+
+class CalicoNodeStatus(Struct, frozen=True, kw_only=True):
+    """A request for a report, and the report."""
+
+    kind: str = always("CalicoNodeStatus")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: CalicoNodeStatusSpec = always(CalicoNodeStatusSpec())
+    status: CalicoNodeStatusStatus = always(CalicoNodeStatusStatus())

@@ -1,0 +1,21 @@
+"""The IPReservation resource (data model 2.4): addresses that are never assigned by themselves."""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+
+
+class IPReservationSpec(Struct, frozen=True):
+    """Networks and addresses of either family; a request for one by name still works."""
+
+    reservedCIDRs: list[str] = []
+
+
+class IPReservation(Struct, frozen=True, kw_only=True):
+    """Addresses that automatic assignment leaves alone."""
+
+    kind: str = always("IPReservation")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: IPReservationSpec = always(IPReservationSpec())

@@ -1,0 +1,156 @@
+"""Every field of a tree that its struct type does not have, and every value of a wrong type.
+
+The decoder stops at the first wrong value; an operator wants to see all of them at once.
+So a tree that was written by hand is held against the struct types, which stay the only
+description of the fields. Values are judged by `libcalico.model.validate`, types here.
+
+Invariant SHAPE-1: a tree without problems decodes (tests/libcalico/test_shape.py).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from libcalico.errors import InvalidValue
+from libcalico.model.numorstring import MAX_AS_NUMBER, ASNumber
+
+_NAMES: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+}
+_INT64 = 2**63
+
+
+def shape_problems(type_: Any, tree: Mapping[str, Any], subject: str = "") -> list[InvalidValue]:
+    """Unknown fields, wrong types and missing fields of a tree. Null counts as absent."""
+    return [
+        InvalidValue(path, shown(value), rule, subject)
+        for path, value, rule in _struct(type_, tree, "")
+    ]
+
+
+def shown(value: Any) -> Any:
+    """A value as an error names it: long ones and whole trees are cut short."""
+    if isinstance(value, str):
+        return value if len(value) <= 80 else value[:77] + "..."
+    return value if isinstance(value, (int, float, bool, type(None))) else "..."
+
+
+Found = Iterator[tuple[str, Any, str]]
+
+
+@cache
+def _fields(type_: Any) -> dict[str, tuple[Any, bool]]:
+    hints = get_type_hints(type_, include_extras=True)
+    return {
+        field.encode_name: (hints[field.name], field.required)
+        for field in msgspec.structs.fields(type_)
+    }
+
+
+def _struct(type_: Any, tree: Mapping[str, Any], path: str) -> Found:
+    fields = _fields(type_)
+    for name, value in tree.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in fields:
+            yield where, value, "there is no such field"
+        elif value is not None:
+            yield from _value(fields[name][0], value, where)
+    for name, (_, required) in fields.items():
+        if required and tree.get(name) is None:
+            yield f"{path}.{name}" if path else name, None, "is required"
+
+
+def _value(type_: Any, value: Any, path: str) -> Found:
+    if type_ is ASNumber:
+        yield from _as_number(value, path)
+        return
+    origin = get_origin(type_)
+    if origin is Annotated:
+        type_ = get_args(type_)[0]
+        origin = get_origin(type_)
+    if type_ is Any:
+        return
+    if origin in (Union, types.UnionType):
+        yield from _one_of(get_args(type_), value, path)
+    elif origin is list:
+        if not isinstance(value, list):
+            yield path, value, "must be a list"
+            return
+        inner = get_args(type_)[0]
+        for index, item in enumerate(value):
+            if item is None:
+                yield f"{path}[{index}]", None, "must not be null"
+            else:
+                yield from _value(inner, item, f"{path}[{index}]")
+    elif origin is dict:
+        yield from _mapping(get_args(type_)[1], value, path)
+    elif isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        if isinstance(value, Mapping):
+            yield from _struct(type_, value, path)
+        else:
+            yield path, value, "must be a mapping of fields"
+    elif not _is(type_, value):
+        yield path, value, _rule([type_], value)
+
+
+def _as_number(value: Any, path: str) -> Found:
+    from libcalico.model.numorstring import as_number
+
+    try:
+        as_number(value if isinstance(value, (int, str)) else "")
+    except ValueError as problem:
+        yield path, value, str(problem)
+
+
+def _mapping(inner: Any, value: Any, path: str) -> Found:
+    if not isinstance(value, Mapping):
+        yield path, value, "must be a mapping"
+        return
+    for key, item in value.items():
+        where = f"{path}[{key}]"
+        if not isinstance(key, str):
+            yield where, key, "the key must be text: put it in quotes"
+        if item is None and inner is not Any:
+            yield where, None, "must not be null"
+        else:
+            yield from _value(inner, item, where)
+
+
+def _one_of(members: tuple[Any, ...], value: Any, path: str) -> Found:
+    members = tuple(one for one in members if one is not type(None))
+    if set(members) == {int, str} and ASNumber == int | str and len(members) == 2:
+        # Ports and protocols: what they may be is for `validate` to say.
+        pass
+    if len(members) == 1:
+        yield from _value(members[0], value, path)
+    elif not any(_is(one, value) for one in members):
+        yield path, value, _rule(list(members), value)
+
+
+def _is(type_: Any, value: Any) -> bool:
+    if type_ is int:
+        # 10.0 is 10, as in JSON; beyond 64 bits Go has no integer.
+        whole = isinstance(value, float) and value.is_integer()
+        good = (isinstance(value, int) and not isinstance(value, bool)) or whole
+        return good and -_INT64 <= value < _INT64
+    if type_ is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, type_)
+
+
+def _rule(members: list[Any], value: Any) -> str:
+    wanted = " or ".join(dict.fromkeys(_NAMES.get(one, str(one)) for one in members))
+    if members == [str] and isinstance(value, (int, float, bool)):
+        return f"must be {wanted}: put it in quotes"
+    return f"must be {wanted}"
+
+
+_ = MAX_AS_NUMBER

@@ -1,0 +1,137 @@
+"""Staged policies (data model 2.11): what a policy would be. Stored and shown, never enforced."""
+
+from __future__ import annotations
+
+from msgspec.structs import force_setattr
+
+from libcalico.model import numorstring
+from libcalico.model.base import Struct, always
+from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.rules import Rule
+
+
+class StagedNetworkPolicySpec(Struct, frozen=True):
+    """A NetworkPolicy's spec and what to do with it: Set, Delete, Learn or Ignore."""
+
+    stagedAction: str = ""
+    tier: str = ""
+    order: int | float | None = None
+    ingress: list[Rule] = []
+    egress: list[Rule] = []
+    selector: str = ""
+    types: list[str] = []
+    serviceAccountSelector: str = ""
+    performanceHints: list[str] = []
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "order", numorstring.order(self.order))
+
+
+class StagedNetworkPolicy(Struct, frozen=True, kw_only=True):
+    """A policy of one namespace, not yet in force."""
+
+    kind: str = always("StagedNetworkPolicy")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: StagedNetworkPolicySpec = always(StagedNetworkPolicySpec())
+
+
+class StagedGlobalNetworkPolicySpec(Struct, frozen=True):
+    """A GlobalNetworkPolicy's spec and what to do with it: Set, Delete, Learn or Ignore."""
+
+    stagedAction: str = ""
+    tier: str = ""
+    order: int | float | None = None
+    ingress: list[Rule] = []
+    egress: list[Rule] = []
+    selector: str = ""
+    types: list[str] = []
+    doNotTrack: bool = False
+    preDNAT: bool = False
+    applyOnForward: bool = False
+    serviceAccountSelector: str = ""
+    namespaceSelector: str = ""
+    performanceHints: list[str] = []
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "order", numorstring.order(self.order))
+
+
+class StagedGlobalNetworkPolicy(Struct, frozen=True, kw_only=True):
+    """A policy of the whole cluster, not yet in force."""
+
+    kind: str = always("StagedGlobalNetworkPolicy")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: StagedGlobalNetworkPolicySpec = always(StagedGlobalNetworkPolicySpec())
+
+
+class LabelSelectorRequirement(Struct, frozen=True):
+    """Kubernetes' selector expression: `operator` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str = always("")
+    operator: str = always("")
+    values: list[str] = []
+
+
+class LabelSelector(Struct, frozen=True):
+    """Kubernetes' label selector (metav1)."""
+
+    matchLabels: dict[str, str] = {}
+    matchExpressions: list[LabelSelectorRequirement] = []
+
+
+class KubernetesIPBlock(Struct, frozen=True, rename={"except_": "except"}):
+    """A network without some of its parts."""
+
+    cidr: str = always("")
+    except_: list[str] = []
+
+
+class KubernetesPolicyPort(Struct, frozen=True):
+    """A port of a Kubernetes policy: a number, or a container port's name."""
+
+    protocol: str | None = None
+    port: int | str | None = None
+    endPort: int | None = None
+
+
+class KubernetesPolicyPeer(Struct, frozen=True):
+    """One side of a connection in a Kubernetes policy."""
+
+    podSelector: LabelSelector | None = None
+    namespaceSelector: LabelSelector | None = None
+    ipBlock: KubernetesIPBlock | None = None
+
+
+class KubernetesIngressRule(Struct, frozen=True, rename={"from_": "from"}):
+    """What may come in."""
+
+    ports: list[KubernetesPolicyPort] = []
+    from_: list[KubernetesPolicyPeer] = []
+
+
+class KubernetesEgressRule(Struct, frozen=True):
+    """What may go out."""
+
+    ports: list[KubernetesPolicyPort] = []
+    to: list[KubernetesPolicyPeer] = []
+
+
+class StagedKubernetesNetworkPolicySpec(Struct, frozen=True):
+    """A Kubernetes NetworkPolicy's spec and what to do with it."""
+
+    stagedAction: str = ""
+    podSelector: LabelSelector = always(LabelSelector())
+    ingress: list[KubernetesIngressRule] = []
+    egress: list[KubernetesEgressRule] = []
+    policyTypes: list[str] = []
+
+
+class StagedKubernetesNetworkPolicy(Struct, frozen=True, kw_only=True):
+    """A Kubernetes NetworkPolicy, not yet in force."""
+
+    kind: str = always("StagedKubernetesNetworkPolicy")
+    apiVersion: str = always(API_VERSION)
+    metadata: Metadata
+    spec: StagedKubernetesNetworkPolicySpec = always(StagedKubernetesNetworkPolicySpec())
