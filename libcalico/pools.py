@@ -12,6 +12,8 @@ from libcalico.model.keys import IPNetwork
 from libcalico.model.pool import IPPool
 from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
 
+MOVE = "create another pool, and move the pods to it with `calicoctl ipam migrate`"
+
 
 def check_create(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[IPNetwork] = ()) -> None:
     """Refuse a new pool that overlaps another, or whose existing blocks have another size.
@@ -47,11 +49,11 @@ def check_update(old: IPPool, new: IPPool) -> None:
     """Refuse a change of what is fixed: CIDR, block size, LoadBalancer use. Raises InvalidValue."""
     subject = f"IPPool({new.metadata.name})"
     if old.spec.network != new.spec.network:
-        rule = f"is fixed at {old.spec.cidr}: create another pool"
+        rule = f"is fixed at {old.spec.cidr}: {MOVE}"
         raise InvalidValue("spec.cidr", new.spec.cidr, rule, subject)
     default = DEFAULT_BLOCK_SIZE[old.spec.network.version]
     if (old.spec.blockSize or default) != (new.spec.blockSize or default):
-        rule = f"is fixed at {old.spec.blockSize or default}: create another pool"
+        rule = f"is fixed at {old.spec.blockSize or default}: {MOVE}"
         raise InvalidValue("spec.blockSize", new.spec.blockSize, rule, subject)
     if "LoadBalancer" in old.spec.allowedUses and "LoadBalancer" not in new.spec.allowedUses:
         raise InvalidValue(
