@@ -30,19 +30,23 @@ from ipaddress import ip_interface, ip_network
 
 from cni import delete, wiring
 from cni.attachment import Attachment, attachment_of, check_names
+from cni.delegation import Delegate, Line, destinations, is_delegated
 from cni.endpoint import EndpointWriter
 from cni.errors import CNIError, Code
 from cni.felix_client import Subject
+from cni.pod_requests import AddressRequest, address_request
+from cni.pod_source import PodFacts
 from cni.request import Request
 from cni.result import Interface, IPConfig, Result
 from cni.services import READY_SECONDS, Services, check_node_name
+from cni.sources import DelegatedAddresses, OwnAddresses, Source
 from cni.trace import Trace
 from ipam.blocks import IPAddress
 from ipam.errors import IPAMError, NoPool
 from ipam.naming import pod_attributes
 from ipam.requests import Allocate
-from ipam.service import Ticket
 from libcalico.errors import DatastoreError, InvalidValue, MuslinError
+from libcalico.model.keys import IPNetwork
 from linux.errors import KernelError
 from linux.netlink import Socket
 
@@ -54,20 +58,28 @@ class _Progress:
     """What an ADD has done so far, for its undo."""
 
     attachment: Attachment
-    ticket: Ticket | None = None
+    source: Source | None = None
     wired: bool = False
     offered: bool = False
 
 
 async def add(
-    services: Services, request: Request, netns_fd: int, trace: Trace, seconds: float
+    services: Services,
+    request: Request,
+    netns_fd: int,
+    trace: Trace,
+    seconds: float,
+    line: Line,
 ) -> Result:
-    """Serve one ADD within `seconds`; raises CNIError with everything undone (CNI-31)."""
+    """Serve one ADD within `seconds`; raises CNIError with everything undone (CNI-31).
+
+    `line` leads to the executable, which runs another IPAM plugin where one is configured.
+    """
     progress = _Progress(attachment_of(request, services.node))
     try:
         try:
             async with asyncio.timeout(seconds):
-                return await _add(services, request, netns_fd, trace, progress)
+                return await _add(services, request, netns_fd, trace, progress, line)
         except BaseException:
             # Shielded: the runtime may have gone away, the undo happens all the same.
             await asyncio.shield(services.keep(_undo(services, request, progress)))
@@ -77,12 +89,16 @@ async def add(
 
 
 async def _add(
-    services: Services, request: Request, netns_fd: int, trace: Trace, progress: _Progress
+    services: Services,
+    request: Request,
+    netns_fd: int,
+    trace: Trace,
+    progress: _Progress,
+    line: Line,
 ) -> Result:
     attachment, settings = progress.attachment, services.settings
     check_node_name(request.config.document, settings, services.node)
     check_endpoint_name(attachment)
-    families = _families(request)
     patience = asyncio.get_running_loop().time() + settings.datastore_seconds
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
     if services.journal.holds(request):
@@ -95,10 +111,10 @@ async def _add(
         ends = wiring.existing(services.host, pod, cable)
         writer = EndpointWriter(attachment, facts, ends.mac if ends else cable.mac)
         trace.mark("names")
-        ticket = services.allocator.submit(_allocation(request, attachment, families, writer))
-        progress.ticket = ticket
+        source = _source(services, request, attachment, facts, writer, line)
+        progress.source = source
         async with _datastore(patience):
-            addresses = await asyncio.shield(ticket.tentative)
+            addresses = await source.planned()
         # Let the transaction really leave before the wiring holds the loop.
         for _ in range(3):
             await asyncio.sleep(0)
@@ -110,23 +126,25 @@ async def _add(
         if ends is None:
             progress.wired = True
             ends = await _make_cable(services, netns_fd, cable, attachment)
-        _configure(pod, netns_fd, cable, ends, addresses)
+        ways = destinations(request, source.extra)
+        _configure(pod, netns_fd, cable, ends, addresses, ways)
         trace.mark("wire")
         async with _datastore(patience):
-            granted = await asyncio.shield(ticket.done)
+            granted = await source.settled()
         trace.mark("commit")
         if granted.addresses != addresses:
             log.info("a race was lost: wiring again", extra={"attachment": str(attachment)})
             addresses = granted.addresses
             _offer(services, subject, writer, wait, progress)
-            _configure(pod, netns_fd, cable, replace(ends, reused=True), addresses)
+            _configure(pod, netns_fd, cable, replace(ends, reused=True), addresses, ways)
             trace.mark("rewire")
     if wait:
         await _in_force(services, subject, attachment, wait)
         trace.mark("in_force")
     services.felix.forget(subject)
     services.journal.drop(request)
-    services.memory.keep(attachment, granted)
+    if not is_delegated(request):
+        services.memory.keep(attachment, granted)
     log.info(
         "attachment added",
         extra={
@@ -136,7 +154,7 @@ async def _add(
             "link": cable.host_interface,
         },
     )
-    return _result(request, cable, ends, addresses)
+    return _result(request, cable, ends, addresses, source.extra)
 
 
 def check_endpoint_name(attachment: Attachment) -> None:
@@ -147,33 +165,20 @@ def check_endpoint_name(attachment: Attachment) -> None:
         raise CNIError(Code.INVALID_ENVIRONMENT, str(error)) from error
 
 
-def _families(request: Request) -> tuple[int, ...]:
-    ipam = request.config.ipam
-    families = ((4, ipam.assign_ipv4), (6, ipam.assign_ipv6))
-    chosen = tuple(family for family, wanted in families if wanted)
-    if not chosen:
-        raise CNIError(
-            Code.INVALID_CONFIG,
-            "invalid network configuration: ipam.assign_ipv4 and ipam.assign_ipv6 are both false",
-        )
-    require_own_ipam(request)
-    if request.requested_ips:
-        raise CNIError(
-            Code.UNSUPPORTED_FIELD,
-            f"requested addresses ({', '.join(request.requested_ips)}) are not served by this "
-            "release: let the pool choose",
-        )
-    return chosen
-
-
-def require_own_ipam(request: Request) -> None:
-    """Raise CNIError 2 if the addresses are another plugin's."""
-    given = request.config.ipam.type
-    if given not in ("", "calico-ipam"):
-        raise CNIError(
-            Code.UNSUPPORTED_FIELD,
-            f"ipam.type {given!r} is not served by this release: use calico-ipam",
-        )
+def _source(
+    services: Services,
+    request: Request,
+    attachment: Attachment,
+    facts: PodFacts,
+    writer: EndpointWriter,
+    line: Line,
+) -> Source:
+    if is_delegated(request):
+        delegate = Delegate(line, request, services.cluster.pod_cidrs(services.node))
+        return DelegatedAddresses(services, attachment, delegate, writer)
+    wanted = address_request(request, facts)
+    ticket = services.allocator.submit(_allocation(attachment, wanted, writer))
+    return OwnAddresses(services, attachment, ticket)
 
 
 def _cable(services: Services, request: Request, attachment: Attachment) -> wiring.Cable:
@@ -207,17 +212,14 @@ def _node_mtu(services: Services, request: Request) -> int:
     return mtu if 68 <= mtu <= 65535 else wiring.default_mtu(services.host)
 
 
-def _allocation(
-    request: Request, attachment: Attachment, families: tuple[int, ...], writer: EndpointWriter
-) -> Allocate:
-    ipam = request.config.ipam
+def _allocation(attachment: Attachment, wanted: AddressRequest, writer: EndpointWriter) -> Allocate:
     return Allocate(
         handle_id=attachment.handle_id,
         attributes=pod_attributes(
             attachment.node, attachment.namespace, attachment.pod, time.time_ns()
         ),
-        families=families,
-        requested={4: ipam.ipv4_pools, 6: ipam.ipv6_pools},
+        families=wanted.families,
+        requested=wanted.pools,
         companion=writer.companion(),
     )
 
@@ -256,11 +258,12 @@ def _configure(
     cable: wiring.Cable,
     ends: wiring.Ends,
     addresses: Sequence[IPAddress],
+    ways: Sequence[IPNetwork],
 ) -> None:
     where = {"container": cable.mark, "link": cable.host_interface}
     log.debug("veth created", extra=where)
     log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
-    wiring.configure(pod, netns_fd, cable, ends, addresses)
+    wiring.configure(pod, netns_fd, cable, ends, addresses, ways or wiring.EVERYTHING)
     log.debug("address configured", extra=where)
 
 
@@ -281,7 +284,11 @@ async def _in_force(
 
 
 def _result(
-    request: Request, cable: wiring.Cable, ends: wiring.Ends, addresses: Sequence[IPAddress]
+    request: Request,
+    cable: wiring.Cable,
+    ends: wiring.Ends,
+    addresses: Sequence[IPAddress],
+    extra: Result,
 ) -> Result:
     return Result(
         interfaces=(
@@ -292,6 +299,8 @@ def _result(
             IPConfig(address=ip_interface(ip_network(address)), interface=1)
             for address in addresses
         ),
+        routes=extra.routes,
+        dns=extra.dns,
     )
 
 
@@ -315,9 +324,9 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
             await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
         except Exception as error:
             left.append(error)
-    if progress.ticket is not None:
+    if progress.source is not None:
         try:
-            await _undo_allocation(services, attachment, progress.ticket)
+            await progress.source.undo()
         except Exception as error:
             # Whether the datastore did it is unknown; the journal finds out when it is back.
             left.append(error)
@@ -328,20 +337,6 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
             await delete.remember(services, request, left)
         except CNIError as error:
             log.error("an undo is lost: %s", error)
-
-
-async def _undo_allocation(services: Services, attachment: Attachment, ticket: Ticket) -> None:
-    """Give back what a ticket was granted. Raises whatever leaves that open."""
-    if not ticket.started:
-        ticket.abandon()
-        return
-    async with asyncio.timeout(services.settings.release_seconds):
-        try:
-            granted = await asyncio.shield(ticket.done)
-        except IPAMError:
-            return  # refused: there is nothing to give back
-    if granted.fresh:
-        await delete.release(services, attachment)
 
 
 def as_cni_error(error: BaseException) -> CNIError:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 
 from cni import delete
-from cni.add import as_cni_error, check_endpoint_name, require_own_ipam
+from cni.add import as_cni_error, check_endpoint_name
 from cni.attachment import Attachment, attachment_of
 from cni.comparison import (
     Complaint,
@@ -36,6 +36,7 @@ from cni.comparison import (
     remains,
     stored_complaints,
 )
+from cni.delegation import Delegate, Line, is_delegated
 from cni.errors import CNIError, Code
 from cni.request import Request
 from cni.services import Services
@@ -68,17 +69,23 @@ class _Kernel:
 
 
 async def check(
-    services: Services, request: Request, netns_fd: int | None, trace: Trace, seconds: float
+    services: Services,
+    request: Request,
+    netns_fd: int | None,
+    trace: Trace,
+    seconds: float,
+    line: Line,
 ) -> None:
     """Serve one CHECK within `seconds`; `netns_fd` None: the namespace is gone.
 
     Raises CNIError: 7 and 6 for prevResult, 3 for an unknown container, 11 while datastore or
     felix do not answer, 100 naming what differs.
     """
-    require_own_ipam(request)
     attachment = attachment_of(request, services.node)
     check_endpoint_name(attachment)
     expected = expected_of(request, attachment)
+    if is_delegated(request):
+        await Delegate(line, request, services.cluster.pod_cidrs(services.node)).check()
     until = asyncio.get_running_loop().time() + min(services.settings.check_seconds, seconds)
     try:
         if netns_fd is None:

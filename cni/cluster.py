@@ -31,6 +31,7 @@ class Cluster:
         )
         self._pools: dict[Key, Pool] = {}
         self._labels: dict[Key, dict[str, str]] = {}
+        self._pod_cidrs: dict[Key, list[str]] = {}
         self._ready: bool | None = None
         self._in_sync = asyncio.Event()
 
@@ -55,6 +56,10 @@ class Cluster:
             return None
         key = ResourceKey("Node", node)
         return Facts(list(self._pools.values()), self._labels.get(key, {}))
+
+    def pod_cidrs(self, node: str) -> list[str]:
+        """The networks that the node's resource reserves for its pods, if any."""
+        return self._pod_cidrs.get(ResourceKey("Node", node), [])
 
     async def require_ready(self, patience: float) -> None:
         """Raise CNIError 11 unless the datastore was read and says that it is ready (CAL-26)."""
@@ -97,7 +102,9 @@ class Cluster:
                     log.error("pool %s is not usable: %s", key.name, error)
         elif key.kind == "Node":
             self._labels.pop(key, None)
+            self._pod_cidrs.pop(key, None)
             if entry is not None:
                 self._labels[key] = dict(entry.value.metadata.labels)
+                self._pod_cidrs[key] = list(entry.value.status.podCIDRs)
         elif key == READY_KEY:
             self._ready = bool(entry.value.spec.datastoreReady) if entry else None

@@ -16,16 +16,18 @@ Source: conformance section 12; CAL-02, CAL-03.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cni.attachment import Attachment
+from cni.delegation import destinations, is_delegated
 from cni.errors import CNIError, Code
 from cni.request import Request
 from cni.result import Interface4or6, decode
-from cni.wiring import GATEWAYS, HOST_INET, HOST_MAC
+from cni.wiring import EVERYTHING, GATEWAYS, HOST_INET, HOST_MAC
 from ipam.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint
+from libcalico.model.keys import IPNetwork
 from linux.addresses import Address
 from linux.links import Link
 from linux.neighbours import Neighbour
@@ -53,6 +55,8 @@ class Expected:
     addresses: tuple[Interface4or6, ...]
     mac: str = ""
     host_mtu: int = 0
+    destinations: tuple[IPNetwork, ...] = EVERYTHING
+    own_ipam: bool = True
 
     @property
     def families(self) -> list[int]:
@@ -122,7 +126,16 @@ def expected_of(request: Request, attachment: Attachment) -> Expected:
         for each in result.interfaces
         if each.name == attachment.host_interface and not each.sandbox
     ]
-    return Expected(attachment, addresses, link.mac, host[0].mtu if host else 0)
+    delegated = is_delegated(request)
+    return Expected(
+        attachment,
+        addresses,
+        link.mac,
+        host[0].mtu if host else 0,
+        # Our own ADD promises no routes but the default; later plugins may list theirs.
+        destinations=destinations(request, result) if delegated else EVERYTHING,
+        own_ipam=not delegated,
+    )
 
 
 def pod_complaints(
@@ -148,7 +161,8 @@ def pod_complaints(
             yield Complaint(f"address {address} is missing on {name} in the container")
     for family in expected.families:
         gateway = GATEWAYS[family]
-        yield from _route_complaints(link.index, pod, gateway)
+        ways = [network for network in expected.destinations if network.version == family]
+        yield from _route_complaints(link.index, pod, gateway, ways)
         entries = [n for n in pod.neighbours if n.index == link.index and n.address == gateway]
         known = any(entry.permanent and entry.mac == HOST_MAC for entry in entries)
         if not known and born in ("", link.mac):
@@ -157,7 +171,9 @@ def pod_complaints(
             )
 
 
-def _route_complaints(index: int, pod: PodSide, gateway: IPAddress) -> Iterator[Complaint]:
+def _route_complaints(
+    index: int, pod: PodSide, gateway: IPAddress, destinations: Sequence[IPNetwork]
+) -> Iterator[Complaint]:
     # The routes of several interfaces have one key: the last ADD of a container has them.
     ways = pod.veths | {index}
     if gateway.version == 4 and not any(
@@ -168,14 +184,15 @@ def _route_complaints(index: int, pod: PodSide, gateway: IPAddress) -> Iterator[
         for route in pod.routes
     ):
         yield Complaint(f"the route to {gateway} is missing in the container")
-    if not any(
-        route.dst.prefixlen == 0
-        and route.dst.version == gateway.version
-        and route.type == "unicast"
-        and any(hop.gateway == gateway and hop.oif in ways for hop in route.next_hops)
-        for route in pod.routes
-    ):
-        yield Complaint(f"the default route via {gateway} is missing in the container")
+    for network in destinations:
+        if not any(
+            route.dst == network
+            and route.type == "unicast"
+            and any(hop.gateway == gateway and hop.oif in ways for hop in route.next_hops)
+            for route in pod.routes
+        ):
+            which = "the default route" if network.prefixlen == 0 else f"the route to {network}"
+            yield Complaint(f"{which} via {gateway} is missing in the container")
 
 
 def host_complaints(expected: Expected, host: HostSide) -> Iterator[Complaint]:
@@ -226,7 +243,7 @@ def _unset(family: str, link: str, setting: str, value: int) -> Complaint:
 def stored_complaints(expected: Expected, stored: Stored) -> Iterator[Complaint]:
     """Endpoint and allocation in the datastore (CHK-05, CHK-06)."""
     attachment, endpoint = expected.attachment, stored.endpoint
-    for address in expected.addresses:
+    for address in expected.addresses if expected.own_ipam else ():
         if address.ip not in stored.held:
             yield Complaint(f"address {address.ip} is not allocated to this container")
     if endpoint is None:

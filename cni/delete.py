@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 
 from cni import wiring
 from cni.attachment import Attachment, attachment_of
+from cni.delegation import Delegate, Line, is_delegated
 from cni.endpoint import is_of, recorded_addresses, remover
 from cni.errors import CNIError, Code
 from cni.felix_client import Subject
@@ -42,10 +43,17 @@ from linux.errors import KernelError
 log = logging.getLogger(__name__)
 
 
-async def delete(services: Services, request: Request, trace: Trace) -> None:
-    """Serve one DEL. Raises CNIError only if something is neither removed nor remembered."""
+async def delete(
+    services: Services, request: Request, trace: Trace, line: Line | None = None
+) -> None:
+    """Serve one DEL. Raises CNIError only if something is neither removed nor remembered.
+
+    The failure of another IPAM plugin is the caller's answer: only the runtime's next DEL can
+    run it again, since the plugin lives where the runtime does.
+    """
     attachment = attachment_of(request, services.node)
     left: list[Exception] = []
+    refused: CNIError | None = None
     released: list[IPAddress] = []
     removed = False
     try:
@@ -53,6 +61,11 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
     except Exception as error:
         left.append(error)
     trace.mark("unwire")
+    if line and is_delegated(request):
+        try:
+            await Delegate(line, request).delete()
+        except CNIError as error:
+            refused = error
     try:
         released = await release(services, attachment, unwired=removed)
     except Exception as error:
@@ -61,6 +74,9 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
     _retract(services, attachment)
     if left:
         await remember(services, request, left)
+    if refused:
+        raise refused
+    if left:
         trace.mark("answer")
         return
     services.journal.released(request)
@@ -81,6 +97,12 @@ async def replay(services: Services, request: Request) -> None:
     Where the kernel keeps the cable, the addresses are released all the same.
     """
     attachment = attachment_of(request, services.node)
+    if is_delegated(request):
+        log.warning(
+            "%s is not asked to release: only a DEL of the runtime reaches it",
+            request.config.ipam.type,
+            extra={"attachment": str(attachment), "container": attachment.container_id},
+        )
     kept: KernelError | None = None
     try:
         await _remove_cable(services, attachment)

@@ -25,6 +25,7 @@ class PodFacts:
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[WorkloadEndpointPort, ...] = ()
     service_account: str = DEFAULT_SERVICE_ACCOUNT
 

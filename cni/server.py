@@ -20,8 +20,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from cni import add, check, delete, protocol
 from cni.channel import Channel
+from cni.delegation import Delegate, is_delegated
 from cni.errors import CNIError, Code, error_object
 from cni.request import Command, Request, parse_request, request_version
 from cni.result import encode
@@ -34,6 +37,49 @@ CONCURRENCY = 64
 REQUEST_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
 MARGIN_SECONDS = 1.0
+
+
+class _Caller:
+    """The executable of one call: it runs plugins for us and says how the answer went."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._runs: dict[int, asyncio.Future[protocol.ExecResult]] = {}
+        self._gone = False
+
+    async def run(self, message: protocol.Exec) -> protocol.ExecResult:
+        """Let it run a plugin; raises CNIError 11 when it goes away meanwhile."""
+        number = len(self._runs) + 1
+        ended = self._runs[number] = asyncio.get_running_loop().create_future()
+        try:
+            if self._gone:
+                raise OSError("the executable is gone")
+            await self.channel.send(msgspec.structs.replace(message, id=number))
+            async with asyncio.timeout(message.timeout + MARGIN_SECONDS):
+                result: protocol.ExecResult = await ended
+                return result
+        except (OSError, TimeoutError) as error:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER, f'plugin "{message.plugin}" could not be run', str(error)
+            ) from error
+
+    async def listen(self) -> bool:
+        """Take what it says until it says goodbye; False when the answer was not delivered."""
+        try:
+            while (received := await self.channel.receive()) is not None:
+                message, _ = received
+                if isinstance(message, protocol.Undelivered):
+                    return False
+                if isinstance(message, protocol.ExecResult) and message.id in self._runs:
+                    run = self._runs[message.id]
+                    if not run.done():
+                        run.set_result(message)
+            return True
+        finally:
+            self._gone = True
+            for run in self._runs.values():
+                if not run.done():
+                    run.set_exception(OSError("the executable is gone"))
 
 
 class Server:
@@ -77,7 +123,7 @@ class Server:
             message, descriptor = received
             if not isinstance(message, protocol.Request):
                 return
-            await self._serve(channel, message, descriptor)
+            await self._serve(_Caller(channel), message, descriptor)
         except (TimeoutError, OSError, protocol.ProtocolError) as error:
             log.warning("a connection ended: %s", str(error) or "nothing came in time")
         finally:
@@ -85,10 +131,10 @@ class Server:
                 os.close(descriptor)
 
     async def _serve(
-        self, channel: Channel, message: protocol.Request, descriptor: int | None
+        self, caller: _Caller, message: protocol.Request, descriptor: int | None
     ) -> None:
-        work = asyncio.create_task(self._answer(message, descriptor))
-        goodbye = asyncio.create_task(channel.receive())
+        work = asyncio.create_task(self._answer(caller, message, descriptor))
+        goodbye = asyncio.create_task(caller.listen())
         try:
             await asyncio.wait({work, goodbye}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and message.env.get("CNI_COMMAND") == Command.ADD:
@@ -100,7 +146,7 @@ class Server:
                 if not goodbye.done():
                     raise
                 return
-            delivered = await self._deliver(channel, goodbye, result)
+            delivered = await self._deliver(caller, goodbye, result)
             if request and request.command is Command.ADD and result.exit == 0 and not delivered:
                 await self._take_back(request)
         finally:
@@ -109,21 +155,17 @@ class Server:
             await asyncio.gather(work, goodbye, return_exceptions=True)
 
     async def _deliver(
-        self,
-        channel: Channel,
-        goodbye: asyncio.Task[tuple[protocol.Message, int | None] | None],
-        result: protocol.Result,
+        self, caller: _Caller, goodbye: asyncio.Task[bool], result: protocol.Result
     ) -> bool:
         """Send the result and hear whether it reached the runtime."""
         try:
-            await channel.send(result)
+            await caller.channel.send(result)
             async with asyncio.timeout(GOODBYE_SECONDS):
-                last = await asyncio.shield(goodbye)
+                return await asyncio.shield(goodbye)
         except TimeoutError:
             return True
         except (OSError, protocol.ProtocolError):
             return False
-        return last is None or not isinstance(last[0], protocol.Undelivered)
 
     async def _take_back(self, request: Request) -> None:
         log.warning("a result was not delivered: the ADD is undone")
@@ -132,7 +174,7 @@ class Server:
                 await delete.delete(self._services, request, Trace("UNDO"))
 
     async def _answer(
-        self, message: protocol.Request, descriptor: int | None
+        self, caller: _Caller, message: protocol.Request, descriptor: int | None
     ) -> tuple[Request | None, protocol.Result]:
         command = message.env.get("CNI_COMMAND", "")
         trace = Trace(command if command in Command.__members__ else "other")
@@ -145,7 +187,9 @@ class Server:
                 IN_FLIGHT.inc()
                 trace.mark("request")
                 try:
-                    stdout = await self._dispatch(request, descriptor, trace, message.deadline)
+                    stdout = await self._dispatch(
+                        caller, request, descriptor, trace, message.deadline
+                    )
                 finally:
                     IN_FLIGHT.dec()
             result = protocol.Result(0, stdout)
@@ -163,7 +207,12 @@ class Server:
         return request, result
 
     async def _dispatch(
-        self, request: Request, descriptor: int | None, trace: Trace, deadline: float
+        self,
+        caller: _Caller,
+        request: Request,
+        descriptor: int | None,
+        trace: Trace,
+        deadline: float,
     ) -> str:
         if request.plugin != "calico" and request.command is not Command.STATUS:
             raise CNIError(
@@ -177,31 +226,34 @@ class Server:
                         Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
                     )
                 seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
-                result = await add.add(self._services, request, descriptor, trace, seconds)
+                result = await add.add(self._services, request, descriptor, trace, seconds, caller)
                 return encode(result, request.config.result_version).decode()
             case Command.DEL:
                 # Shielded: a DEL goes on when the executable goes away.
-                work = self._services.keep(delete.delete(self._services, request, trace))
+                work = self._services.keep(delete.delete(self._services, request, trace, caller))
                 await asyncio.shield(work)
                 return ""
             case Command.CHECK:
                 seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
-                await check.check(self._services, request, descriptor, trace, seconds)
+                await check.check(self._services, request, descriptor, trace, seconds, caller)
                 return ""
             case Command.STATUS:
-                await self._status()
+                await self._status(caller, request)
                 return ""
             case _:
                 raise CNIError(
                     Code.CALICO, f"{request.command} is not served by this release of calico"
                 )
 
-    async def _status(self) -> None:
+    async def _status(self, caller: _Caller, request: Request) -> None:
         """50 while an ADD could not be served (STA-02); no datastore call (STA-07)."""
         try:
             await self._services.cluster.require_ready(0.05)
         except CNIError as error:
             raise CNIError(Code.PLUGIN_NOT_AVAILABLE, error.msg, error.details) from error
+        if is_delegated(request):
+            await Delegate(caller, request).status()
+            return
         facts = self._services.cluster.facts(self._services.node)
         if facts is None or all(pool.disabled for pool in facts.pools):
             raise CNIError(Code.PLUGIN_NOT_AVAILABLE, "there is no enabled IP pool")

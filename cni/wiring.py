@@ -26,6 +26,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
 from cni.errors import CNIError, Code
 from ipam.blocks import IPAddress
+from libcalico.model.keys import IPNetwork
 from linux import addresses as kernel_addresses
 from linux import links, neighbours, netns, routes, sysctl
 from linux.errors import KernelError
@@ -34,6 +35,7 @@ from linux.netlink import Socket, open_in_netns
 log = logging.getLogger(__name__)
 
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
+EVERYTHING: tuple[IPNetwork, ...] = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 GATEWAYS: dict[int, IPAddress] = {
     4: IPv4Address("169.254.1.1"),
     6: IPv6Address("fe80::ecee:eeff:feee:eeee"),
@@ -130,10 +132,16 @@ def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
 
 
 def configure(
-    pod: Socket, netns_fd: int, cable: Cable, ends: Ends, addresses: Sequence[IPAddress]
+    pod: Socket,
+    netns_fd: int,
+    cable: Cable,
+    ends: Ends,
+    addresses: Sequence[IPAddress],
+    destinations: Sequence[IPNetwork] = EVERYTHING,
 ) -> None:
     """Host settings for IPv6, then the pod's end: up, addresses, routes, neighbours.
 
+    `destinations` are reached through the host; those of a family without address are left out.
     May be repeated on a reused cable. Raises KernelError or CNIError.
     """
     families = sorted({address.version for address in addresses})
@@ -147,7 +155,8 @@ def configure(
             kernel_addresses.add(ends.pod, ip_interface(ip_network(address)), replace=True)
         )
     for family in families:
-        batch += _gateway(ends.pod, family)
+        own = [network for network in destinations if network.version == family]
+        batch += _gateway(ends.pod, family, own)
     for result in pod.transact(batch):
         result.check(f"configure {cable.ifname} in the container")
 
@@ -160,15 +169,14 @@ def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[b
     ]
 
 
-def _gateway(index: int, family: int) -> list[bytes]:
+def _gateway(index: int, family: int, destinations: Sequence[IPNetwork]) -> list[bytes]:
     gateway = GATEWAYS[family]
-    everything = ip_network("0.0.0.0/0" if family == 4 else "::/0")
     via = routes.NextHop(gateway, index)
     batch = []
     if family == 4:
         direct = routes.Route(ip_network(gateway), (routes.NextHop(None, index),))
         batch.append(routes.replace(direct))
-    batch.append(routes.replace(routes.Route(everything, (via,))))
+    batch += [routes.replace(routes.Route(network, (via,))) for network in destinations]
     batch.append(neighbours.replace(index, gateway, HOST_MAC))
     return batch
 

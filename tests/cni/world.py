@@ -61,6 +61,7 @@ class World:
 
     def __init__(self, space: Namespace, etcd: Etcd, folder: Path) -> None:
         self.space, self.etcd, self.folder = space, etcd, folder
+        self.plugins = "/opt/cni/bin"
         self.settings = Settings(
             nodename_file=folder / "nodename",
             mtu_file=folder / "mtu",
@@ -152,7 +153,7 @@ class World:
             "CNI_CONTAINERID": container or container_id(name),
             "CNI_NETNS": str(pod.path) if pod else "",
             "CNI_IFNAME": ifname,
-            "CNI_PATH": "/opt/cni/bin",
+            "CNI_PATH": self.plugins,
             "CNI_CALICO_SOCKET": str(self.settings.socket),
             "CNI_CALICO_PENDING": str(self.settings.pending),
         }

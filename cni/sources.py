@@ -1,0 +1,117 @@
+"""Where an ADD gets its addresses: from our own pools, or from another IPAM plugin.
+
+Both answer twice, because wiring need not wait for the datastore: `planned` says which
+addresses it will be, `settled` that they are given. `undo` takes back what came of it.
+Where another plugin gives the addresses, the endpoint alone is written.
+
+Tested in tests/cni/test_daemon_add.py and tests/cni/test_delegation.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cni import delete
+from cni.attachment import Attachment
+from cni.delegation import Delegate
+from cni.endpoint import EndpointWriter
+from cni.errors import CNIError, Code
+from cni.result import Result
+from cni.services import Services
+from ipam.blocks import IPAddress
+from ipam.errors import IPAMError
+from ipam.requests import Granted
+from ipam.service import Ticket
+from libcalico.datastore.interface import CommitConflict
+
+
+class Source(Protocol):
+    """The addresses of one ADD."""
+
+    @property
+    def extra(self) -> Result:
+        """Routes and DNS that come with the addresses."""
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """The addresses, as far as anyone knows; raises what refuses them."""
+
+    async def settled(self) -> Granted:
+        """The addresses, given; they may differ from the planned ones after a lost race."""
+
+    async def undo(self) -> None:
+        """Take back what came of it; raises whatever leaves that open."""
+
+
+@dataclass(slots=True)
+class OwnAddresses:
+    """From our pools: one transaction holds addresses and endpoint."""
+
+    services: Services
+    attachment: Attachment
+    ticket: Ticket
+    extra: Result = field(default=Result(), init=False)
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """What the allocator means to commit."""
+        return await asyncio.shield(self.ticket.tentative)
+
+    async def settled(self) -> Granted:
+        """What it has committed."""
+        return await asyncio.shield(self.ticket.done)
+
+    async def undo(self) -> None:
+        """Release, unless nothing was granted or the attachment held it before."""
+        if not self.ticket.started:
+            self.ticket.abandon()
+            return
+        async with asyncio.timeout(self.services.settings.release_seconds):
+            try:
+                granted = await asyncio.shield(self.ticket.done)
+            except IPAMError:
+                return  # refused: there is nothing to give back
+        if granted.fresh:
+            await delete.release(self.services, self.attachment)
+
+
+@dataclass(slots=True)
+class DelegatedAddresses:
+    """From another plugin on the host; the endpoint is written by a guarded commit."""
+
+    services: Services
+    attachment: Attachment
+    delegate: Delegate
+    writer: EndpointWriter
+    extra: Result = field(default=Result(), init=False)
+    _given: tuple[IPAddress, ...] = field(default=(), init=False)
+    _written: bool = field(default=False, init=False)
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
+        entry = await self.services.store.get(self.writer.key)
+        if self.writer.held(entry):
+            await self.delegate.delete()
+        self.extra = await self.delegate.add()
+        self._given = tuple(ip.address.ip for ip in self.extra.ips)
+        self.writer.change(entry, self._given)
+        return self._given
+
+    async def settled(self) -> Granted:
+        """Write the endpoint."""
+        assert self.writer.written is not None
+        self._written = True
+        try:
+            await self.services.store.commit([self.writer.written])
+        except CommitConflict as error:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER, f"the endpoint of {self.attachment} was changed meanwhile"
+            ) from error
+        return Granted(self._given)
+
+    async def undo(self) -> None:
+        """The plugin's DEL (its own failure undid itself), then the endpoint."""
+        if self._given:
+            await self.delegate.delete()
+        if self._written:
+            await delete.release(self.services, self.attachment)

@@ -1,0 +1,177 @@
+"""Another plugin gives the addresses, run by the real executable: Debian's `host-local`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cni.delegation import with_pod_cidr
+from libcalico.datastore.interface import Put
+from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
+from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of
+from tests.support.netns import Namespace
+
+PLUGINS = "/usr/lib/cni"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with node_world(tmp_path) as world:
+        world.plugins = PLUGINS
+        yield world
+
+
+@pytest.fixture
+def pod() -> Iterator[Namespace]:
+    with pod_namespace() as space:
+        yield space
+
+
+def host_local(world: World, **ipam: Any) -> dict[str, Any]:
+    store = world.folder / "networks"
+    return {
+        "ipam": {"type": "host-local", "subnet": "usePodCidr", "dataDir": str(store)} | ipam,
+        "policy": {"type": "k8s"},
+    }
+
+
+def reserved(world: World) -> list[str]:
+    """The addresses that host-local holds."""
+    folder = world.folder / "networks" / "k8s-pod-network"
+    return sorted(path.name for path in folder.glob("*.*.*.*"))
+
+
+async def give_pod_cidr(world: World, *cidrs: str) -> None:
+    async with world.etcd.connect(5.0) as store:
+        key = ResourceKey("Node", NODE)
+        entry = await store.get(key)
+        status = NodeStatus(podCIDRs=list(cidrs))
+        value = msgspec.structs.replace(
+            entry.value if entry else Node(metadata=Metadata(name=NODE)), status=status
+        )
+        await store.commit([Put(key, value)])
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("F-21")
+async def test_a_pod_gets_its_address_from_the_nodes_pod_cidr(node: World, pod: Namespace) -> None:
+    config = host_local(node, routes=[{"dst": "10.0.0.0/8"}])
+    async with node.daemon():
+        await give_pod_cidr(node, "10.244.7.0/24")
+        await until_pod_cidr(node, pod, config)
+        result = result_of(await node.add(pod, config=config))
+        assert result["ips"] == [{"address": "10.244.7.2/32", "interface": 1}]
+        assert result["routes"] == [{"dst": "10.0.0.0/8"}]
+        assert reserved(node) == ["10.244.7.2"]
+        routes = json.loads(pod.run("ip", "-j", "route"))
+        assert {"10.0.0.0/8", "169.254.1.1"} == {route["dst"] for route in routes}
+        (endpoint,) = node.endpoints().values()
+        assert endpoint["spec"]["ipNetworks"] == ["10.244.7.2/32"]
+        assert node.in_use() == 0, "no block of ours is touched"
+
+        again = result_of(await node.add(pod, config=config))
+        assert len(reserved(node)) == 1, "a repeated ADD holds one address"
+        assert again["ips"][0]["address"].removesuffix("/32") == reserved(node)[0]
+
+        gone = await node.delete(pod, config=config)
+        assert gone.status == 0
+        assert reserved(node) == []
+        node.assert_clean()
+        assert (await node.delete(pod, config=config)).status == 0
+
+
+async def until_pod_cidr(node: World, pod: Namespace, config: dict[str, Any]) -> None:
+    """The daemon hears of the podCIDR by its watch: the first ADDs may be too early."""
+    for _ in range(100):
+        done = await node.add(pod, "probe", config=config, ifname="probe0")
+        if done.status == 0:
+            assert (await node.delete(pod, "probe", config=config, ifname="probe0")).status == 0
+            (node.folder / "networks" / "k8s-pod-network" / "last_reserved_ip.0").unlink()
+            return
+        assert json.loads(done.stdout)["code"] == 11, done
+    raise AssertionError("the daemon never saw the podCIDR")
+
+
+@pytest.mark.asyncio
+async def test_a_node_without_pod_cidr_says_so(node: World, pod: Namespace) -> None:
+    async with node.daemon():
+        error = json.loads((await node.add(pod, config=host_local(node))).stdout)
+        assert error["code"] == 11
+        assert "podCIDR" in error["msg"]
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_a_failed_add_gives_the_address_back(node: World, pod: Namespace) -> None:
+    config = host_local(node, subnet="10.244.8.0/24")
+    async with node.daemon():
+        pod.run("ip", "link", "add", "eth0", "type", "bridge")
+        failed = await node.add(pod, config=config)
+        assert failed.status == 1
+        assert reserved(node) == []
+
+        pod.run("ip", "link", "del", "eth0")
+        async with node.daemon(prepare=False, timeout=0.5) as broken:
+            node.etcd.pause()
+            try:
+                failed = await node.add(pod, config=config)
+            finally:
+                node.etcd.resume()
+            assert failed.status == 1, broken
+        assert reserved(node) == []
+
+
+@pytest.mark.asyncio
+async def test_the_delegates_error_reaches_the_runtime(node: World, pod: Namespace) -> None:
+    config = host_local(node, subnet="10.244.8.1/24")  # host bits: host-local refuses
+    async with node.daemon():
+        error = json.loads((await node.add(pod, config=config)).stdout)
+        assert "10.244.8" in error["msg"] + error.get("details", "")
+        missing = json.loads(
+            (await node.add(pod, config={"ipam": {"type": "no-such-plugin"}})).stdout
+        )
+        assert 'failed to find plugin "no-such-plugin"' in missing["msg"]
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_check_asks_the_delegate_too(node: World, pod: Namespace) -> None:
+    config = host_local(node, subnet="10.244.9.0/24")
+    async with node.daemon(check_seconds=0.2):
+        result = result_of(await node.add(pod, config=config))
+        # No felix: only the host's route and the word of felix may be missing.
+        (taken,) = reserved(node)
+        (node.folder / "networks" / "k8s-pod-network" / taken).unlink()
+        error = json.loads((await node.check(pod, result, config=config)).stdout)
+        assert container_id("web-1") in error["msg"] + error.get("details", ""), error
+
+
+def test_only_the_words_are_replaced() -> None:
+    document = {
+        "name": "net",
+        "ipam": {
+            "type": "host-local",
+            "subnet": "UsePodCIDR",
+            "ranges": [[{"subnet": "usePodCidrIPv6"}, {"subnet": "10.1.0.0/16"}]],
+        },
+    }
+    changed = with_pod_cidr(document, {4: "10.2.0.0/24", 6: "fd00::/64"}.__getitem__)
+    assert changed == {
+        "name": "net",
+        "ipam": {
+            "type": "host-local",
+            "subnet": "10.2.0.0/24",
+            "ranges": [[{"subnet": "fd00::/64"}, {"subnet": "10.1.0.0/16"}]],
+        },
+    }
+    assert document["ipam"]["subnet"] == "UsePodCIDR"  # type: ignore[index]
+
+
+def test_host_local_is_there() -> None:
+    assert subprocess.run([f"{PLUGINS}/host-local"], capture_output=True).returncode == 0
