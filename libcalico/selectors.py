@@ -1,11 +1,14 @@
 """Calico's selector language: parse once, match many label sets.
 
 Data model 2.19: `k == 'v'`, `!=`, `in {...}`, `not in`, `contains`, `starts with`,
-`ends with`, `has(k)`, `all()`, `global()`, `!`, `&&`, `||`, parentheses. An absent label
-fails every positive comparison and passes `!=` and `not in`. The nodes are kept as a tree
-(not only as functions), because an index over labels reads them.
+`ends with`, `has(k)`, `all()`, `global()`, `!`, `&&`, `||`, parentheses. What the parts mean
+is in libcalico/selector_nodes.py; `Selector.matches` is a compiled function
+(libcalico/selector_compiler.py).
 
-Tested in tests/libcalico/test_selectors.py.
+Invariants (tests/libcalico/test_selectors.py, test_selector_grammar.py):
+  SEL-2  `text` is Calico's canonical text and `uid` its identifier: names of IP sets agree.
+  SEL-3  `text` reads as the same selector again. (Only `!(!x)`, whose text is `!!x` as in
+         Calico, reads as the shorter `x`, which matches the same.)
 """
 
 from __future__ import annotations
@@ -13,171 +16,92 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from libcalico.errors import InvalidValue
+from libcalico.selector_compiler import compiled
+from libcalico.selector_nodes import (
+    NAMESPACE_LABEL,
+    And,
+    Compare,
+    Constant,
+    Has,
+    InSet,
+    Labels,
+    Node,
+    Not,
+    Or,
+    depth,
+)
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LABEL",
+    "NAMESPACE_LABEL",
+    "And",
+    "Compare",
+    "Constant",
+    "Has",
+    "InSet",
+    "Labels",
+    "Node",
+    "Not",
+    "Or",
+    "Selector",
+    "parse",
+]
 
 MAX_LABEL = 512
-MAX_NESTING = 128
-"""Parentheses in parentheses: more than this is refused, before Python's stack is."""
-NAMESPACE_LABEL = "projectcalico.org/namespace"
-Labels = Mapping[str, str]
+MAX_DEPTH = 350
+"""A deeper tree is refused, before Python's stack is. No text of 1024 characters, Calico's
+limit for a selector in a resource, makes one."""
 
 
-def _quoted(value: str) -> str:
-    return f"'{value}'" if '"' in value else f'"{value}"'
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """`label <operator> value`; the operators are those of `_OPERATORS`."""
-
-    label: str
-    operator: str
-    value: str
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        found = labels.get(self.label)
-        match self.operator:
-            case "==":
-                return found == self.value
-            case "!=":
-                return found != self.value
-            case _ if found is None:
-                return False
-            case "contains":
-                return self.value in found
-            case "starts with":
-                return found.startswith(self.value)
-            case _:
-                return found.endswith(self.value)
-
-    @property
-    def text(self) -> str:
-        """Canonical text."""
-        return f"{self.label} {self.operator} {_quoted(self.value)}"
-
-
-@dataclass(frozen=True, slots=True)
-class InSet:
-    """`label in {...}` or, negated, `label not in {...}`."""
-
-    label: str
-    values: frozenset[str]
-    negated: bool = False
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        return (labels.get(self.label) in self.values) is not self.negated
-
-    @property
-    def text(self) -> str:
-        """Canonical text: values sorted."""
-        values = ", ".join(_quoted(value) for value in sorted(self.values))
-        return f"{self.label} {'not in' if self.negated else 'in'} {{{values}}}"
-
-
-@dataclass(frozen=True, slots=True)
-class Has:
-    """`has(label)`."""
-
-    label: str
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        return self.label in labels
-
-    @property
-    def text(self) -> str:
-        """Canonical text."""
-        return f"has({self.label})"
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """`all()`, or `global()`: what lies in no namespace."""
-
-    text: str
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        return self.text == "all()" or NAMESPACE_LABEL not in labels
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """`!operand`."""
-
-    operand: Node
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        return not self.operand.matches(labels)
-
-    @property
-    def text(self) -> str:
-        """Canonical text."""
-        return f"!{self.operand.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class And:
-    """All operands."""
-
-    operands: tuple[Node, ...]
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        return all(one.matches(labels) for one in self.operands)
-
-    @property
-    def text(self) -> str:
-        """Canonical text."""
-        return "(" + " && ".join(one.text for one in self.operands) + ")"
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    """At least one operand."""
-
-    operands: tuple[Node, ...]
-
-    def matches(self, labels: Labels) -> bool:
-        """Whether the labels satisfy this."""
-        return any(one.matches(labels) for one in self.operands)
-
-    @property
-    def text(self) -> str:
-        """Canonical text."""
-        return "(" + " || ".join(one.text for one in self.operands) + ")"
-
-
-Node = Compare | InSet | Has | Constant | Not | And | Or
-
-
-@dataclass(frozen=True, slots=True)
 class Selector:
-    """A parsed selector. Two selectors of one meaning and form have one `text` and `uid`."""
+    """A parsed selector. Two selectors of one meaning and form have one `text` and `uid`.
+
+    `matches` is a function of a label mapping. It, `text` and `uid` are made when they are
+    first asked for: who only checks a selector pays for none of them.
+    """
+
+    __slots__ = ("matches", "root", "text", "uid")
 
     root: Node
+    matches: Callable[[Labels], bool]
+    text: str
+    uid: str
 
-    def matches(self, labels: Labels) -> bool:
-        """Whether a label set is selected."""
-        return self.root.matches(labels)
+    def __init__(self, root: Node) -> None:
+        self.root = root
 
-    @property
-    def text(self) -> str:
-        """The canonical text."""
-        return self.root.text
+    def __getattr__(self, name: str) -> Any:
+        # Asked only while the slot is empty.
+        value: Any
+        if name == "matches":
+            value = compiled(self.root)
+        elif name == "text":
+            value = self.root.text
+        elif name == "uid":
+            digest = hashlib.sha224(f"s:{self.text}".encode()).digest()
+            value = "s:" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        else:
+            raise AttributeError(name)
+        setattr(self, name, value)
+        return value
 
-    @property
-    def uid(self) -> str:
-        """Calico's identifier, from which names of IP sets are made."""
-        digest = hashlib.sha224(f"s:{self.text}".encode()).digest()
-        return "s:" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Selector) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text})"
+
+    def __reduce__(self) -> tuple[type[Selector], tuple[Node]]:
+        return Selector, (self.root,)
 
 
 @lru_cache(maxsize=4096)
@@ -188,59 +112,79 @@ def parse(text: str) -> Selector:
 
 _LABEL = re.compile(r"[A-Za-z0-9_./-]+")
 _STRING = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_SPACE = re.compile(r"[ \t]*")
+_END = r"(?![A-Za-z0-9_./-])"
 _OPERATORS = (
     (re.compile(r"=="), "=="),
     (re.compile(r"!="), "!="),
-    (re.compile(r"not[ \t]+in(?![A-Za-z0-9_./-])|notin(?![A-Za-z0-9_./-])"), "not in"),
-    (re.compile(r"in(?![A-Za-z0-9_./-])"), "in"),
-    (re.compile(r"contains(?![A-Za-z0-9_./-])"), "contains"),
-    (re.compile(r"starts[ \t]*with(?![A-Za-z0-9_./-])"), "starts with"),
-    (re.compile(r"ends[ \t]*with(?![A-Za-z0-9_./-])"), "ends with"),
+    (re.compile(rf"not[ \t]*in[ \t]*{_END}"), "not in"),
+    (re.compile(rf"in{_END}"), "in"),
+    (re.compile(rf"contains{_END}"), "contains"),
+    (re.compile(rf"starts[ \t]*with[ \t]*{_END}"), "starts with"),
+    (re.compile(rf"ends[ \t]*with[ \t]*{_END}"), "ends with"),
 )
 _FUNCTIONS = re.compile(r"(has|all|global)\([ \t]*")
 
 
+class _Level:
+    """What stands between two parentheses: alternatives of conjunctions, the last one open."""
+
+    __slots__ = ("alternatives", "negated", "operands")
+
+    def __init__(self, negated: bool) -> None:
+        self.negated = negated
+        self.alternatives: list[Node] = []
+        self.operands: list[Node] = []
+
+    def next_alternative(self) -> None:
+        operands = tuple(self.operands)
+        self.alternatives.append(operands[0] if len(operands) == 1 else And(operands))
+        self.operands = []
+
+    def node(self) -> Node:
+        self.next_alternative()
+        found = tuple(self.alternatives)
+        node = found[0] if len(found) == 1 else Or(found)
+        return Not(node) if self.negated else node
+
+
 class _Parser:
+    """One pass over the text with a stack of its own, so parentheses nest without limit."""
+
     def __init__(self, text: str) -> None:
-        self._text, self._at, self._depth = text, 0, 0
+        self._text, self._at = text, 0
 
     def whole(self) -> Node:
         if not self._text.strip(" \t"):
             return Constant("all()")
-        node = self._or()
+        levels = [_Level(False)]
+        while True:
+            negated = False
+            while self._taken("!"):
+                negated = not negated
+            if self._taken("("):
+                levels.append(_Level(negated))
+                continue
+            node = self._primary()
+            levels[-1].operands.append(Not(node) if negated else node)
+            while len(levels) > 1 and self._taken(")"):
+                closed = levels.pop().node()
+                levels[-1].operands.append(closed)
+            if self._taken("||"):
+                levels[-1].next_alternative()
+            elif not self._taken("&&"):
+                break
         self._space()
+        if len(levels) > 1:
+            raise self._error("expected ')'")
         if self._at < len(self._text):
             raise self._error("unexpected text")
-        return node
-
-    def _or(self) -> Node:
-        operands = [self._and()]
-        while self._taken("||"):
-            operands.append(self._and())
-        return operands[0] if len(operands) == 1 else Or(tuple(operands))
-
-    def _and(self) -> Node:
-        operands = [self._unary()]
-        while self._taken("&&"):
-            operands.append(self._unary())
-        return operands[0] if len(operands) == 1 else And(tuple(operands))
-
-    def _unary(self) -> Node:
-        negated = False
-        while self._taken("!"):
-            negated = not negated
-        node = self._primary()
-        return Not(node) if negated else node
+        whole = levels[0].node()
+        if depth(whole) > MAX_DEPTH:
+            raise self._error(f"more than {MAX_DEPTH} levels deep")
+        return whole
 
     def _primary(self) -> Node:
-        if self._taken("("):
-            self._depth += 1
-            if self._depth > MAX_NESTING:
-                raise self._error(f"more than {MAX_NESTING} nested parentheses")
-            node = self._or()
-            self._depth -= 1
-            self._expect(")")
-            return node
         function = _FUNCTIONS.match(self._text, self._at)
         if function:
             self._at = function.end()
@@ -291,8 +235,9 @@ class _Parser:
         return match[1] if match[1] is not None else match[2]
 
     def _space(self) -> None:
-        while self._text[self._at : self._at + 1] in (" ", "\t"):
-            self._at += 1
+        match = _SPACE.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
 
     def _taken(self, word: str) -> bool:
         self._space()

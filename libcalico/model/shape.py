@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from libcalico.errors import InvalidValue
-from libcalico.model.numorstring import MAX_AS_NUMBER, ASNumber
+from libcalico.model.numorstring import as_number
 
 _NAMES: dict[Any, str] = {
     str: "text",
@@ -26,6 +26,8 @@ _NAMES: dict[Any, str] = {
     float: "a number",
 }
 _INT64 = 2**63
+_AS_NUMBERS = frozenset({"asNumber", "localASNumber", "asPathPrefix", "prefix"})
+"""Fields whose numbers may be text (`"65000"`, `"1.10"`): the structs refuse any other text."""
 
 
 def shape_problems(type_: Any, tree: Mapping[str, Any], subject: str = "") -> list[InvalidValue]:
@@ -62,16 +64,16 @@ def _struct(type_: Any, tree: Mapping[str, Any], path: str) -> Found:
         if name not in fields:
             yield where, value, "there is no such field"
         elif value is not None:
-            yield from _value(fields[name][0], value, where)
+            found = list(_value(fields[name][0], value, where))
+            if name in _AS_NUMBERS and not found:
+                found = list(_as_numbers(fields[name][0], value, where))
+            yield from found
     for name, (_, required) in fields.items():
         if required and tree.get(name) is None:
             yield f"{path}.{name}" if path else name, None, "is required"
 
 
 def _value(type_: Any, value: Any, path: str) -> Found:
-    if type_ is ASNumber:
-        yield from _as_number(value, path)
-        return
     origin = get_origin(type_)
     if origin is Annotated:
         type_ = get_args(type_)[0]
@@ -101,13 +103,15 @@ def _value(type_: Any, value: Any, path: str) -> Found:
         yield path, value, _rule([type_], value)
 
 
-def _as_number(value: Any, path: str) -> Found:
-    from libcalico.model.numorstring import as_number
-
-    try:
-        as_number(value if isinstance(value, (int, str)) else "")
-    except ValueError as problem:
-        yield path, value, str(problem)
+def _as_numbers(type_: Any, value: Any, path: str) -> Found:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _as_numbers(get_args(type_)[0], item, f"{path}[{index}]")
+    elif int in get_args(type_):
+        try:
+            as_number(value)
+        except ValueError as problem:
+            yield path, value, str(problem)
 
 
 def _mapping(inner: Any, value: Any, path: str) -> Found:
@@ -126,9 +130,6 @@ def _mapping(inner: Any, value: Any, path: str) -> Found:
 
 def _one_of(members: tuple[Any, ...], value: Any, path: str) -> Found:
     members = tuple(one for one in members if one is not type(None))
-    if set(members) == {int, str} and ASNumber == int | str and len(members) == 2:
-        # Ports and protocols: what they may be is for `validate` to say.
-        pass
     if len(members) == 1:
         yield from _value(members[0], value, path)
     elif not any(_is(one, value) for one in members):
@@ -137,10 +138,9 @@ def _one_of(members: tuple[Any, ...], value: Any, path: str) -> Found:
 
 def _is(type_: Any, value: Any) -> bool:
     if type_ is int:
-        # 10.0 is 10, as in JSON; beyond 64 bits Go has no integer.
-        whole = isinstance(value, float) and value.is_integer()
-        good = (isinstance(value, int) and not isinstance(value, bool)) or whole
-        return good and -_INT64 <= value < _INT64
+        # Beyond 64 bits Go has no integer.
+        number = isinstance(value, int) and not isinstance(value, bool)
+        return number and -_INT64 <= value < _INT64
     if type_ is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     return isinstance(value, type_)
@@ -151,6 +151,3 @@ def _rule(members: list[Any], value: Any) -> str:
     if members == [str] and isinstance(value, (int, float, bool)):
         return f"must be {wanted}: put it in quotes"
     return f"must be {wanted}"
-
-
-_ = MAX_AS_NUMBER

@@ -156,10 +156,20 @@ def test_precedence(text: str, same: str) -> None:
     assert parse(text).text == parse(same).text
 
 
-def test_nesting_has_a_limit_and_no_stack_overflows() -> None:
-    assert parse("(" * 120 + "has(a)" + ")" * 120).matches({"a": ""})
-    with pytest.raises(InvalidValue, match="nested parentheses"):
-        parse("(" * 509 + "has(a)" + ")" * 509)
-    deep = parse("!(" * 121 + "has(a)" + ")" * 121)
+def test_what_fits_in_a_resource_nests_as_deep_as_it_likes() -> None:
+    assert parse("(" * 509 + "has(a)" + ")" * 509).text == "has(a)"
+    deep = parse("!(" * 339 + "has(a)" + ")" * 339)
     assert not deep.matches({"a": ""})
+    assert hash(deep) == hash(parse("!(" * 339 + "has(a)" + ")" * 339))
     assert parse(deep.text).text == "!has(a)"
+    mixed = parse("!(a in{}||" * 90 + "has(a)" + ")" * 90)
+    assert mixed.matches({"a": ""})
+    assert parse(mixed.text) == mixed
+
+
+def test_no_text_overflows_the_stack() -> None:
+    with pytest.raises(InvalidValue, match="350 levels deep"):
+        parse("(has(a) && (has(b) || " * 200 + "has(a)" + "))" * 200)
+    assert parse("!" * 100_001 + "has(a)").text == "!has(a)"
+    with pytest.raises(InvalidValue, match="expected a label"):
+        parse("(" * 100_000)

@@ -1,0 +1,42 @@
+"""The client's configuration file of the first generation, as today's tree.
+
+It names fields as today's does; other are the version, the default datastore `etcdv2` and
+the old pair `etcdScheme` and `etcdAuthority` in place of `etcdEndpoints`. An etcd of
+version 2 is not spoken to: the version 3 store of the same servers is used, and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from libcalico.legacy.convert import CONFIG_KIND, is_legacy
+from libcalico.model.meta import API_VERSION
+
+NOTICE = (
+    "datastoreType etcdv2: the etcd version 3 store of these servers is used;"
+    " data of version 2 is not read"
+)
+
+
+def as_v3(tree: Any) -> tuple[Any, str]:
+    """The tree of a CalicoAPIConfig, and what the operator is to be told (empty: nothing).
+
+    What is not a v1 calicoApiConfig is returned as it is. An empty `metadata:` or `spec:` is
+    null in YAML and means nothing.
+    """
+    if not is_legacy(tree) or str(tree.get("kind", "")).lower() != CONFIG_KIND.lower():
+        return tree, ""
+    spec = tree.get("spec")
+    notice = ""
+    if isinstance(spec, Mapping):
+        spec = dict(spec)
+        kind = spec.get("datastoreType") or ""
+        if kind in ("", "etcdv2"):
+            spec["datastoreType"] = "etcdv3"
+            notice = NOTICE if kind else ""
+        authority = spec.pop("etcdAuthority", None)
+        scheme = spec.pop("etcdScheme", None) or "http"
+        if authority and not spec.get("etcdEndpoints"):
+            spec["etcdEndpoints"] = f"{scheme}://{authority}"
+    return {**tree, "apiVersion": API_VERSION, "kind": "CalicoAPIConfig", "spec": spec}, notice

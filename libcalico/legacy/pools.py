@@ -1,0 +1,57 @@
+"""A v1 pool is known by its network, a v3 pool by its name: the way from one to the other.
+
+`calicoctl apply` of a v1 pool changes the stored pool with that network, whatever it is
+called, and only in what v1 can say: a block size or a node selector that the pool has
+stays. Invariant LEG-1: no v1 document ever makes a second pool of one network
+(tests/calicoctl/test_legacy.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from libcalico.datastore.interface import Datastore, Entry, Selection
+from libcalico.model.keys import IPNetwork
+from libcalico.model.pool import IPPool
+
+
+async def pool_with_cidr(store: Datastore, network: IPNetwork) -> Entry | None:
+    """The stored pool of exactly this network, or None."""
+    listing = await store.list(Selection("IPPool"))
+    for entry in listing.entries:
+        try:
+            if entry.value.spec.network == network:
+                return entry
+        except ValueError:
+            continue
+    return None
+
+
+async def onto_stored(store: Datastore, resource: Any) -> Any:
+    """A resource that came from a v1 document, as it is to be written to this store.
+
+    A pool takes name and settings of the stored pool of its network; anything else, and a
+    pool of a new network, is returned as it is.
+    """
+    if not isinstance(resource, IPPool):
+        return resource
+    entry = await pool_with_cidr(store, resource.spec.network)
+    return resource if entry is None else merged(entry.value, resource)
+
+
+def merged(stored: IPPool, wanted: IPPool) -> IPPool:
+    """The stored pool with what a v1 document says: IP-in-IP, NAT, disabled."""
+    ipip = wanted.spec.ipipMode or "Never"
+    vxlan = stored.spec.vxlanMode if ipip == "Never" else "Never"
+    # Whoever wrote the document has not seen the stored revision: nothing to compare with.
+    metadata = replace(stored.metadata, resourceVersion="")
+    spec = replace(
+        stored.spec,
+        ipipMode=ipip,
+        vxlanMode=vxlan,
+        natOutgoing=wanted.spec.natOutgoing,
+        disabled=wanted.spec.disabled,
+    )
+    return replace(stored, metadata=metadata, spec=spec)
