@@ -54,10 +54,10 @@ async def claim(
 
     Raises `CommitConflict` if somebody keeps changing the affinity itself.
     """
-    affinity_key, block_key = AffinityKey(host, cidr), BlockKey(cidr)
-    affinity = await _set_pending(store, await store.get(affinity_key), affinity_key)
+    affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
+    affinity = await _set_pending(store, affinity_key)
     now = clock()
-    block = blocks.create(cidr, f"{blocks.HOST}{host}", rfc3339(now), now)
+    block = blocks.create(cidr, blocks.owner_text(host), rfc3339(now), now)
     create = [
         Put(block_key, block, ABSENT),
         Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
@@ -97,10 +97,21 @@ async def readable(store: Datastore, keys: Sequence[BlockKey]) -> dict[BlockKey,
     return read
 
 
-async def _set_pending(store: Datastore, affinity: Entry | None, key: AffinityKey) -> Entry:
-    put = Put(
-        key, BlockAffinity(state=PENDING), affinity.revision if affinity else ABSENT, affinity
-    )
+async def _set_pending(store: Datastore, key: AffinityKey) -> Entry:
+    # Nearly always there is none: it is created unseen, and read only if it stands already.
+    affinity: Entry | None = None
+    try:
+        return await _put_pending(store, key, None)
+    except CommitConflict as conflict:
+        affinity = conflict.current.get(key)
+        if affinity is not None and affinity.value is None:
+            affinity = await store.get(key)
+    return await _put_pending(store, key, affinity)
+
+
+async def _put_pending(store: Datastore, key: AffinityKey, affinity: Entry | None) -> Entry:
+    guard = affinity.revision if affinity else ABSENT
+    put = Put(key, BlockAffinity(state=PENDING), guard, affinity)
     scratch = View()
     scratch.wrote([put], await store.commit([put]))
     entry = scratch.get(key)
@@ -113,7 +124,7 @@ async def _settle_existing(
 ) -> bool:
     """The block exists already: confirm it if it is ours, else take the claim back."""
     block: Block = existing.value
-    if blocks.owner_host(block) != host:
+    if block.owner != blocks.owner_text(host):
         await store.commit([Delete(affinity.key, affinity.revision)])
         return False
     # Writing the block again fences whoever still works from the state before the claim.
@@ -133,12 +144,7 @@ async def load(
     A claim without a block is completed where its pool is enabled, else removed; a claim
     on another's block is removed.
     """
-    listing = await store.list(Selection("BlockAffinity", host=host))
-    affinities = [
-        entry
-        for entry in listing.entries
-        if isinstance(entry.key, AffinityKey) and entry.key.host == host
-    ]
+    affinities = await claims_of(store, host)
     found = await readable(store, [BlockKey(claimed_network(entry)) for entry in affinities])
     confirmed: list[IPNetwork] = []
     for affinity in affinities:
@@ -149,7 +155,7 @@ async def load(
         if (
             entry
             and affinity.value.state in (CONFIRMED, "")
-            and blocks.owner_host(entry.value) == host
+            and entry.value.owner == blocks.owner_text(host)
         ):
             usable = True
             view.learn({entry.key: entry})
@@ -162,6 +168,17 @@ async def load(
                     "block is inconsistent, not used", extra={"block": str(cidr), "reason": reason}
                 )
     return sorted(confirmed, key=str)
+
+
+async def claims_of(store: Datastore, host: str) -> list[Entry]:
+    """The stored claims of an owner, whatever their state."""
+    virtual = host.startswith(blocks.VIRTUAL)
+    listing = await store.list(Selection("BlockAffinity", host="" if virtual else host))
+    return [
+        entry
+        for entry in listing.entries
+        if isinstance(entry.key, AffinityKey) and owner_of(entry.key) == blocks.owner_text(host)
+    ]
 
 
 async def _recover(
@@ -198,12 +215,12 @@ async def release(store: Datastore, affinity: Entry, entry: Entry | None) -> boo
     key = affinity.key
     assert isinstance(key, AffinityKey)
     block: Block | None = entry.value if entry else None
-    if entry is None or block is None or blocks.owner_host(block) != key.host:
+    if entry is None or block is None or block.owner != owner_of(key):
         await store.commit([Delete(key, affinity.revision)])
         return entry is None
     mark = Put(key, BlockAffinity(state=PENDING_DELETION), affinity.revision, affinity)
     revision = await store.commit([mark])
-    empty = blocks.used_count(block) == 0
+    empty = blocks.is_empty(block)
     if empty:
         last: Change = Delete(entry.key, entry.revision)
     else:
@@ -230,7 +247,7 @@ async def _unmark(store: Datastore, affinity: Entry, revision: int, block: Entry
     """
     key = affinity.key
     assert isinstance(key, AffinityKey)
-    if block is None or block.value is None or blocks.owner_host(block.value) != key.host:
+    if block is None or block.value is None or block.value.owner != owner_of(key):
         return
     with suppress(CommitConflict):
         await store.commit([Put(key, affinity.value, revision, affinity)])
@@ -242,7 +259,19 @@ def claimed_network(affinity: Entry) -> IPNetwork:
     return affinity.key.cidr
 
 
+def owner_of(key: AffinityKey) -> str:
+    """The owner's text in the block that this claim is about."""
+    return f"{key.kind}:{key.host}"
+
+
+def key_of(host: str, cidr: IPNetwork) -> AffinityKey:
+    """The key of an owner's claim on a block."""
+    kind, _, name = blocks.owner_text(host).partition(":")
+    return AffinityKey(name, cidr, kind)
+
+
 def affinity_key(entry: Entry) -> AffinityKey | None:
     """The key of the claim that a block's owner must hold, or None without such an owner."""
-    host = blocks.owner_host(entry.value)
-    return AffinityKey(host, ip_network(entry.value.cidr)) if host else None
+    owner = entry.value.owner
+    kind, _, name = (owner or "").partition(":")
+    return AffinityKey(name, ip_network(entry.value.cidr), kind) if name else None

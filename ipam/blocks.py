@@ -17,18 +17,21 @@ Source: data model 4.1, 4.4 step 6, 4.7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import msgspec
 
+from ipam.edit import Edit, handle_of, is_windows_reserved
 from ipam.errors import AddressInUse, BlockCorrupt, SequenceMismatch
-from libcalico.model import Attribute, Block
+from libcalico.model import Block
 from libcalico.model.keys import IPNetwork
 
 IPAddress = IPv4Address | IPv6Address
-HOST = "host:"
+HOST, VIRTUAL = "host:", "virtual:"
+LOAD_BALANCER = "virtual:load-balancer"
+"""The owner, named like a host, of blocks whose addresses serve LoadBalancer services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def free_count(block: Block) -> int:
 
 
 def used_count(block: Block) -> int:
-    """How many addresses are given out."""
+    """How many addresses are given out or cool."""
     return sum(1 for index in block.allocations if index is not None)
 
 
@@ -110,6 +113,11 @@ def owner_host(block: Block) -> str | None:
     """The node that the block is affine to, or None (no owner, or a virtual one)."""
     owner = block.owner
     return owner[len(HOST) :] if owner and owner.startswith(HOST) else None
+
+
+def owner_text(host: str) -> str:
+    """How a block names its owner: `host:<node>`, or a virtual owner's own text."""
+    return host if host.startswith(VIRTUAL) else f"{HOST}{host}"
 
 
 def address_at(block: Block, ordinal: int) -> IPAddress:
@@ -126,54 +134,35 @@ def ordinal_of(block: Block, address: IPAddress) -> int:
 
 
 def assign(
-    block: Block, count: int, handle_id: str, attributes: Mapping[str, str]
+    block: Block, count: int, handle_id: str | None, attributes: Mapping[str, str]
 ) -> tuple[Block, list[IPAddress]]:
     """Take up to `count` addresses from the head of the queue; fewer if the block runs dry."""
-    queue = block.unallocated or []
-    return _give(block, queue[:count], queue[count:], handle_id, attributes)
+    edit = Edit(block)
+    ordinals = edit.free(count)
+    edit.give(ordinals, handle_id, attributes)
+    return edit.result(), [address_at(block, ordinal) for ordinal in ordinals]
 
 
 def assign_address(
-    block: Block, address: IPAddress, handle_id: str, attributes: Mapping[str, str]
+    block: Block, address: IPAddress, handle_id: str | None, attributes: Mapping[str, str]
 ) -> Block:
-    """Take one named address, wherever in the queue it stands; raises `AddressInUse`."""
+    """Take one named address, wherever in the queue it stands; raises `AddressInUse`.
+
+    An address that cools is taken as well: who names it knows what he does.
+    """
     ordinal = ordinal_of(block, address)
-    if block.allocations[ordinal] is not None:
-        raise AddressInUse(f"address {address} is already in use in block {block.cidr}")
-    rest = [free for free in block.unallocated if free != ordinal]
-    return _give(block, [ordinal], rest, handle_id, attributes)[0]
+    edit = Edit(block)
+    require_free(edit, ordinal, address)
+    edit.give([ordinal], handle_id, attributes)
+    return edit.result()
 
 
-def _give(
-    block: Block,
-    taken: Sequence[int],
-    rest: Sequence[int],
-    handle_id: str,
-    attributes: Mapping[str, str],
-) -> tuple[Block, list[IPAddress]]:
-    if not taken:
-        return block, []
-    allocations = list(block.allocations)
-    known = list(block.attributes or [])
-    wanted = Attribute(handle_id=handle_id, secondary=dict(attributes))
-    if wanted in known:
-        index = known.index(wanted)
-    else:
-        index = len(known)
-        known.append(wanted)
-    sequences = dict(block.sequenceNumberForAllocation or {})
-    for ordinal in taken:
-        allocations[ordinal] = index
-        sequences[str(ordinal)] = block.sequenceNumber
-    given = msgspec.structs.replace(
-        block,
-        allocations=allocations,
-        unallocated=list(rest),
-        attributes=known,
-        sequenceNumberForAllocation=sequences,
-    )
-    base = network(block).network_address
-    return given, [base + ordinal for ordinal in taken]
+def require_free(edit: Edit, ordinal: int, address: IPAddress) -> None:
+    """Raise `AddressInUse`, naming the holder, unless nobody holds the ordinal."""
+    if not edit.is_free(ordinal):
+        holder = edit.holder(ordinal)
+        by = f" by handle {handle_of(holder)}" if holder and holder.handle_id else ""
+        raise AddressInUse(f"address {address} is already in use{by} in block {edit.block.cidr}")
 
 
 def written(block: Block, before: Block) -> Block:
@@ -182,16 +171,18 @@ def written(block: Block, before: Block) -> Block:
 
 
 def allocations(block: Block) -> Iterator[Allocation]:
-    """Every address in use, in ascending order."""
+    """Every address that somebody holds, in ascending order; those that cool are not held."""
     base = network(block).network_address
     sequences = block.sequenceNumberForAllocation or {}
     for ordinal, index in enumerate(block.allocations):
         if index is None:
             continue
         attribute = block.attributes[index] if index < len(block.attributes) else None
+        if attribute is not None and attribute.releasedAt:
+            continue
         yield Allocation(
             address=base + ordinal,
-            handle_id=_handle_of(attribute),
+            handle_id=handle_of(attribute) if attribute else "",
             attributes=(attribute.secondary if attribute else None) or {},
             sequence=sequences.get(str(ordinal)),
         )
@@ -202,64 +193,76 @@ def release(
     addresses: Iterable[IPAddress],
     handle_id: str | None = None,
     sequence: int | None = None,
+    released_at: str = "",
 ) -> tuple[Block, list[IPAddress]]:
     """Give addresses back to the tail of the queue; returns those that were in use.
 
     An address that is free already is skipped. With `handle_id` an address that another
     handle holds is skipped as well; a wrong `sequence` raises `SequenceMismatch` (IPAM-2).
+    With `released_at` they cool first (ipam.edit).
     """
+    edit = Edit(block)
     freed: list[int] = []
     for address in addresses:
         ordinal = ordinal_of(block, address)
-        index = block.allocations[ordinal]
-        if index is None or ordinal in freed:
+        if ordinal in freed or edit.is_free(ordinal):
             continue
-        if handle_id is not None and _handle_of(block.attributes[index]) != handle_id:
+        holder = edit.holder(ordinal)
+        if handle_id is not None and (holder is None or handle_of(holder) != handle_id):
             continue
-        held = (block.sequenceNumberForAllocation or {}).get(str(ordinal))
-        if sequence is not None and held != sequence:
-            raise SequenceMismatch(
-                f"address {address} was given out anew (sequence {held}, expected {sequence})"
-            )
+        require_sequence(edit, ordinal, address, sequence)
         freed.append(ordinal)
-    return _free(block, freed)
+    edit.give_back(freed, released_at)
+    return edit.result(), [address_at(block, ordinal) for ordinal in freed]
 
 
-def release_handle(block: Block, handle_id: str) -> tuple[Block, list[IPAddress]]:
+def require_sequence(edit: Edit, ordinal: int, address: IPAddress, sequence: int | None) -> None:
+    """Raise `SequenceMismatch` unless the address is still the same allocation (IPAM-2)."""
+    held = edit.sequence(ordinal)
+    if sequence is not None and held != sequence:
+        raise SequenceMismatch(
+            f"address {address} was given out anew (sequence {held}, expected {sequence})"
+        )
+
+
+def release_handle(
+    block: Block, handle_id: str, released_at: str = ""
+) -> tuple[Block, list[IPAddress]]:
     """Give back every address that the handle holds in this block."""
     held = [item.address for item in allocations(block) if item.handle_id == handle_id]
-    return release(block, held, handle_id)
+    return release(block, held, handle_id, released_at=released_at)
 
 
-def _free(block: Block, ordinals: Sequence[int]) -> tuple[Block, list[IPAddress]]:
-    if not ordinals:
-        return block, []
-    gone = set(ordinals)
-    kept = [None if o in gone else index for o, index in enumerate(block.allocations)]
-    used = sorted({index for index in kept if index is not None})
-    renumbered = {old: new for new, old in enumerate(used)}
-    sequences = block.sequenceNumberForAllocation or {}
-    freed = msgspec.structs.replace(
-        block,
-        allocations=[None if index is None else renumbered[index] for index in kept],
-        unallocated=[*(block.unallocated or []), *ordinals],
-        attributes=[block.attributes[index] for index in used],
-        sequenceNumberForAllocation={k: v for k, v in sequences.items() if int(k) not in gone},
+def is_empty(block: Block) -> bool:
+    """Nobody holds or lately held an address; what Windows sets aside counts as nothing."""
+    if len(block.unallocated or []) == len(block.allocations):
+        return True
+    attributes = block.attributes or []
+    return all(
+        index is None or (0 <= index < len(attributes) and is_windows_reserved(attributes[index]))
+        for index in block.allocations
     )
-    base = network(block).network_address
-    return freed, [base + ordinal for ordinal in ordinals]
 
 
 def is_abandoned(block: Block) -> bool:
     """Nobody owns the block and nothing is in use: it is to be deleted."""
-    return block.owner is None and used_count(block) == 0
+    return block.owner is None and is_empty(block)
+
+
+def reserved_ordinals(cidr: IPNetwork, reserved: Iterable[IPNetwork]) -> Collection[int]:
+    """The ordinals of a block that lie in reserved networks."""
+    first, count = int(cidr.network_address), size(cidr)
+    found: set[int] = set()
+    for network_ in reserved:
+        if network_.version != cidr.version:
+            continue
+        low = int(network_.network_address) - first
+        high = int(network_.broadcast_address) - first
+        if high >= 0 and low < count:
+            found.update(range(max(low, 0), min(high, count - 1) + 1))
+    return found
 
 
 def parse_address(text: str) -> IPAddress:
     """An address from `10.0.0.1`, `10.0.0.1/32` or their IPv6 forms."""
     return ip_address(text.partition("/")[0])
-
-
-def _handle_of(attribute: Attribute | None) -> str:
-    # Handles found in blocks end at the first carriage return (data model 4.2).
-    return ((attribute.handle_id if attribute else None) or "").partition("\r")[0]

@@ -9,30 +9,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from itertools import islice
 
 from ipam import affinities, blocks
+from ipam.edit import Edit
 from ipam.errors import BlockLimit, PoolsExhausted
 from ipam.pools import Pool, block_order, names, within
 from ipam.view import View
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection
-from libcalico.model import IPAMConfig
-from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
-from libcalico.model.keys import BlockKey, IPAMConfigKey, IPNetwork
+from libcalico.model import Block, IPAMConfig
+from libcalico.model.keys import BlockKey, IPNetwork
 
 log = logging.getLogger(__name__)
 
 DEFAULT_BLOCK_LIMIT = 20
 RECLAIM_AFTER_SECONDS = 60
 FIRST_LOOK = 16
-
-
-async def read_config(store: Datastore) -> IPAMConfig:
-    """The allocator's settings; absent means borrowing allowed and blocks claimed freely."""
-    entry = await store.get(IPAMConfigKey())
-    return entry.value if entry else DEFAULT_IPAM_CONFIG
 
 
 async def claim_one(
@@ -43,12 +38,15 @@ async def claim_one(
     held: int,
     config: IPAMConfig,
     clock: affinities.Clock = time.time_ns,
+    reserved: Sequence[IPNetwork] = (),
+    max_blocks: int = 0,
 ) -> IPNetwork:
     """Claim one more block in `pools` for `host`, which holds `held` blocks there already.
 
-    Raises `BlockLimit`, or `PoolsExhausted` if no block is free (borrowing may then help).
+    Blocks that are `reserved` as a whole are passed over. Raises `BlockLimit`, or
+    `PoolsExhausted` if no block is free (borrowing may then help).
     """
-    limit = config.maxBlocksPerHost or DEFAULT_BLOCK_LIMIT
+    limit = block_limit(config, max_blocks)
     if held >= limit:
         raise BlockLimit(
             f"all {held} blocks of node {host} in pools {names(pools)} are full, "
@@ -60,19 +58,29 @@ async def claim_one(
             "auto_allocate_blocks is false, so no block is claimed"
         )
     for pool in pools:
-        near = list(islice(block_order(pool, host), FIRST_LOOK))
+        order = (c for c in block_order(pool, host) if view.get(BlockKey(c)) is None)
+        near = list(islice((c for c in order if not _reserved(c, reserved)), FIRST_LOOK))
         present = await affinities.readable(store, [BlockKey(cidr) for cidr in near])
         free = (cidr for cidr in near if present.get(BlockKey(cidr), ...) is None)
         if claimed := await _first(store, view, host, free, clock):
             return claimed
     everything = {entry.key: entry for entry in (await store.list(Selection("Block"))).entries}
     for pool in pools:
-        absent = (c for c in block_order(pool, host) if BlockKey(c) not in everything)
+        absent = (
+            c
+            for c in block_order(pool, host)
+            if BlockKey(c) not in everything and not _reserved(c, reserved)
+        )
         if claimed := await _first(store, view, host, absent, clock):
             return claimed
     for pool in pools:
-        for entry in everything.values():
-            if _reclaimable(entry, pool, host, clock()) and await _reclaim(store, entry):
+        for stored in everything.values():
+            entry = _reclaimable(stored, pool, host, clock(), config.ipCooldownSeconds)
+            if (
+                entry
+                and not _reserved(ip_network(entry.value.cidr), reserved)
+                and await _reclaim(store, entry)
+            ):
                 freed = iter([ip_network(entry.value.cidr)])
                 if claimed := await _first(store, view, host, freed, clock):
                     return claimed
@@ -80,7 +88,13 @@ async def claim_one(
 
 
 async def borrowable(
-    store: Datastore, view: View, host: str, pools: Sequence[Pool]
+    store: Datastore,
+    view: View,
+    host: str,
+    pools: Sequence[Pool],
+    reserved: Sequence[IPNetwork] = (),
+    now: int = 0,
+    cooldown: int = 0,
 ) -> list[IPNetwork]:
     """Blocks of others with free addresses, in this host's block order; entries are learned."""
     found: list[IPNetwork] = []
@@ -92,15 +106,25 @@ async def borrowable(
             for key, entry in entries.items()
             if isinstance(key, BlockKey)
             and within(key.cidr, pool.cidr)
-            and blocks.free_count(entry.value)
+            and _lends(entry.value, key.cidr, reserved, now, cooldown)
         }
-        start = next(block_order(pool, host), pool.cidr)
-        ordered = sorted(inside, key=lambda key: str(key.cidr))
-        later = [k for k in ordered if int(k.cidr.network_address) >= int(start.network_address)]
-        for key in later + [k for k in ordered if k not in later]:
+        start = int(next(block_order(pool, host), pool.cidr).network_address)
+        # By number: in the order of their texts half of a pool would come out of turn.
+        ordered = sorted(inside, key=lambda key: int(key.cidr.network_address))
+        later = [key for key in ordered if int(key.cidr.network_address) >= start]
+        earlier = [key for key in ordered if int(key.cidr.network_address) < start]
+        for key in later + earlier:
             view.learn({key: inside[key]})
             found.append(key.cidr)
     return found
+
+
+def _lends(
+    block: Block, cidr: IPNetwork, reserved: Sequence[IPNetwork], now: int, cooldown: int
+) -> bool:
+    edit = Edit(block)
+    edit.collect(now, cooldown)
+    return bool(edit.free(1, blocks.reserved_ordinals(cidr, reserved)))
 
 
 async def _first(
@@ -119,13 +143,20 @@ async def _first(
     return None
 
 
-def _reclaimable(entry: Entry, pool: Pool, host: str, now: int) -> bool:
-    block = entry.value
-    cidr = ip_network(block.cidr)
-    if not within(cidr, pool.cidr):
-        return False
-    if blocks.used_count(block) or blocks.owner_host(block) in (None, host):
-        return False
+def _reclaimable(entry: Entry, pool: Pool, host: str, now: int, cooldown: int) -> Entry | None:
+    """The entry with what has cooled collected, if its owner has no use for the block."""
+    cidr = ip_network(entry.value.cidr)
+    if not within(cidr, pool.cidr) or entry.value.owner in (None, blocks.owner_text(host)):
+        return None
+    edit = Edit(entry.value)
+    edit.collect(now, cooldown)
+    block = edit.result()
+    if not blocks.is_empty(block) or not _is_old(block, now):
+        return None
+    return replace(entry, value=block)
+
+
+def _is_old(block: Block, now: int) -> bool:
     if not block.affinity_claim_time:
         return True
     try:
@@ -133,6 +164,16 @@ def _reclaimable(entry: Entry, pool: Pool, host: str, now: int) -> bool:
     except ValueError:
         return False
     return now / 1e9 - claimed.astimezone(UTC).timestamp() >= RECLAIM_AFTER_SECONDS
+
+
+def _reserved(cidr: IPNetwork, reserved: Sequence[IPNetwork]) -> bool:
+    return bool(reserved) and len(blocks.reserved_ordinals(cidr, reserved)) == blocks.size(cidr)
+
+
+def block_limit(config: IPAMConfig, max_blocks: int = 0) -> int:
+    """How many blocks a node may hold: the lesser of the request's and the configured limit."""
+    limits = [limit for limit in (config.maxBlocksPerHost, max_blocks) if limit > 0]
+    return min(limits, default=DEFAULT_BLOCK_LIMIT)
 
 
 async def _reclaim(store: Datastore, entry: Entry) -> bool:

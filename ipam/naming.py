@@ -21,6 +21,12 @@ def rfc3339(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def rfc3339_nano(nanoseconds: int) -> str:
+    """Unix time in nanoseconds as Go writes a time into JSON (RFC 3339 with its fraction), UTC."""
+    digits = f".{nanoseconds % 1_000_000_000:09d}".rstrip("0").rstrip(".")
+    return f"{rfc3339(nanoseconds)[:-1]}{digits}Z"
+
+
 def pod_attributes(node: str, namespace: str, pod: str, nanoseconds: int) -> dict[str, str]:
     """The attributes of a pod's address, in the order in which Go writes them (data model 4.2).
 

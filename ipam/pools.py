@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
 
-from ipam.errors import NoPool
+from ipam.errors import NoPool, NotInPool
 from libcalico import selectors
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
 
+IPAddress = IPv4Address | IPv6Address
+
 DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
 WORKLOAD = "Workload"
 TUNNEL = "Tunnel"
+SERVICE = "LoadBalancer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def from_resource(resource: Any) -> Pool:
         name=resource.metadata.name,
         cidr=cidr,
         block_size=spec.blockSize or DEFAULT_BLOCK_SIZE[cidr.version],
-        disabled=bool(spec.disabled),
+        disabled=bool(spec.disabled) or bool(resource.metadata.deletionTimestamp),
         node_selector=spec.nodeSelector or "",
         namespace_selector=spec.namespaceSelector or "",
         allowed_uses=tuple(spec.allowedUses or (WORKLOAD, TUNNEL)),
@@ -64,11 +67,14 @@ def select(
     node_labels: Mapping[str, str],
     requested: Sequence[str] = (),
     use: str = WORKLOAD,
+    namespace_labels: Mapping[str, str] | None = None,
 ) -> list[Pool]:
     """The pools of a family that may serve a request on this node, sorted by name.
 
-    `requested` names pools by name or CIDR and overrides their selectors. Raises `NoPool`,
-    saying for each pool why it does not serve.
+    `requested` names pools by name or CIDR and overrides their selectors; every one of them
+    must exist and be enabled. Without `namespace_labels` (no namespace is known) a pool with
+    a namespaceSelector serves only where that selects everything. Raises `NoPool`, saying for
+    each pool why it does not serve.
     """
     family_pools = sorted((p for p in pools if p.family == family), key=lambda p: p.name)
     if requested:
@@ -78,7 +84,9 @@ def select(
     usable: list[Pool] = []
     reasons: list[str] = []
     for pool in chosen:
-        reason = _refusal(pool, node_labels, use, explicit=bool(requested))
+        reason = _refusal(pool, node_labels, namespace_labels, use, explicit=bool(requested))
+        if reason and requested and pool.disabled:
+            raise NoPool(f"the requested IPv{family} pool {pool.name} ({pool.cidr}) {reason}")
         if reason:
             reasons.append(f"{pool.name} ({pool.cidr}) {reason}")
         else:
@@ -97,7 +105,40 @@ def _find(pools: Sequence[Pool], text: str, family: int) -> Pool:
     raise NoPool(f"the requested IPv{family} pool {text!r} does not exist (there are: {known})")
 
 
-def _refusal(pool: Pool, labels: Mapping[str, str], use: str, explicit: bool) -> str:
+def serving(pools: Iterable[Pool], address: IPAddress, use: str) -> Pool:
+    """The pool of a named address; raises `NotInPool`. An empty `use` asks for none."""
+    pool = containing(pools, ip_network(address))
+    if pool is None or pool.disabled:
+        why = f": pool {pool.name} is disabled" if pool else ""
+        raise NotInPool(f"The provided IP address {address} is not in a configured pool{why}")
+    if use and use not in pool.allowed_uses:
+        raise NotInPool(
+            f"address {address} is in pool {pool.name} ({pool.cidr}), "
+            f"which does not allow the use {use} (allowedUses {', '.join(pool.allowed_uses)})"
+        )
+    return pool
+
+
+def selects_node(pool: Pool, labels: Mapping[str, str]) -> bool:
+    """Whether the pool's nodeSelector selects the node; one that cannot be read does not."""
+    try:
+        return selectors.parse(pool.node_selector).matches(labels)
+    except InvalidValue:
+        return False
+
+
+def selects_by_namespace(pool: Pool) -> bool:
+    """Whether the namespace matters to this pool."""
+    return pool.namespace_selector.strip() not in ("", "all()")
+
+
+def _refusal(
+    pool: Pool,
+    node_labels: Mapping[str, str],
+    namespace_labels: Mapping[str, str] | None,
+    use: str,
+    explicit: bool,
+) -> str:
     if pool.disabled:
         return "is disabled"
     if use not in pool.allowed_uses:
@@ -106,14 +147,22 @@ def _refusal(pool: Pool, labels: Mapping[str, str], use: str, explicit: bool) ->
         return ""
     if not pool.automatic:
         return "is served on request only (assignmentMode Manual)"
-    if pool.namespace_selector and pool.namespace_selector.strip() != "all()":
-        return f"has the namespaceSelector {pool.namespace_selector!r}, not served in this release"
+    if use != SERVICE and (why := _unselected("node", pool.node_selector, node_labels)):
+        return why
+    if selects_by_namespace(pool):
+        if namespace_labels is None:
+            return f"has the namespaceSelector {pool.namespace_selector}, and no namespace is known"
+        return _unselected("namespace", pool.namespace_selector, namespace_labels)
+    return ""
+
+
+def _unselected(what: str, selector: str, labels: Mapping[str, str]) -> str:
     try:
-        chosen = selectors.parse(pool.node_selector).matches(labels)
+        chosen = selectors.parse(selector).matches(labels)
     except InvalidValue as error:
         # One pool that somebody misspelled must not stop the pools beside it (IPAM-13).
-        return f"has a nodeSelector that cannot be read ({error})"
-    return "" if chosen else f"does not select this node (nodeSelector {pool.node_selector})"
+        return f"has a {what}Selector that cannot be read ({error})"
+    return "" if chosen else f"does not select this {what} ({what}Selector {selector})"
 
 
 def names(pools: Iterable[Pool]) -> str:

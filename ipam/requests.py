@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipam.blocks import IPAddress
 from ipam.pools import WORKLOAD
 from libcalico.datastore.interface import Change, Entry
-from libcalico.model.keys import Key
+from libcalico.model.keys import IPNetwork, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,13 @@ class Companion:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """One address of each family for a handle; all of them or none.
+    """Addresses for a handle: of each family one, or as many as `counts` says; all or none.
 
-    `requested` names pools (by name or CIDR) per family. An attachment that holds its
-    addresses already (`companion.held`) keeps them.
+    `requested` names pools (by name or CIDR) per family and overrides their selectors. `fixed`
+    are the very addresses to have: families, counts and requested pools then do not matter, nor
+    do reservations. `namespace_labels` serve pools with a namespaceSelector; without them the
+    service reads those of `namespace`. With `partial` fewer addresses are an answer as well,
+    but never none. An attachment that holds its addresses already (`companion.held`) keeps them.
     """
 
     handle_id: str
@@ -44,6 +47,16 @@ class Allocate:
     requested: Mapping[int, Sequence[str]] = field(default_factory=dict)
     use: str = WORKLOAD
     companion: Companion | None = None
+    fixed: tuple[IPAddress, ...] = ()
+    namespace: str = ""
+    namespace_labels: Mapping[str, str] | None = None
+    counts: Mapping[int, int] = field(default_factory=dict)
+    partial: bool = False
+    max_blocks: int = 0
+
+    def wanted(self, family: int) -> int:
+        """How many addresses of a family."""
+        return self.counts.get(family, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +92,10 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """No block at hand has a free address of this family for the request."""
+    """The blocks at hand lack `missing` addresses of this family; family 0: ask again later."""
 
     family: int
+    missing: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +105,11 @@ class Refused:
     error: Exception
 
 
-Answer = Granted | Short | Refused
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """A fixed address lies in a block that nobody has yet: claim it first."""
+
+    cidr: IPNetwork
+
+
+Answer = Granted | Short | Refused | Unclaimed

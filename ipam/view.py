@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ipam import blocks
 from libcalico.datastore.interface import Change, Delete, Entry, Put
 from libcalico.model.codec import encode_value
-from libcalico.model.keys import Key
+from libcalico.model.keys import BlockKey, Key, ResourceKey
 
 
 class View:
@@ -20,6 +21,8 @@ class View:
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry | None] = {}
+        self._sound: dict[Key, tuple[int, bool]] = {}
+        self._plain: dict[Key, tuple[int, bool]] = {}
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -36,6 +39,31 @@ class View:
         entry = self._entries.get(key)
         return entry.value if entry else None
 
+    def sound(self, key: BlockKey) -> bool:
+        """Whether a known block keeps the queue invariant; asked once for each revision."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False
+        known = self._sound.get(key)
+        if known is None or known[0] != entry.revision:
+            known = self._sound[key] = entry.revision, not blocks.problem(entry.value)
+        return known[1]
+
+    def base(self, key: Key) -> Entry | None:
+        """The entry, if it has members that we do not know and a write must keep (DS-2).
+
+        Laying a block over its old bytes costs many times its encoding, so this is asked once
+        for each revision; what we wrote ourselves has no such members, or had them before.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        known = self._plain.get(key)
+        if known is None or known[0] != entry.revision:
+            plain = not entry.raw or encode_value(key, entry.value, None) == entry.raw
+            known = self._plain[key] = entry.revision, plain
+        return None if known[1] else entry
+
     def learn(self, entries: Mapping[Key, Entry | None]) -> None:
         """Take over what the datastore just said."""
         self._entries.update(entries)
@@ -44,18 +72,32 @@ class View:
         """Drop what is not worth remembering, or no longer certain."""
         for key in list(keys):
             self._entries.pop(key, None)
+            self._sound.pop(key, None)
+            self._plain.pop(key, None)
 
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
+        self._sound.clear()
+        self._plain.clear()
 
     def wrote(self, changes: Iterable[Change], revision: int) -> None:
-        """Remember what a commit of ours made of the datastore."""
+        """Remember what a commit of ours made of the datastore.
+
+        The bytes of plain IPAM values are not kept: they are those of the value.
+        """
         for change in changes:
             if isinstance(change, Put):
-                raw = encode_value(
-                    change.key, change.value, change.base.raw if change.base else None
-                )
+                raw = b""
+                if change.base is not None or isinstance(change.key, ResourceKey):
+                    raw = encode_value(
+                        change.key, change.value, change.base.raw if change.base else None
+                    )
+                elif isinstance(change.key, BlockKey):
+                    # A plan keeps the invariants, and a block that it was made from was sound.
+                    before = self._sound.get(change.key)
+                    if before and before[1]:
+                        self._sound[change.key] = revision, True
                 self._entries[change.key] = Entry(change.key, change.value, revision, raw)
             elif isinstance(change, Delete):
                 self._entries[change.key] = None

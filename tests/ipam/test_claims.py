@@ -68,7 +68,7 @@ async def test_every_half_made_claim_is_settled(state: str, block: str, enabled:
         assert affinity.value.state in (CONFIRMED, "")
         assert stored
         assert stored.value.affinity == "host:n1"
-        assert view.get(BlockKey(CIDR)) == stored
+        assert view.value(BlockKey(CIDR)) == stored.value
 
 
 @pytest.mark.asyncio
