@@ -1,6 +1,6 @@
-"""What the daemon knows of the cluster without asking: pools, its node, the ready flag.
+"""What the daemon knows of the cluster without asking: pools, its node, settings, the ready flag.
 
-A watch keeps three small things warm, so that an ADD asks the datastore nothing before its
+A watch keeps a few small things warm, so that an ADD asks the datastore nothing before its
 one transaction. While the datastore is away the last known state serves; the transaction
 itself then says that the datastore is away.
 """
@@ -11,14 +11,17 @@ import asyncio
 import logging
 
 from cni.errors import CNIError, Code
-from ipam.pools import Pool, from_resource
-from ipam.service import Facts
+from ipam.facts import Facts, reserved_networks, usable_pools
+from ipam.pools import Pool
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.datastore.syncer import Syncer
-from libcalico.model.keys import Key, ResourceKey
+from libcalico.model import IPAMConfig
+from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
+from libcalico.model.keys import IPAMConfigKey, IPNetwork, Key, ResourceKey
 
 log = logging.getLogger(__name__)
 
+FAMILIES = ("IPPool", "IPReservation", "IPAMConfig", "Node", "ClusterInformation")
 READY_KEY = ResourceKey("ClusterInformation", "default")
 
 
@@ -26,9 +29,9 @@ class Cluster:
     """`run` keeps it current."""
 
     def __init__(self, store: Datastore) -> None:
-        self._syncer = Syncer(
-            store, [Selection("IPPool"), Selection("Node"), Selection("ClusterInformation")]
-        )
+        self._syncer = Syncer(store, [Selection(family) for family in FAMILIES])
+        self._reserved: dict[Key, list[IPNetwork]] = {}
+        self._config: IPAMConfig = DEFAULT_IPAM_CONFIG
         self._pools: dict[Key, Pool] = {}
         self._labels: dict[Key, dict[str, str]] = {}
         self._pod_cidrs: dict[Key, list[str]] = {}
@@ -55,7 +58,9 @@ class Cluster:
         if not self.in_sync:
             return None
         key = ResourceKey("Node", node)
-        return Facts(list(self._pools.values()), self._labels.get(key, {}))
+        reserved = [network for networks in self._reserved.values() for network in networks]
+        pools = list(self._pools.values())
+        return Facts(pools, self._labels.get(key, {}), reserved, self._config)
 
     def pod_cidrs(self, node: str) -> list[str]:
         """The networks that the node's resource reserves for its pods, if any."""
@@ -91,15 +96,16 @@ class Cluster:
                 self._in_sync.set()
 
     def _take(self, key: Key, entry: Entry | None) -> None:
+        if isinstance(key, IPAMConfigKey):
+            self._config = entry.value if entry else DEFAULT_IPAM_CONFIG
         if not isinstance(key, ResourceKey):
             return
         if key.kind == "IPPool":
             self._pools.pop(key, None)
-            if entry is not None:
-                try:
-                    self._pools[key] = from_resource(entry.value)
-                except ValueError as error:
-                    log.error("pool %s is not usable: %s", key.name, error)
+            for pool in usable_pools([entry] if entry else []):
+                self._pools[key] = pool
+        elif key.kind == "IPReservation":
+            self._reserved[key] = reserved_networks([entry.value] if entry else [])
         elif key.kind == "Node":
             self._labels.pop(key, None)
             self._pod_cidrs.pop(key, None)

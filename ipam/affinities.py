@@ -7,6 +7,8 @@ that others can see are a subset of Calico's.
 Invariants (tests/ipam/test_claims.py):
   IPAM-10  A block is created only while its owner's affinity is pending, and used only
            while the affinity is confirmed and the block names the owner.
+  IPAM-14  A block is created only while its pool is as it was when the block was chosen, so
+           that no edit of a pool can make two blocks overlap.
   IPAM-11  An affinity is removed only after its block is gone or has lost its owner; where
            the owner was faster, its claim stands as before.
 
@@ -24,12 +26,14 @@ from ipaddress import ip_network
 import msgspec
 
 from ipam import blocks
+from ipam.errors import PoolEdited
 from ipam.naming import rfc3339
 from ipam.pools import Pool, containing
 from ipam.view import View
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
+    Check,
     CommitConflict,
     Datastore,
     Delete,
@@ -40,7 +44,7 @@ from libcalico.datastore.interface import (
 from libcalico.errors import InvalidValue
 from libcalico.model import Block, BlockAffinity
 from libcalico.model.ipam import CONFIRMED, PENDING, PENDING_DELETION
-from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork
+from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork, ResourceKey
 
 log = logging.getLogger(__name__)
 
@@ -48,23 +52,36 @@ Clock = Callable[[], int]
 
 
 async def claim(
-    store: Datastore, view: View, host: str, cidr: IPNetwork, clock: Clock = time.time_ns
+    store: Datastore,
+    view: View,
+    host: str,
+    cidr: IPNetwork,
+    clock: Clock = time.time_ns,
+    pool: Pool | None = None,
 ) -> bool:
     """Make `cidr` a block of `host`; False if another owner was faster.
 
-    Raises `CommitConflict` if somebody keeps changing the affinity itself.
+    Raises `PoolEdited` if `pool`, where its revision is known, is not as it was (IPAM-14), and
+    `CommitConflict` if somebody keeps changing the affinity itself.
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     affinity = await _set_pending(store, affinity_key)
     now = clock()
     block = blocks.create(cidr, blocks.owner_text(host), rfc3339(now), now)
-    create = [
+    create: list[Change] = [
         Put(block_key, block, ABSENT),
         Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
     ]
+    pool_key = ResourceKey("IPPool", pool.name) if pool and pool.revision else None
+    if pool and pool_key:
+        create.append(Check(pool_key, pool.revision))
     try:
         revision = await store.commit(create)
-    except CommitConflict:
+    except CommitConflict as conflict:
+        if pool and pool_key and _edited(conflict, pool_key, pool.revision):
+            with suppress(CommitConflict):
+                await store.commit([Delete(affinity_key, affinity.revision)])
+            raise PoolEdited(f"pool {pool.name} was changed while a block was claimed") from None
         found = await readable(store, [block_key])
         if block_key not in found:
             await store.commit([Delete(affinity_key, affinity.revision)])
@@ -76,6 +93,11 @@ async def claim(
     view.wrote(create[:1], revision)
     log.info("block claimed", extra={"block": str(cidr), "node": host})
     return True
+
+
+def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
+    entry = conflict.current.get(key)
+    return entry is None or entry.revision != revision
 
 
 async def readable(store: Datastore, keys: Sequence[BlockKey]) -> dict[BlockKey, Entry | None]:
@@ -197,13 +219,13 @@ async def _recover(
             await store.commit([Delete(affinity.key, affinity.revision)])
             return False
         if entry is None:
-            return await claim(store, view, host, cidr, clock)
+            return await claim(store, view, host, cidr, clock, pool)
         if affinity.value.state == PENDING_DELETION and (pool is None or pool.disabled):
             await release(store, affinity, entry)
             return False
         return await _settle_existing(store, view, host, affinity, entry)
-    except CommitConflict:
-        # Somebody else is settling it; the next load sees the result.
+    except (CommitConflict, PoolEdited):
+        # Somebody else is settling it, or its pool; the next load sees the result.
         return False
 
 

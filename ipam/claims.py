@@ -62,7 +62,7 @@ async def claim_one(
         near = list(islice((c for c in order if not _reserved(c, reserved)), FIRST_LOOK))
         present = await affinities.readable(store, [BlockKey(cidr) for cidr in near])
         free = (cidr for cidr in near if present.get(BlockKey(cidr), ...) is None)
-        if claimed := await _first(store, view, host, free, clock):
+        if claimed := await _first(store, view, host, free, clock, pool):
             return claimed
     everything = {entry.key: entry for entry in (await store.list(Selection("Block"))).entries}
     for pool in pools:
@@ -71,7 +71,7 @@ async def claim_one(
             for c in block_order(pool, host)
             if BlockKey(c) not in everything and not _reserved(c, reserved)
         )
-        if claimed := await _first(store, view, host, absent, clock):
+        if claimed := await _first(store, view, host, absent, clock, pool):
             return claimed
     for pool in pools:
         for stored in everything.values():
@@ -82,7 +82,7 @@ async def claim_one(
                 and await _reclaim(store, entry)
             ):
                 freed = iter([ip_network(entry.value.cidr)])
-                if claimed := await _first(store, view, host, freed, clock):
+                if claimed := await _first(store, view, host, freed, clock, pool):
                     return claimed
     raise PoolsExhausted(f"no free block for node {host} in pools {names(pools)}")
 
@@ -133,10 +133,11 @@ async def _first(
     host: str,
     candidates: Iterator[IPNetwork],
     clock: affinities.Clock,
+    pool: Pool,
 ) -> IPNetwork | None:
     for cidr in candidates:
         try:
-            if await affinities.claim(store, view, host, cidr, clock):
+            if await affinities.claim(store, view, host, cidr, clock, pool):
                 return cidr
         except CommitConflict:
             continue

@@ -55,3 +55,7 @@ class NotOwner(IPAMError):
 
 class BlockInUse(IPAMError):
     """The block still holds addresses, and it was asked to be empty."""
+
+
+class PoolEdited(IPAMError):
+    """The pool was changed or removed since it was read; read it again."""

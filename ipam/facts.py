@@ -17,7 +17,7 @@ from typing import Any
 from ipam import pools
 from ipam.pools import Pool
 from ipam.settings import get_config
-from libcalico.datastore.interface import Datastore, Selection
+from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.model import IPAMConfig
 from libcalico.model.keys import IPNetwork, ResourceKey
 
@@ -46,21 +46,21 @@ async def read_facts(store: Datastore, host: str) -> Facts:
         get_config(store),
     )
     return Facts(
-        pools=usable_pools(entry.value for entry in listing.entries),
+        pools=usable_pools(listing.entries),
         node_labels=dict(node.value.metadata.labels) if node else {},
         reserved=reserved_networks(entry.value for entry in reservations.entries),
         config=config,
     )
 
 
-def usable_pools(resources: Iterable[Any]) -> list[Pool]:
+def usable_pools(entries: Iterable[Entry]) -> list[Pool]:
     """The pools of stored resources; one with an impossible CIDR is named and left out."""
     usable: list[Pool] = []
-    for resource in resources:
+    for entry in entries:
         try:
-            usable.append(pools.from_resource(resource))
+            usable.append(pools.from_resource(entry.value, entry.revision))
         except ValueError as error:
-            log.error("pool %s is not usable: %s", resource.metadata.name, error)
+            log.error("%s is not usable: %s", entry.key, error)
     return usable
 
 

@@ -27,7 +27,7 @@ SERVICE = "LoadBalancer"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What allocation needs of an `IPPool` resource."""
+    """What allocation needs of an `IPPool` resource, and at which revision (0: not known)."""
 
     name: str
     cidr: IPNetwork
@@ -37,6 +37,7 @@ class Pool:
     namespace_selector: str = ""
     allowed_uses: tuple[str, ...] = (WORKLOAD, TUNNEL)
     automatic: bool = True
+    revision: int = 0
 
     @property
     def family(self) -> int:
@@ -44,7 +45,7 @@ class Pool:
         return self.cidr.version
 
 
-def from_resource(resource: Any) -> Pool:
+def from_resource(resource: Any, revision: int = 0) -> Pool:
     """The pool of a stored `IPPool`; absent fields mean Calico's defaults."""
     spec = resource.spec
     cidr = ip_network(spec.cidr, strict=False)
@@ -57,6 +58,7 @@ def from_resource(resource: Any) -> Pool:
         namespace_selector=spec.namespaceSelector or "",
         allowed_uses=tuple(spec.allowedUses or (WORKLOAD, TUNNEL)),
         automatic=(spec.assignmentMode or "Automatic") == "Automatic",
+        revision=revision,
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ipam import affinities, blocks, claims, facts, planner, pools
 from ipam.committer import ATTEMPTS, settle
-from ipam.errors import BlockLimit, Contention, IPAMError, PoolsExhausted
+from ipam.errors import BlockLimit, Contention, IPAMError, PoolEdited, PoolsExhausted
 from ipam.facts import Facts, read_facts
 from ipam.planner import Sources
 from ipam.pools import Pool
@@ -101,7 +101,11 @@ class Worker:
             waiting = await self._commit(ready, [usable[id(t)] for t in ready])
             group = [ticket for ticket, _ in waiting]
             before = len(self._affine or ()), len(group)
-            await self._claim_fixed(waiting)
+            try:
+                await self._claim_fixed(waiting)
+            except PoolEdited:
+                self._facts = await read_facts(self._store, self._host)
+                continue
             short = [(t, answer) for t, answer in waiting if isinstance(answer, Short)]
             for family in sorted({answer.family for _, answer in short if answer.family}):
                 lacking = [(t, answer) for t, answer in short if answer.family == family]
@@ -211,8 +215,9 @@ class Worker:
             self._view.forget([BlockKey(cidr)])
             try:
                 mine = await affinities.claim(
-                    self._store, self._view, self._host, cidr, self._clock
-                )
+                    self._store, self._view, self._host, cidr, self._clock,
+                    pools.containing(self._facts.pools, cidr),
+                )  # fmt: skip
             except CommitConflict:
                 continue
             if mine and self._affine is not None:
@@ -236,6 +241,8 @@ class Worker:
             caps = [t.request.max_blocks for t in tickets if isinstance(t.request, Allocate)]
             try:
                 await self._more(chosen, sum(a.missing for _, a in members), max(caps, default=0))
+            except PoolEdited:
+                self._facts = await read_facts(self._store, self._host)
             except IPAMError as error:
                 for ticket in tickets:
                     ticket.fail(error)
