@@ -24,7 +24,7 @@ def _option(spec: str, env: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DatastoreConfig:
-    """How to reach the datastore. `endpoints` are URLs, tried in order."""
+    """How to reach the datastore. `endpoints` are URLs of one cluster's members."""
 
     datastore_type: str = _option("datastoreType", "DATASTORE_TYPE")
     etcd_endpoints: str = _option("etcdEndpoints", "ETCD_ENDPOINTS")
@@ -53,6 +53,12 @@ class DatastoreConfig:
     api_group: str = _option("calicoAPIGroup", "CALICO_API_GROUP")
     timeout: float = 5.0
     """The deadline of every call, in seconds."""
+    keepalive: float = 30.0
+    """Seconds of silence after which an endpoint is asked whether it lives (data model 1.1)."""
+    keepalive_timeout: float = 10.0
+    """Seconds within which it must say so; else the connection is given up."""
+    notices: tuple[str, ...] = ()
+    """What the operator should know about where these settings came from."""
 
     @property
     def endpoints(self) -> tuple[str, ...]:

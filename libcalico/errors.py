@@ -32,7 +32,14 @@ class DatastoreUnavailable(DatastoreError):
 
 
 class CertificateProblem(DatastoreUnavailable):
-    """TLS with the datastore cannot work; the text names file, subject, dates and remedy."""
+    """TLS with the datastore cannot work; the text names file, subject, dates and remedy.
+
+    `subject` is the file, setting or endpoint.
+    """
+
+    def __init__(self, text: str, subject: str = "") -> None:
+        self.subject = subject
+        super().__init__(text)
 
 
 class LoginFailed(DatastoreError):

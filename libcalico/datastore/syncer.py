@@ -1,29 +1,53 @@
 """A list that stays true: a snapshot, then changes, through restarts and compactions.
 
-Every selection is listed and then watched by a task of its own. Changes wait in one map by
-key until the consumer takes them, so a burst on one key costs one update. What was handed
-over is remembered by its revision, so a re-list emits real differences only.
+Every selection is listed in pages and then watched by a task of its own. Changes wait in one
+map by key until the consumer takes them, so a burst on one key costs one update, and a slow
+consumer costs memory by the number of objects, never of changes. A listing waits when too
+much is waiting: a snapshot of any size passes through bounded memory. What was handed over is
+remembered by its revision, so a re-list emits real differences only.
 
-Invariants (tests/libcalico/test_syncer.py):
+The collector rests while a snapshot is read, and what the first one made is not walked again:
+with 100,000 objects a full pass would hold the event loop longer than everything else here.
+
+Invariants (tests/libcalico/test_syncer.py, test_syncer_model.py there):
   SYNC-1  After every batch the consumer's view equals the store at some moment, per key;
           no key ever goes back to an older state.
   SYNC-2  A reconnect or a re-list emits nothing for an object that did not change.
-  SYNC-3  `in_sync` is true once every selection has been listed completely, and stays true.
+  SYNC-3  `in_sync` is true once every selection has been listed completely and handed over,
+          and stays true.
+  SYNC-4  The updates of a batch come in the order in which the store made them. Between
+          batches this holds for each selection, unless a re-list was needed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from libcalico.backoff import Backoff
-from libcalico.datastore.interface import Compacted, Datastore, Entry, Event, Selection
+from libcalico.datastore.interface import (
+    Compacted,
+    Datastore,
+    Entry,
+    Event,
+    Listing,
+    Selection,
+    pages_of,
+)
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key
 
 log = logging.getLogger(__name__)
+
+BATCH = 250
+"""Updates in one batch at most: what a consumer does with one does not hold the loop long."""
+WAITING = 2000
+"""A listing goes on when fewer updates than this wait for the consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +88,11 @@ class Syncer:
         self._store = store
         self._feeds = [_Feed(selection) for selection in selections]
         self._backoff_maximum = backoff_maximum
-        self._pending: dict[Key, Entry | None] = {}
-        self._delivered: dict[Key, tuple[int, int]] = {}
+        self._pending: OrderedDict[Key, tuple[int, Entry | None]] = OrderedDict()
+        self._delivered: dict[Key, int] = {}
         self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._before_sync: int | None = None
         self.error = ""
 
     @property
@@ -90,29 +116,39 @@ class Syncer:
                 for task in tasks:
                     if task.done():
                         task.result()
-                in_sync = self.in_sync
-                updates = self._take()
-                if updates or in_sync != announced:
-                    announced = in_sync
-                    yield SyncBatch(updates, in_sync)
+                while True:
+                    updates = self._take()
+                    in_sync = announced or self._before_sync == 0
+                    if updates or in_sync != announced:
+                        announced = in_sync
+                        yield SyncBatch(updates, in_sync)
+                    if not self._pending:
+                        break
+                    await asyncio.sleep(0)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _take(self) -> list[Update]:
-        pending, self._pending = self._pending, {}
-        updates = []
-        for key, entry in pending.items():
+        if self._before_sync is None and self.in_sync:
+            # What waits now completes the snapshot; what comes later queues behind it.
+            self._before_sync = len(self._pending)
+        taken: list[tuple[int, Update]] = []
+        for _ in range(min(BATCH, len(self._pending))):
+            key, (revision, entry) = self._pending.popitem(last=False)
+            if self._before_sync:
+                self._before_sync -= 1
             if entry is None:
                 if self._delivered.pop(key, None) is not None:
-                    updates.append(Update(key, None))
-                continue
-            mark = (entry.revision, hash(entry.raw))
-            if self._delivered.get(key) != mark:
+                    taken.append((revision, Update(key, None)))
+            elif self._delivered.get(key) != (mark := _mark(entry)):
                 self._delivered[key] = mark
-                updates.append(Update(key, entry))
-        return updates
+                taken.append((revision, Update(key, entry)))
+        if len(self._pending) < WAITING:
+            self._room.set()
+        taken.sort(key=lambda one: one[0])
+        return [update for _, update in taken]
 
     async def _follow(self, feed: _Feed) -> None:
         backoff = Backoff(0.1, self._backoff_maximum)
@@ -120,7 +156,8 @@ class Syncer:
             while True:
                 try:
                     if feed.revision is None:
-                        await self._list(feed)
+                        with _collector_resting(freeze=not feed.listed):
+                            await self._list(feed)
                     await self._watch(feed, backoff)
                 except Compacted as problem:
                     log.info("listing again: %s", problem, extra={"family": feed.selection.family})
@@ -135,19 +172,30 @@ class Syncer:
             self._wake.set()
 
     async def _list(self, feed: _Feed) -> None:
-        listing = await self._store.list(feed.selection)
-        for name, reason in listing.broken:
-            log.error("not readable: %s", reason, extra={"object": name})
-        present = set()
-        for entry in listing.entries:
-            present.add(entry.key)
-            self._pending[entry.key] = entry
+        present: set[Key] = set()
+        revision = 0
+        async for page in pages_of(self._store, feed.selection):
+            revision = page.revision
+            self._note_page(page, feed, present)
+            while len(self._pending) >= WAITING:
+                self._room.clear()
+                await self._room.wait()
         for key in feed.known - present:
-            self._pending[key] = None
+            self._note(key, revision, None)
         feed.known = present
-        feed.revision = listing.revision
+        feed.revision = revision
         feed.listed = True
         feed.connected = True
+        self._wake.set()
+
+    def _note_page(self, page: Listing, feed: _Feed, present: set[Key]) -> None:
+        for name, reason in page.broken:
+            log.error("not readable: %s", reason, extra={"object": name})
+        for entry in page.entries:
+            present.add(entry.key)
+            # Known from now on: a listing that is begun anew must be able to take it back.
+            feed.known.add(entry.key)
+            self._note(entry.key, entry.revision, entry)
         self._wake.set()
 
     async def _watch(self, feed: _Feed, backoff: Backoff) -> None:
@@ -158,19 +206,26 @@ class Syncer:
                 feed.connected = True
                 log.info("the datastore is back", extra={"family": feed.selection.family})
             for event in batch:
-                self._note(feed, event)
+                self._changed(feed, event)
             feed.revision = max(feed.revision, batch.revision)
             if batch:
                 self._wake.set()
 
-    def _note(self, feed: _Feed, event: Event) -> None:
+    def _changed(self, feed: _Feed, event: Event) -> None:
         if event.broken:
             log.error("not readable: %s", event.broken, extra={"object": str(event.key)})
-        self._pending[event.key] = event.entry
         if event.entry is None:
             feed.known.discard(event.key)
         else:
             feed.known.add(event.key)
+        self._note(event.key, event.revision, event.entry)
+
+    def _note(self, key: Key, revision: int, entry: Entry | None) -> None:
+        waiting = key in self._pending
+        if not waiting and entry is not None and self._delivered.get(key) == _mark(entry):
+            return
+        # A key that waits keeps its place: the snapshot is complete when its last place is.
+        self._pending[key] = (revision, entry)
 
     def _lost(self, feed: _Feed, problem: DatastoreError) -> None:
         self.error = str(problem)
@@ -179,3 +234,29 @@ class Syncer:
                 "the datastore is away: %s", problem, extra={"family": feed.selection.family}
             )
         feed.connected = False
+
+
+def _mark(entry: Entry) -> int:
+    # The bytes count too: in a store that was set up anew, revisions begin anew.
+    return hash((entry.revision, entry.raw))
+
+
+_resting = [0, 0]
+"""How many snapshots are being read, and whether the collector was on before the first."""
+
+
+@contextmanager
+def _collector_resting(freeze: bool) -> Iterator[None]:
+    """No pass of the cyclic collector meanwhile; `freeze`: nor ever over what was made."""
+    if not _resting[0]:
+        _resting[1] = gc.isenabled()
+    _resting[0] += 1
+    gc.disable()
+    try:
+        yield
+        if freeze:
+            gc.freeze()
+    finally:
+        _resting[0] -= 1
+        if not _resting[0] and _resting[1]:
+            gc.enable()

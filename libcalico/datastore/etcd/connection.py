@@ -1,86 +1,54 @@
 """Channels to the members of an etcd cluster: failover, login, deadlines, clear errors.
 
-One channel per endpoint; the one that answered last is asked first. A read may be repeated
-on another endpoint. A write is sent only over a channel that is up, and is repeated only
-when it certainly was not sent: a lost answer is reported, never guessed (ETCD-1).
+One channel per endpoint; the one that answered last is asked first, the very first is drawn
+by lot, so that the nodes of a cluster spread over its members. A read may be repeated on
+another endpoint. A write is sent only over a channel that is up, and is repeated only when it
+certainly was not carried out: a lost answer is reported, never guessed (ETCD-1). A member
+that lost its leader says so at once, instead of waiting for one.
+
+Certificates that were renewed on disk are taken up when a connection fails. When nobody
+answers, TLS is looked into (libcalico/datastore/tls.py) before the error is raised.
 
 grpc.aio wants one event loop per process and no fork after its start.
+Tested in tests/libcalico/test_etcd_failover.py, test_etcd_auth.py and test_tls.py there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable
-from pathlib import Path
+import random
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-import grpc
 import grpc.aio
 
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore.etcd.failures import (
+    NotSent,
+    error_of,
+    gone,
+    login_not_needed,
+    not_applied,
+    stale_login,
+    why,
+)
+from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.proto import etcd_pb2_grpc as services
-from libcalico.datastore.interface import Compacted
-from libcalico.errors import DatastoreError, DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 
 log = logging.getLogger(__name__)
 
 ROUNDS = 3
+"""How often everybody is asked when nobody listens; who hangs is asked until the deadline."""
 ROUND_PAUSE = 0.3
-OPTIONS = (
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 3_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.enable_http_proxy", 0),
-    # Members must not share one connection pool: each endpoint fails for itself.
-    ("grpc.use_local_subchannel_pool", 1),
-)
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+EXPLAIN_SECONDS = 1.0
+WARN_AGAIN = 300.0
 
-
-class _NotSent(Exception):
-    """The request has certainly not left this machine."""
-
-
-class Link:
-    """The channel to one endpoint and the stubs on it."""
-
-    def __init__(self, endpoint: str, credentials: Any) -> None:
-        self.endpoint = endpoint
-        secure, target = _target(endpoint)
-        if secure:
-            self.channel = grpc.aio.secure_channel(target, credentials, options=OPTIONS)
-        else:
-            self.channel = grpc.aio.insecure_channel(target, options=OPTIONS)
-        kv = services.KVStub(self.channel)
-        self.range, self.txn, self.compact = kv.Range, kv.Txn, kv.Compact
-        self.watch = services.WatchStub(self.channel).Watch
-        self.authenticate = services.AuthStub(self.channel).Authenticate
-        self.status = services.MaintenanceStub(self.channel).Status
-
-    async def ready(self, timeout: float) -> None:
-        """Wait until the channel is up. Raises _NotSent when it fails or time passes."""
-        try:
-            async with asyncio.timeout(timeout):
-                state = self.channel.get_state(try_to_connect=True)
-                while state is not grpc.ChannelConnectivity.READY:
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise _NotSent("connection refused or failed")
-                    await self.channel.wait_for_state_change(state)
-                    state = self.channel.get_state(try_to_connect=True)
-        except TimeoutError:
-            raise _NotSent("no connection within the deadline") from None
+# etcd refuses a call with this at once where it would wait for a leader otherwise.
+_LEADER = ("hasleader", "true")
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Connection:
@@ -89,20 +57,30 @@ class Connection:
     def __init__(self, config: DatastoreConfig) -> None:
         if not config.endpoints:
             raise InvalidValue(
-                "etcdDiscoverySrv", config.discovery_srv, "not served: name endpoints"
+                "etcdDiscoverySrv",
+                config.discovery_srv,
+                "DNS SRV discovery is not served: name the endpoints in etcdEndpoints",
             )
         self._config = config
-        self._credentials = _credentials(config)
+        self._secure = any(one.startswith("https://") for one in config.endpoints)
+        self._material = self._read_material()
         self._links: list[Link] | None = None
         self._first = 0
         self._token: str | None = None
         self._login = asyncio.Lock()
+        self._warned: dict[str, float] = {}
+        self._helpers: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
     def timeout(self) -> float:
         """The deadline of one call, in seconds."""
         return self._config.timeout
+
+    @property
+    def user(self) -> str:
+        """The user we log in as, or empty."""
+        return self._config.username
 
     async def read(self, call: Callable[[Link], Any], request: Any) -> Any:
         """A call that may be repeated elsewhere. Raises DatastoreUnavailable, Compacted..."""
@@ -114,23 +92,12 @@ class Connection:
 
     async def open_watch(self) -> tuple[Link, Any]:
         """A watch stream on an endpoint that is up."""
-        deadline = asyncio.get_running_loop().time() + self.timeout
-        problems: dict[str, str] = {}
-        for link, share in self._plan(deadline):
-            try:
-                await link.ready(share)
-                metadata = await self._metadata(link, share)
-            except _NotSent as problem:
-                problems[link.endpoint] = str(problem)
-                continue
-            except grpc.aio.AioRpcError as problem:
-                if problem.code() not in _GONE:
-                    raise error_of(problem) from None
-                problems[link.endpoint] = _why(problem)
-                continue
-            self._prefer(link)
-            return link, link.watch(metadata=metadata)
-        raise self._unavailable(problems)
+
+        async def begin(link: Link, share: float) -> tuple[Link, Any]:
+            await link.ready(share)
+            return link, link.watch(metadata=await self._metadata(link, share))
+
+        return await self._rounds(begin)  # type: ignore[no-any-return]
 
     def forget(self, link: Link) -> None:
         """This endpoint failed: begin with another one next time."""
@@ -144,6 +111,8 @@ class Connection:
     async def close(self) -> None:
         """Close all channels."""
         self._closed = True
+        for task in self._helpers:
+            task.cancel()
         links, self._links = self._links or [], None
         for link in links:
             await link.channel.close()
@@ -152,13 +121,21 @@ class Connection:
         if self._closed:
             raise DatastoreUnavailable("the connection to etcd has been closed")
         if self._links is None:
-            self._links = [Link(one, self._credentials) for one in self._config.endpoints]
+            endpoints = self._config.endpoints
+            self._links = [Link(one, self._config, self._material) for one in endpoints]
+            self._first = random.randrange(len(endpoints))
         return self._links
 
-    def _prefer(self, link: Link) -> None:
-        self._first = self._all().index(link)
+    def _prefer(self, link: Link, problems: dict[str, NotSent]) -> None:
+        links = self._links or []
+        if link in links:
+            self._first = links.index(link)
+        for endpoint, problem in problems.items():
+            if time.monotonic() - self._warned.get(endpoint, -WARN_AGAIN) >= WARN_AGAIN:
+                self._warned[endpoint] = time.monotonic()
+                self._help(self._warn(endpoint, problem, link.endpoint))
 
-    def _plan(self, deadline: float) -> Any:
+    def _plan(self, deadline: float) -> Iterator[tuple[Link, float]]:
         """Endpoints to try, the preferred one first, each with its share of the time left."""
         loop = asyncio.get_running_loop()
         links = self._all()
@@ -169,124 +146,148 @@ class Connection:
                 return
             yield link, left / (len(order) - index)
 
+    async def _rounds(self, attempt: Callable[[Link, float], Any]) -> Any:
+        """Try `attempt` on one endpoint after another until one succeeds or time is up."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout
+        problems: dict[str, NotSent] = {}
+        turn = 0
+        while loop.time() < deadline:
+            turn += 1
+            for link, share in self._plan(deadline):
+                try:
+                    answer = await attempt(link, share)
+                except NotSent as problem:
+                    problems[link.endpoint] = problem
+                except grpc.aio.AioRpcError as problem:
+                    if not gone(problem):
+                        raise error_of(problem, self.user) from None
+                    self.forget(link)
+                    problems[link.endpoint] = NotSent(why(problem))
+                else:
+                    problems.pop(link.endpoint, None)
+                    self._prefer(link, problems)
+                    return answer
+            if turn >= ROUNDS and all(problem.refused for problem in problems.values()):
+                break
+            await self._take_up_new_files()
+            await asyncio.sleep(min(ROUND_PAUSE, max(0.0, deadline - loop.time())))
+        raise await self._unavailable(problems)
+
     async def _attempt(self, call: Callable[[Link], Any], request: Any, repeatable: bool) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout
-        problems: dict[str, str] = {}
-        for turn in range(ROUNDS):
-            if turn:
-                await asyncio.sleep(min(ROUND_PAUSE, max(0.0, deadline - loop.time())))
-            for link, share in self._plan(deadline):
-                try:
-                    return await self._once(link, call, request, share, deadline, repeatable)
-                except _NotSent as problem:
-                    problems[link.endpoint] = str(problem)
-                except grpc.aio.AioRpcError as problem:
-                    if problem.code() not in _GONE:
-                        raise error_of(problem) from None
-                    self.forget(link)
-                    if not repeatable:
-                        raise DatastoreUnavailable(
-                            f"etcd at {link.endpoint} did not confirm a write "
-                            f"({_why(problem)}): it may or may not have happened"
-                        ) from None
-                    problems[link.endpoint] = _why(problem)
-        raise self._unavailable(problems)
 
-    async def _once(
-        self,
-        link: Link,
-        call: Callable[[Link], Any],
-        request: Any,
-        share: float,
-        deadline: float,
-        repeatable: bool,
+        async def once(link: Link, share: float) -> Any:
+            end = deadline if not repeatable else min(deadline, loop.time() + share)
+            # Over a channel that is up only: a failure before this line sent nothing.
+            await link.ready(share)
+            share = max(0.1, end - loop.time())
+            try:
+                return await self._logged_in(link, call, request, share)
+            except grpc.aio.AioRpcError as problem:
+                if repeatable or not gone(problem):
+                    raise
+                if not_applied(problem):
+                    raise NotSent(why(problem)) from None
+                self.forget(link)
+                raise DatastoreUnavailable(
+                    f"etcd at {link.endpoint} did not confirm a write ({why(problem)}): "
+                    "it may or may not have happened"
+                ) from None
+
+        return await self._rounds(once)
+
+    async def _logged_in(
+        self, link: Link, call: Callable[[Link], Any], request: Any, share: float
     ) -> Any:
         loop = asyncio.get_running_loop()
         start = loop.time()
-        if not repeatable:
-            await link.ready(share)
-            share = max(0.1, deadline - loop.time())
         metadata = await self._metadata(link, share)
         try:
-            answer = await call(link)(request, timeout=share, metadata=metadata)
+            return await call(link)(request, timeout=share, metadata=metadata)
         except grpc.aio.AioRpcError as problem:
-            if problem.code() is not grpc.StatusCode.UNAUTHENTICATED or metadata is None:
+            if not self._has_password or not stale_login(problem):
                 raise
-            # The token has expired, or etcd has restarted: log in once more.
+            # The token has ended, or etcd has restarted, or its users were edited.
             self._token = None
             left = max(0.1, share - (loop.time() - start))
             metadata = await self._metadata(link, left)
-            answer = await call(link)(request, timeout=left, metadata=metadata)
-        self._prefer(link)
-        return answer
+            return await call(link)(request, timeout=left, metadata=metadata)
 
-    async def _metadata(self, link: Link, timeout: float) -> tuple[tuple[str, str]] | None:
+    @property
+    def _has_password(self) -> bool:
         # Calico logs in only where both are given.
-        if not (self._config.username and self._config.password):
-            return None
+        return bool(self._config.username and self._config.password)
+
+    async def _metadata(self, link: Link, timeout: float) -> Metadata:
+        if not self._has_password:
+            return (_LEADER,)
         async with self._login:
             if self._token is None:
-                request = pb.AuthenticateRequest(
-                    name=self._config.username, password=self._config.password
-                )
-                try:
-                    answer = await link.authenticate(request, timeout=timeout)
-                except grpc.aio.AioRpcError as problem:
-                    if problem.code() in _GONE:
-                        raise _NotSent(_why(problem)) from None
-                    raise
-                self._token = answer.token
-        return (("token", self._token),)
+                self._token = await self._authenticate(link, timeout)
+        return (_LEADER, ("token", self._token)) if self._token else (_LEADER,)
 
-    def _unavailable(self, problems: dict[str, str]) -> DatastoreUnavailable:
-        tried = "; ".join(f"{endpoint}: {why}" for endpoint, why in problems.items())
-        return DatastoreUnavailable(
+    async def _authenticate(self, link: Link, timeout: float) -> str:
+        """A token; empty where etcd knows no users. Raises NotSent, AioRpcError."""
+        request = pb.AuthenticateRequest(name=self._config.username, password=self._config.password)
+        try:
+            answer = await link.authenticate(request, timeout=timeout)
+        except grpc.aio.AioRpcError as problem:
+            if login_not_needed(problem):
+                return ""
+            if gone(problem):
+                raise NotSent(why(problem)) from None
+            raise
+        return str(answer.token)
+
+    def _read_material(self) -> Any:
+        """The PEM texts. Raises CertificateProblem naming the file."""
+        if not self._secure:
+            return None
+        from libcalico.datastore import pem
+
+        return pem.settle(self._config)
+
+    async def _take_up_new_files(self) -> None:
+        """Connect anew when the certificate files have changed since they were read."""
+        if not self._secure or self._links is None:
+            return
+        try:
+            material = self._read_material()
+        except CertificateProblem:
+            return  # half written, perhaps; if it stays so, the error will name it
+        if material == self._material:
+            return
+        log.info("the etcd certificate files have changed: connecting anew")
+        self._material = material
+        links, self._links = self._links, None
+        for link in links:
+            await link.channel.close()
+
+    async def _unavailable(self, problems: dict[str, NotSent]) -> DatastoreUnavailable:
+        # What never came up may be a matter of certificates; that costs a second at most.
+        unknown = [one for one, problem in problems.items() if not problem.connected]
+        explained = await asyncio.gather(*map(self._explain, unknown))
+        reasons = dict.fromkeys(problems, "") | dict(zip(unknown, explained, strict=True))
+        tried = "; ".join(f"{one}: {reasons[one] or problems[one]}" for one in problems)
+        text = (
             f"no etcd endpoint answered within {self.timeout:g} s "
             f"({tried or ', '.join(self._config.endpoints)})"
         )
+        bad = [endpoint for endpoint, reason in reasons.items() if reason]
+        return CertificateProblem(text, bad[0]) if bad else DatastoreUnavailable(text)
 
+    async def _explain(self, endpoint: str) -> str:
+        from libcalico.datastore import tls
 
-def error_of(problem: grpc.aio.AioRpcError) -> DatastoreError:
-    """Our error for what etcd or gRPC said."""
-    if problem.code() is grpc.StatusCode.OUT_OF_RANGE and "compacted" in (problem.details() or ""):
-        return Compacted("etcd has compacted the revision that was asked for")
-    if problem.code() in _GONE:
-        return DatastoreUnavailable(f"etcd: {_why(problem)}")
-    return DatastoreError(f"etcd refused: {_why(problem)}")
+        return await tls.explain(endpoint, self._config, EXPLAIN_SECONDS)
 
+    async def _warn(self, endpoint: str, problem: NotSent, instead: str) -> None:
+        reason = "" if problem.connected else await self._explain(endpoint)
+        log.warning("etcd at %s: %s; going on with %s", endpoint, reason or problem, instead)
 
-def _why(problem: grpc.aio.AioRpcError) -> str:
-    if problem.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "no answer within the deadline"
-    details = str(problem.details() or problem.code().name)
-    return details.splitlines()[0][:200]
-
-
-def _target(endpoint: str) -> tuple[bool, str]:
-    parts = urlsplit(endpoint)
-    host, port = parts.hostname or "", parts.port or 2379
-    if ":" in host:
-        return parts.scheme == "https", f"ipv6:[{host}]:{port}"
-    if host.replace(".", "").isdigit():
-        return parts.scheme == "https", f"ipv4:{host}:{port}"
-    return parts.scheme == "https", f"dns:///{host}:{port}"
-
-
-def _credentials(config: DatastoreConfig) -> Any:
-    if not any(one.startswith("https://") for one in config.endpoints):
-        return None
-
-    def content(file: str, inline: str, what: str) -> bytes | None:
-        if not file:
-            return inline.encode() or None
-        try:
-            return Path(file).read_bytes()
-        except OSError as problem:
-            raise MuslinError(f"the etcd {what} {file} cannot be read: {problem}") from problem
-
-    return grpc.ssl_channel_credentials(
-        root_certificates=content(config.ca_file, config.ca, "CA certificate"),
-        private_key=content(config.key_file, config.key, "client key"),
-        certificate_chain=content(config.cert_file, config.cert, "client certificate"),
-    )
+    def _help(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._helpers.discard)

@@ -1,16 +1,17 @@
 """The datastore interface on etcd v3.
 
 Guards become compares of the modification revision; ABSENT compares the version with 0. A
-commit is one transaction, so DS-1 is etcd's. Lists are paged at one revision.
+commit is one transaction, so DS-1 is etcd's. Lists are paged at one revision, and decoded in
+slices with the event loop's other work between them (ETCD-3: no slice of a list or of a watch
+holds the loop for long; measured by `./run bench datastore`).
 
 Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -34,15 +35,18 @@ from libcalico.datastore.interface import (
     Put,
     Selection,
 )
-from libcalico.errors import DatastoreError, InvalidValue
+from libcalico.errors import DatastoreError, InvalidValue, PermissionDenied, ValueTooLarge
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
-PAGE = 1000
+PAGE = 500
+SLICE = 100
 MAX_OPERATIONS = 128
 LIST_ATTEMPTS = 3
+REQUEST_LIMIT = "1.5 MiB"
+"""What etcd takes in one request, unless it was started with another --max-request-bytes."""
 
 _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 
@@ -65,7 +69,7 @@ class EtcdDatastore:
         for start in range(0, len(stored), MAX_OPERATIONS):
             part = stored[start : start + MAX_OPERATIONS]
             request = pb.TxnRequest(success=[_range_op(key, revision) for key in part])
-            answer = await self._connection.read(lambda link: link.txn, request)
+            answer = await self._read(lambda link: link.txn, request, part)
             revision = revision or answer.header.revision
             found.update(_entries(part, answer.responses))
         if _BUILT_IN in found:
@@ -75,13 +79,39 @@ class EtcdDatastore:
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection at one revision, ordered by key."""
         for attempt in range(LIST_ATTEMPTS):
+            whole = Listing([], 0, [])
             try:
-                return await self._list(selection)
+                async for page in self.pages(selection):
+                    whole.entries.extend(page.entries)
+                    whole.broken.extend(page.broken)
+                    whole = Listing(whole.entries, page.revision, whole.broken)
             except Compacted:
                 # Compacted between two pages: begin again at a younger revision.
                 if attempt == LIST_ATTEMPTS - 1:
                     raise
+                continue
+            return whole
         raise AssertionError("unreachable")
+
+    async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
+        """The pages of a listing, all at one revision: `revision`, or the present one."""
+        first, end = keys.range_of(selection)
+        more = True
+        while more:
+            request = pb.RangeRequest(key=first, range_end=end, limit=PAGE, revision=revision)
+            answer = await self._read(lambda link: link.range, request, [selection])
+            revision = revision or answer.header.revision
+            page = Listing([], revision, [])
+            kvs, more = answer.kvs, answer.more
+            for start in range(0, len(kvs), SLICE):
+                for kv in kvs[start : start + SLICE]:
+                    _collect(selection, kv, page.entries, page.broken)
+                await asyncio.sleep(0)
+            if more:
+                first = kvs[-1].key + b"\0"
+            elif selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
+                page.entries.append(_built_in())
+            yield page
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision.
@@ -91,7 +121,10 @@ class EtcdDatastore:
         so: the changes may or may not have been applied, and a reader of the guarded
         objects can tell.
         """
-        compares, operations, guarded = [], [], []
+        compares: list[Any] = []
+        operations: list[Any] = []
+        guarded: list[Key] = []
+        leased: list[tuple[Any, int]] = []
         seen: set[Key] = set()
         for change in changes:
             if change.key in seen:
@@ -104,16 +137,25 @@ class EtcdDatastore:
             operation = _operation(change)
             if operation is not None:
                 operations.append(operation)
+                if isinstance(change, Put) and change.ttl:
+                    leased.append((operation, change.ttl))
         if max(len(compares), len(operations)) > MAX_OPERATIONS:
             raise DatastoreError(
                 f"a commit of {len(operations)} changes and {len(compares)} guards is too "
                 f"large: etcd takes {MAX_OPERATIONS} of each"
             )
+        leases = [await self._grant(operation, ttl) for operation, ttl in leased]
         request = pb.TxnRequest(
             compare=compares, success=operations, failure=[_range_op(key, 0) for key in guarded]
         )
-        answer = await self._connection.write(lambda link: link.txn, request)
+        try:
+            answer = await self._connection.write(lambda link: link.txn, request)
+        except PermissionDenied as problem:
+            raise PermissionDenied(f"{problem}: {_named_keys(seen)}") from None
+        except ValueTooLarge as problem:
+            raise _too_large(operations, problem) from None
         if not answer.succeeded:
+            await self._revoke(leases)
             raise CommitConflict(_entries(guarded, answer.responses, tolerant=True))
         return int(answer.header.revision)
 
@@ -129,24 +171,26 @@ class EtcdDatastore:
         """Close the channels."""
         await self._connection.close()
 
-    async def _list(self, selection: Selection) -> Listing:
-        first, end = keys.range_of(selection)
-        entries: list[Entry] = []
-        broken: list[tuple[str, str]] = []
-        revision = 0
-        while True:
-            request = pb.RangeRequest(key=first, range_end=end, limit=PAGE, revision=revision)
-            answer = await self._connection.read(lambda link: link.range, request)
-            revision = revision or answer.header.revision
-            with _collector_paused():
-                for kv in answer.kvs:
-                    _collect(selection, kv, entries, broken)
-            if not answer.more:
-                break
-            first = answer.kvs[-1].key + b"\0"
-        if selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
-            entries.append(_built_in())
-        return Listing(entries, revision, broken)
+    async def _read(self, call: Any, request: Any, what: Sequence[Key | Selection]) -> Any:
+        try:
+            return await self._connection.read(call, request)
+        except PermissionDenied as problem:
+            raise PermissionDenied(f"{problem}: {_named_keys(what)}") from None
+
+    async def _grant(self, operation: Any, ttl: int) -> int:
+        """A lease of its own for a put. A lease whose answer was lost ends by itself."""
+        request = pb.LeaseGrantRequest(TTL=ttl)
+        answer = await self._connection.read(lambda link: link.grant, request)
+        operation.request_put.lease = answer.ID
+        return int(answer.ID)
+
+    async def _revoke(self, leases: Sequence[int]) -> None:
+        for lease in leases:
+            try:
+                request = pb.LeaseRevokeRequest(ID=lease)
+                await self._connection.read(lambda link: link.revoke, request)
+            except DatastoreError:
+                pass  # it ends by itself
 
 
 def _collect(
@@ -234,13 +278,23 @@ def _named(key: ResourceKey, value: Any) -> Any:
     return value
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # The cyclic collector costs more than the parser when thousands of objects are made.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _named_keys(what: Iterable[Key | Selection]) -> str:
+    names = [
+        f"every {one.family}" if isinstance(one, Selection) else f"{one} ({keys.path_of(one)})"
+        for one in what
+    ]
+    return ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+
+
+def _too_large(operations: Sequence[Any], problem: ValueTooLarge) -> ValueTooLarge:
+    """Which object is too large, by its key, or that all of them are together."""
+    sizes = {op.request_put.key.decode(): len(op.request_put.value) for op in operations}
+    path, size = max(sizes.items(), key=lambda item: item[1])
+    key = keys.key_of_path(path)
+    others = sum(sizes.values()) - size
+    return ValueTooLarge(
+        f"{key} is too large: {size} bytes"
+        + (f", and {others} bytes of others in the same commit" if others else "")
+        + f"; etcd takes {REQUEST_LIMIT} in one request, or what its --max-request-bytes says"
+        f" ({problem})"
+    )

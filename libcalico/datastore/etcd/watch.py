@@ -3,26 +3,30 @@
 Every selection is a watch of its own on the stream, all starting behind the same revision.
 Responses that etcd had to fragment are put together again before anything is delivered, so
 the changes of one revision arrive together (DS-3). A revision that is compacted, or that
-this etcd has never reached (a store restored from a backup), raises `Compacted`.
+this etcd has never reached (a store restored from a backup), raises `Compacted`; a member
+that only lags behind the others does not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from libcalico.datastore.etcd import keys
-from libcalico.datastore.etcd.connection import Connection, error_of
+from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import entry_of
+from libcalico.datastore.etcd.failures import GONE, error_of
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import Batch, Compacted, Event, Selection
 from libcalico.errors import DatastoreUnavailable
 
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+SLICE = 100
+_ENDED = (*GONE, grpc.StatusCode.CANCELLED)
 
 
 async def watch(
@@ -41,12 +45,18 @@ async def watch(
             early = []
             while stream.waiting:
                 early += stream.take(await _read(call))
+        if stream.behind is not None and await _present(connection) < revision:
+            raise Compacted(
+                f"etcd is at revision {stream.behind}, behind {revision}: the store was replaced"
+            )
         yield Batch([], revision)
-        for batch in early:
-            yield batch
-        while True:
-            for batch in stream.take(await _read(call)):
+        for share in early:
+            async for batch in _decoded(share):
                 yield batch
+        while True:
+            for share in stream.take(await _read(call)):
+                async for batch in _decoded(share):
+                    yield batch
     except TimeoutError:
         connection.forget(link)
         raise DatastoreUnavailable(
@@ -54,7 +64,7 @@ async def watch(
         ) from None
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as problem:
         connection.forget(link)
-        if isinstance(problem, grpc.aio.AioRpcError) and problem.code() not in _GONE:
+        if isinstance(problem, grpc.aio.AioRpcError) and problem.code() not in _ENDED:
             raise error_of(problem) from None
         raise DatastoreUnavailable(f"the watch on etcd at {link.endpoint} broke off") from None
     except DatastoreUnavailable:
@@ -64,6 +74,28 @@ async def watch(
         call.cancel()
 
 
+async def _present(connection: Connection) -> int:
+    """The revision of the cluster, not of one member that may lag behind it."""
+    request = pb.RangeRequest(key=b"/calico/", count_only=True)
+    answer = await connection.read(lambda link: link.range, request)
+    return int(answer.header.revision)
+
+
+async def _decoded(share: _Share) -> AsyncIterator[Batch]:
+    """A share in batches, cut between revisions, with the loop's other work between them."""
+    found: list[Event] = []
+    before = 0
+    for raw in share.events:
+        if len(found) >= SLICE and raw.kv.mod_revision != before:
+            yield Batch(found, share.before)
+            await asyncio.sleep(0)
+            found = []
+        before = raw.kv.mod_revision
+        if (event := event_of(share.selection, raw)) is not None:
+            found.append(event)
+    yield Batch(found, share.after)
+
+
 async def _read(call: Any) -> Any:
     response = await call.read()
     if response is grpc.aio.EOF:
@@ -71,8 +103,21 @@ async def _read(call: Any) -> Any:
     return response
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Events of one selection; the stream is complete to `before`, with them to `after`."""
+
+    selection: Selection
+    events: list[Any]
+    before: int
+    after: int
+
+
 class _Stream:
-    """What has been received so far. Pure: responses in, batches out."""
+    """What has been received so far. Pure: responses in, shares out.
+
+    `behind` is the revision of a member that has not reached where we begin.
+    """
 
     def __init__(self, selections: Sequence[Selection], revision: int) -> None:
         self._selections = selections
@@ -80,6 +125,7 @@ class _Stream:
         self._positions = dict.fromkeys(range(1, len(selections) + 1), revision)
         self._fragments: dict[int, list[Any]] = {}
         self.waiting = set(self._positions)
+        self.behind: int | None = None
 
     def requests(self) -> list[Any]:
         """The requests that create the watches; their ids count from 1."""
@@ -101,8 +147,8 @@ class _Stream:
             )
         return made
 
-    def take(self, response: Any) -> list[Batch]:
-        """The batches that a response completes: none or one."""
+    def take(self, response: Any) -> list[_Share]:
+        """What a response completes: none or one."""
         number = response.watch_id
         if response.compact_revision:
             raise Compacted(f"etcd has compacted revision {self._start + 1}")
@@ -110,27 +156,25 @@ class _Stream:
             raise DatastoreUnavailable(f"etcd ended the watch: {response.cancel_reason}")
         if response.created:
             if response.header.revision < self._start:
-                raise Compacted(
-                    f"etcd is at revision {response.header.revision}, behind {self._start}: "
-                    "the store was replaced"
-                )
+                self.behind = response.header.revision
             self.waiting.discard(number)
             return []
         if number not in self._positions:
             return []
         if not response.events and not response.fragment and number not in self._fragments:
             self._positions[number] = max(self._positions[number], response.header.revision)
-            return [Batch([], min(self._positions.values()))]
+            after = min(self._positions.values())
+            return [_Share(self._selections[number - 1], [], after, after)]
         events = self._fragments.setdefault(number, [])
         events.extend(response.events)
         if response.fragment:
             return []
         del self._fragments[number]
-        selection = self._selections[number - 1]
-        found = [event for raw in events if (event := event_of(selection, raw)) is not None]
+        before = min(self._positions.values())
         if events:
             self._positions[number] = events[-1].kv.mod_revision
-        return [Batch(found, min(self._positions.values()))]
+        after = min(self._positions.values())
+        return [_Share(self._selections[number - 1], events, before, after)]
 
 
 def event_of(selection: Selection, raw: Any) -> Event | None:

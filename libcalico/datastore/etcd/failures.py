@@ -1,0 +1,100 @@
+"""What etcd and gRPC say when something fails, and what it means for a caller.
+
+The texts are those of etcd's `rpctypes` (api/v3rpc/rpctypes/error.go); the codes alone do not
+tell a lost leader from a lost answer. What is not known is taken as "it may have happened"
+(ETCD-1). Pure; tested in tests/libcalico/test_etcd_failures.py.
+"""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+from libcalico.datastore.interface import Compacted
+from libcalico.errors import (
+    DatastoreError,
+    DatastoreUnavailable,
+    LoginFailed,
+    PermissionDenied,
+    ValueTooLarge,
+)
+
+GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""Another endpoint, or a later time, may give another answer."""
+
+
+class NotSent(Exception):
+    """The request has certainly not been carried out.
+
+    `refused`: the connection failed; `connected`: there was one, so TLS is not what is wrong.
+    """
+
+    def __init__(self, text: str, *, refused: bool = False, connected: bool = True) -> None:
+        self.refused, self.connected = refused, connected
+        super().__init__(text)
+
+
+def why(problem: grpc.aio.AioRpcError) -> str:
+    """The reason, in one line."""
+    if problem.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "no answer within the deadline"
+    details = str(problem.details() or problem.code().name)
+    return details.splitlines()[0][:200]
+
+
+def gone(problem: grpc.aio.AioRpcError) -> bool:
+    """Whether another endpoint may do better."""
+    return problem.code() in GONE or _says(problem, "too many requests")
+
+
+def not_applied(problem: grpc.aio.AioRpcError) -> bool:
+    """Whether etcd turned the request away before it was proposed: it did not happen."""
+    return _says(problem, "etcdserver: no leader", "too many requests", "not capable")
+
+
+def stale_login(problem: grpc.aio.AioRpcError) -> bool:
+    """Whether a new login would help: the token ended, or users were edited meanwhile."""
+    return problem.code() is grpc.StatusCode.UNAUTHENTICATED or _says(
+        problem, "revision of auth store is old", "user name is empty", "invalid auth token"
+    )
+
+
+def login_not_needed(problem: grpc.aio.AioRpcError) -> bool:
+    """Whether etcd runs without users at all: a password is of no use there."""
+    return _says(problem, "authentication is not enabled")
+
+
+def error_of(problem: grpc.aio.AioRpcError, user: str = "") -> DatastoreError:
+    """Our error for what etcd or gRPC said."""
+    text, code = why(problem), problem.code()
+    if code is grpc.StatusCode.OUT_OF_RANGE and _says(problem, "compacted"):
+        return Compacted("etcd has compacted the revision that was asked for")
+    if _says(problem, "authentication failed"):
+        return LoginFailed(f"etcd does not accept user {user!r} with this password")
+    if stale_login(problem):
+        return LoginFailed(
+            f"etcd wants a login ({text}): set etcdUsername and etcdPassword, or a client"
+            " certificate whose CN is a user of etcd"
+        )
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return PermissionDenied(
+            f"etcd refused: the role of {f'user {user!r}' if user else 'this client'} does not"
+            " allow it"
+        )
+    if _says(problem, "request is too large", "received message larger than max"):
+        return ValueTooLarge(f"etcd refused: {text}")
+    if _says(problem, "database space exceeded"):
+        return DatastoreError(
+            "etcd is full (alarm NOSPACE): compact and defragment it, or raise"
+            " --quota-backend-bytes, then `etcdctl alarm disarm`"
+        )
+    if _says(problem, "too many operations"):
+        return DatastoreError(f"etcd refused: {text}: its --max-txn-ops must be at least 128")
+    if gone(problem):
+        return DatastoreUnavailable(f"etcd: {text}")
+    return DatastoreError(f"etcd refused: {text}")
+
+
+def _says(problem: grpc.aio.AioRpcError, *texts: str) -> bool:
+    details = str(problem.details() or "")
+    return any(text in details for text in texts)

@@ -1,0 +1,82 @@
+"""The channel to one etcd endpoint, and the calls on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+import grpc.aio
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore.etcd.failures import NotSent
+from libcalico.datastore.etcd.proto import etcd_pb2_grpc as services
+
+OPTIONS = (
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_http_proxy", 0),
+    # Members must not share one connection pool: each endpoint fails for itself.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Link:
+    """One endpoint. `material` has the PEM texts for `https://`."""
+
+    def __init__(self, endpoint: str, config: DatastoreConfig, material: Any) -> None:
+        self.endpoint = endpoint
+        secure, target = target_of(endpoint)
+        options = (
+            *OPTIONS,
+            ("grpc.keepalive_time_ms", int(config.keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", int(config.keepalive_timeout * 1000)),
+        )
+        if secure:
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=material.ca or None,
+                private_key=material.key or None,
+                certificate_chain=material.cert or None,
+            )
+            self.channel = grpc.aio.secure_channel(target, credentials, options=options)
+        else:
+            self.channel = grpc.aio.insecure_channel(target, options=options)
+        kv, lease = services.KVStub(self.channel), services.LeaseStub(self.channel)
+        self.range, self.txn, self.compact = kv.Range, kv.Txn, kv.Compact
+        self.grant, self.revoke = lease.LeaseGrant, lease.LeaseRevoke
+        self.watch = services.WatchStub(self.channel).Watch
+        self.authenticate = services.AuthStub(self.channel).Authenticate
+        self.status = services.MaintenanceStub(self.channel).Status
+
+    async def ready(self, timeout: float) -> None:
+        """Wait until the channel is up. Raises NotSent when it fails or time passes."""
+        try:
+            async with asyncio.timeout(timeout):
+                state = self.channel.get_state(try_to_connect=True)
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        raise NotSent("connection refused or failed", refused=True, connected=False)
+                    await self.channel.wait_for_state_change(state)
+                    state = self.channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            raise NotSent("no connection within the deadline", connected=False) from None
+
+
+def target_of(endpoint: str) -> tuple[bool, str]:
+    """Whether an endpoint URL means TLS, and gRPC's name for it."""
+    parts = urlsplit(endpoint)
+    host, port = parts.hostname or "", parts.port or 2379
+    if ":" in host:
+        return parts.scheme == "https", f"ipv6:[{host}]:{port}"
+    if host.replace(".", "").isdigit():
+        return parts.scheme == "https", f"ipv4:{host}:{port}"
+    return parts.scheme == "https", f"dns:///{host}:{port}"

@@ -1,0 +1,139 @@
+"""The PEM texts of a configuration, or an error that names the file that is wrong.
+
+Everything that can be known without a network is said here, before the first packet: a file
+that cannot be read, that holds something else, a key behind a passphrase, a key of another
+certificate. Tested in tests/libcalico/test_tls.py.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import x509
+from libcalico.datastore.x509 import Certificate
+from libcalico.errors import CertificateProblem
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """PEM texts as a connection uses them, each empty where none is configured."""
+
+    ca: bytes = b""
+    cert: bytes = b""
+    key: bytes = b""
+
+
+def labels(config: DatastoreConfig) -> dict[str, str]:
+    """How each text is called in a message: its file, or the setting that holds it."""
+    return {
+        "ca": config.ca_file or "etcdCACert (inline)",
+        "cert": config.cert_file or "etcdCert (inline)",
+        "key": config.key_file or "etcdKey (inline)",
+    }
+
+
+def settle(config: DatastoreConfig) -> Material:
+    """The PEM texts of a configuration. Raises CertificateProblem naming the file."""
+    names = labels(config)
+    material = Material(
+        ca=_content(config.ca_file, config.ca, "CA certificate"),
+        cert=_content(config.cert_file, config.cert, "client certificate"),
+        key=_content(config.key_file, config.key, "client key"),
+    )
+    if material.ca:
+        _chain(material.ca, names["ca"], "CA certificate")
+    if material.cert:
+        _chain(material.cert, names["cert"], "client certificate")
+        _refuse_key(material.key, names["key"])
+        _fit(material, names)
+    return material
+
+
+def _content(file: str, inline: str, what: str) -> bytes:
+    if not file:
+        return inline.encode()
+    try:
+        return Path(file).read_bytes()
+    except OSError as problem:
+        raise CertificateProblem(
+            f"the etcd {what} {file} cannot be read: {problem.strerror}", file
+        ) from problem
+
+
+def _chain(text: bytes, label: str, what: str) -> list[Certificate]:
+    try:
+        found = x509.certificates(text)
+        kinds = [kind for kind, _ in x509.pem_parts(text)]
+    except ValueError as problem:
+        raise CertificateProblem(f"the etcd {what} {label} is damaged: {problem}", label) from None
+    if not found:
+        holds = f"it holds {', '.join(kinds)}" if kinds else "it holds no PEM"
+        if text[:1] == b"\x30":
+            holds = "it is DER, not PEM (openssl x509 -inform DER converts it)"
+        raise CertificateProblem(f"the etcd {what} {label} has no certificate: {holds}", label)
+    return found
+
+
+def _refuse_key(text: bytes, label: str) -> None:
+    try:
+        kinds = [kind for kind, _ in x509.pem_parts(text)]
+    except ValueError as problem:
+        raise CertificateProblem(
+            f"the etcd client key {label} is damaged: {problem}", label
+        ) from None
+    if "ENCRYPTED PRIVATE KEY" in kinds or b"Proc-Type: 4,ENCRYPTED" in text:
+        raise CertificateProblem(
+            f"the etcd client key {label} is encrypted: give one without a passphrase"
+            " (openssl pkey -in KEY -out PLAIN, mode 0600)",
+            label,
+        )
+    if not any(kind.endswith("PRIVATE KEY") for kind in kinds):
+        holds = f"it holds {', '.join(kinds)}" if kinds else "it holds no PEM"
+        raise CertificateProblem(f"the etcd client key {label} has no private key: {holds}", label)
+
+
+def _fit(material: Material, names: dict[str, str]) -> None:
+    """Refuse a key that is not the certificate's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Whether a key is strong enough is for the connection to say, not for this comparison.
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    try:
+        identify(context, material)
+    except ssl.SSLError as problem:
+        said = (problem.reason or str(problem)).lower().replace("_", " ")
+        if "mismatch" not in said:
+            raise CertificateProblem(
+                f"the etcd client key {names['key']} cannot be used: {said}", names["key"]
+            ) from None
+        own = x509.certificates(material.cert)[0]
+        raise CertificateProblem(
+            f"the etcd client key {names['key']} is not the key of the certificate"
+            f" {names['cert']} (subject {own.subject}): give the two that were made together",
+            names["key"],
+        ) from None
+
+
+def identify(context: ssl.SSLContext, material: Material) -> None:
+    if not material.cert:
+        return
+    with _in_memory(material.cert) as cert, _in_memory(material.key) as key:
+        # Without a callback OpenSSL would ask the terminal for a passphrase.
+        context.load_cert_chain(cert, key, password=lambda: b"")
+
+
+@contextmanager
+def _in_memory(text: bytes) -> Iterator[str]:
+    """A path to bytes that never touch a disk: the loader takes paths only."""
+    fd = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, text)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)

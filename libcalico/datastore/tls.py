@@ -1,0 +1,225 @@
+"""Why TLS with etcd does not work, in one sentence that says what to mend (PAIN-32).
+
+gRPC reports a failed handshake as an unavailable server, and some of its causes not at all.
+Here the same files are looked at, and the same handshake is made once more with Python's
+own TLS, whose answers can be read. Nothing here decides trust: the connection itself is
+gRPC's, this only explains it.
+
+`inspect` looks at the files alone; `probe` talks to the endpoints; both give findings.
+
+Tested in tests/libcalico/test_tls.py with certificates that are wrong in every way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from urllib.parse import urlsplit
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import x509
+from libcalico.datastore.pem import Material, identify, labels, settle
+from libcalico.datastore.x509 import Certificate
+from libcalico.errors import CertificateProblem
+
+SOON = timedelta(days=14)
+"""A certificate that ends within this time is worth a warning."""
+
+PLAIN_SECONDS = 0.5
+"""How long a server without TLS may take to turn a handshake away."""
+
+# A client's first bytes of HTTP/2 (RFC 9113 section 3.4): the preface and empty settings.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One observation: `subject` is a file or an endpoint, `text` says what and what to do."""
+
+    level: Literal["ok", "warning", "error"]
+    subject: str
+    text: str
+    area: Literal["tls", "network"] = "tls"
+
+
+def inspect(config: DatastoreConfig, now: datetime | None = None) -> list[Finding]:
+    """What the files say for themselves: readable, PEM, key fits certificate, dates."""
+    if not any(one.startswith("https://") for one in config.endpoints):
+        return []
+    try:
+        material = settle(config)
+    except CertificateProblem as problem:
+        return [Finding("error", problem.subject, str(problem))]
+    now = now or datetime.now(UTC)
+    names = labels(config)
+    found = []
+    for text, label in ((material.ca, names["ca"]), (material.cert, names["cert"])):
+        for one in x509.certificates(text):
+            trouble = one.dates(now)
+            if trouble:
+                found.append(Finding("error", label, f"{trouble} ({one.described()})"))
+            elif one.not_after - now < SOON:
+                left = (one.not_after - now).days
+                found.append(Finding("warning", label, f"it ends in {left} days ({one.subject})"))
+            else:
+                found.append(Finding("ok", label, one.described()))
+    return found
+
+
+async def probe(config: DatastoreConfig, timeout: float = 3.0) -> list[Finding]:
+    """One handshake with every endpoint: what stands in the way, or what certificate it has."""
+    return list(await asyncio.gather(*(_probe(one, config, timeout) for one in config.endpoints)))
+
+
+async def explain(endpoint: str, config: DatastoreConfig, timeout: float) -> str:
+    """Why the handshake with one endpoint fails; empty when TLS is not what is wrong."""
+    found = await _probe(endpoint, config, timeout)
+    return found.text if found.level == "error" and found.area == "tls" else ""
+
+
+async def _probe(endpoint: str, config: DatastoreConfig, timeout: float) -> Finding:
+    try:
+        async with asyncio.timeout(timeout):
+            return await _Probe(endpoint, config).run()
+    except TimeoutError:
+        text = f"no answer to a TLS handshake within {timeout:.3g} s"
+        return Finding("error", endpoint, text, "network")
+    except CertificateProblem as problem:
+        return Finding("error", problem.subject, str(problem))
+
+
+class _Probe:
+    """One look at one endpoint."""
+
+    def __init__(self, endpoint: str, config: DatastoreConfig) -> None:
+        parts = urlsplit(endpoint)
+        self.endpoint, self.config = endpoint, config
+        self.host, self.port = parts.hostname or "", parts.port or 2379
+        self.secure = parts.scheme == "https"
+
+    async def run(self) -> Finding:
+        try:
+            _, writer = await asyncio.open_connection(self.host, self.port)
+            writer.close()
+        except OSError as problem:
+            text = f"no TCP connection: {problem.strerror or problem}"
+            return Finding("error", self.endpoint, text, "network")
+        if not self.secure:
+            return await self._plain()
+        material = settle(self.config)
+        try:
+            shown = await self._shake(_context(material))
+        except ssl.SSLCertVerificationError as problem:
+            return self._error(self._untrusted(problem, material, await self._server(material)))
+        except ssl.SSLError as problem:
+            return self._error(self._refused(problem, material))
+        except (OSError, EOFError) as problem:
+            return self._error(
+                f"it broke off the TLS handshake ({problem or 'end of stream'}): does it speak TLS?"
+            )
+        return Finding("ok", self.endpoint, shown.described() if shown else "no certificate shown")
+
+    async def _plain(self) -> Finding:
+        """Whether a server that is addressed without TLS wants TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        try:
+            async with asyncio.timeout(PLAIN_SECONDS):
+                await self._shake(context, talk=False)
+        except (OSError, EOFError):
+            return Finding("ok", self.endpoint, "reachable, without TLS", "network")
+        return self._error("it speaks TLS: write https:// and name the CA (etcdCACertFile)")
+
+    async def _shake(self, context: ssl.SSLContext, talk: bool = True) -> Certificate | None:
+        """A handshake, and the first answer behind it; raises ssl.SSLError, OSError, EOFError."""
+        reader, writer = await asyncio.open_connection(
+            self.host, self.port, ssl=context, server_hostname=self.host
+        )
+        try:
+            held = writer.get_extra_info("ssl_object")
+            der = held.getpeercert(binary_form=True)
+            if talk:
+                # In TLS 1.3 a server judges the client's certificate behind the handshake.
+                writer.write(_HELLO)
+                await writer.drain()
+                if not await reader.read(1):
+                    raise EOFError("end of stream")
+            return x509.parse(der) if der else None
+        finally:
+            writer.close()
+
+    async def _server(self, material: Material) -> Certificate | None:
+        """The server's certificate, asked for without judging it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        identify(context, material)
+        try:
+            return await self._shake(context, talk=False)
+        except (OSError, EOFError, ValueError):
+            return None
+
+    def _untrusted(
+        self, problem: ssl.SSLCertVerificationError, material: Material, server: Certificate | None
+    ) -> str:
+        label = labels(self.config)["ca"] if material.ca else "the system's authorities"
+        shown = f"; the server's certificate: {server.described()}" if server else ""
+        now = datetime.now(UTC)
+        dates = server.dates(now) if server else ""
+        if problem.verify_code in (62, 64):
+            return (
+                f"the server's certificate is not for {self.host}: SAN mismatch{shown};"
+                " use an endpoint that the SAN names, or have the certificate made anew"
+            )
+        if problem.verify_code in (9, 10) and dates:
+            return f"the server's certificate is not good now: {dates}{shown}"
+        authorities = x509.certificates(material.ca)
+        stale = [one for one in authorities if one.dates(now)]
+        if problem.verify_code in (9, 10) and stale:
+            return f"the CA in {label}: {stale[0].dates(now)} ({stale[0].described()})"
+        held = "; ".join(one.subject for one in authorities[:5])
+        return (
+            f"the server's certificate is not signed by {label}"
+            + (f", which holds {held}" if held else " (no etcdCACertFile is set)")
+            + f" ({problem.verify_message}){shown}"
+        )
+
+    def _refused(self, problem: ssl.SSLError, material: Material) -> str:
+        said = (problem.reason or str(problem)).lower().replace("_", " ")
+        if "wrong version number" in said or "record layer" in said or "http request" in said:
+            return f"it does not speak TLS ({said}): write http://"
+        if "alert" not in said:
+            return f"the TLS handshake failed: {said}"
+        if not material.cert:
+            return (
+                f"the server demands a client certificate ({said}) and none is configured: set"
+                " etcdCertFile and etcdKeyFile (ETCD_CERT_FILE, ETCD_KEY_FILE)"
+            )
+        label = labels(self.config)["cert"]
+        own = x509.certificates(material.cert)[0]
+        why = own.dates(datetime.now(UTC))
+        if not why and own.purposes and not {"clientAuth", "any"} & set(own.purposes):
+            why = f"its purposes are {', '.join(own.purposes)}, without clientAuth"
+        if not why:
+            why = f"perhaps its issuer ({own.issuer}) is not in the server's --trusted-ca-file"
+        return (
+            f"the server refused the client certificate {label} ({said}): {why}; {own.described()}"
+        )
+
+    def _error(self, text: str) -> Finding:
+        return Finding("error", self.endpoint, text)
+
+
+def _context(material: Material) -> ssl.SSLContext:
+    if material.ca:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=material.ca.decode("ascii", errors="ignore"))
+    else:
+        context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2"])
+    identify(context, material)
+    return context
