@@ -1,7 +1,7 @@
 """Entry of `calico-node`: start the node up, then keep its agents running.
 
 `calico-node run` does both; `calico-node startup` registers the node and ends, for
-init containers and tests.
+init containers and tests; `calico-node checksystem` tells whether this machine can be a node.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from libcalico import logs
 from libcalico.errors import MuslinError
 from libcalico.process import run_until_signal, set_name
+from node import checksystem
 from node.startup import registered_before, start_up
 from node.supervisor import Supervisor, agents
 
@@ -34,6 +35,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0, or 1 with one sentence on stderr."""
     chosen = _parser().parse_args(arguments)
+    if chosen.command == "checksystem":
+        return _told(lambda: checksystem.main(chosen))
     set_name("calico-node")
     logs.configure(
         "calico-node",
@@ -41,8 +44,12 @@ def run(arguments: Sequence[str]) -> int:
         "json" if os.environ.get("CALICO_LOG_FORMAT") == "json" else "text",
     )
     main_part = _run(chosen.only) if chosen.command == "run" else _startup()
+    return _told(lambda: run_until_signal(main_part))
+
+
+def _told(command: Callable[[], int]) -> int:
     try:
-        return run_until_signal(main_part)
+        return command()
     except MuslinError as error:
         print(f"calico-node: {error}", file=sys.stderr)
         return 1
@@ -88,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only", choices=("felix",), default="", help="supervise this agent only (containers)"
     )
     commands.add_parser("startup", help="register the node, then end")
+    checksystem.add_arguments(
+        commands.add_parser("checksystem", help="check what this machine must have to be a node")
+    )
     return parser
 
 

@@ -1,0 +1,193 @@
+"""Certificates in files and of endpoints, read with the standard library alone.
+
+CPython parses a certificate without checking it through `ssl._ssl._test_decode_cert`, which takes
+a file; where an interpreter lacks it, dates and names are unknown and said to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import socket
+import ssl
+import tempfile
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from libcalico.apiconfig import DatastoreConfig
+from node.checks.facts import Certificate, Endpoint
+
+TIMEOUT = 3.0
+_PEM = re.compile(
+    r"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END (?:TRUSTED )?CERTIFICATE-----", re.DOTALL
+)
+
+
+def from_pem(text: str, source: str) -> list[Certificate]:
+    """Every certificate of a PEM text; one with `error` where there is none or it is broken."""
+    found = [_decoded(block, source) for block in _PEM.findall(text)]
+    return found or [Certificate(source=source, error="holds no certificate in PEM form")]
+
+
+def _decoded(pem: str, source: str) -> Certificate:
+    decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)
+    if decode is None:
+        return Certificate(source=source, error="this Python cannot read certificates")
+    descriptor, name = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(pem + "\n")
+        tree: dict[str, Any] = decode(name)
+    except (ssl.SSLError, ValueError, OSError) as error:
+        return Certificate(source=source, error=f"not a certificate: {error}")
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+    return Certificate(
+        source=source,
+        subject=_name(tree.get("subject", ())),
+        issuer=_name(tree.get("issuer", ())),
+        not_before=_moment(tree.get("notBefore")),
+        not_after=_moment(tree.get("notAfter")),
+        names=tuple(value for kind, value in tree.get("subjectAltName", ()) if value),
+    )
+
+
+def _name(parts: Any) -> str:
+    found = {key: value for part in parts for key, value in part}
+    return str(found.get("commonName") or found.get("organizationName") or "no name")
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
+
+
+def of_config(config: DatastoreConfig) -> tuple[list[Certificate], list[str], dict[str, int]]:
+    """(certificates, errors, key file modes) of the files or texts that a configuration names."""
+    found: list[Certificate] = []
+    errors: list[str] = []
+    modes: dict[str, int] = {}
+    for path, inline, label in (
+        (config.cert_file, config.cert, "etcdCert"),
+        (config.ca_file, config.ca, "etcdCACert"),
+    ):
+        if inline:
+            found += from_pem(inline, label)
+        elif path:
+            try:
+                found += from_pem(Path(path).read_text(errors="replace"), path)
+            except OSError as error:
+                errors.append(f"{path}: {os.strerror(error.errno or 0)}")
+    if config.key_file:
+        try:
+            modes[config.key_file] = Path(config.key_file).stat().st_mode & 0o777
+            if config.cert_file and not errors:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                    config.cert_file, config.key_file, password=""
+                )
+        except ssl.SSLError as error:
+            reason = (error.reason or "unreadable").lower().replace("_", " ")
+            errors.append(f"{config.key_file} and {config.cert_file} do not fit: {reason}")
+        except OSError as error:
+            errors.append(f"{config.key_file}: {os.strerror(error.errno or 0)}")
+    return found, errors, modes
+
+
+def endpoint(url: str, config: DatastoreConfig) -> Endpoint:
+    """What one endpoint shows: connection, certificate, whether it verifies, its clock."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 2379
+    try:
+        socket.create_connection((host, port), TIMEOUT).close()
+    except OSError as error:
+        return Endpoint(url=url, host=host, error=_reason(error))
+    if parts.scheme != "https":
+        asked, clock = _clock(http.client.HTTPConnection(host, port, timeout=TIMEOUT))
+        return Endpoint(url=url, host=host, clock=clock, asked_at=asked)
+    served, trouble = _served(host, port, config)
+    if served is None:
+        return Endpoint(url=url, host=host, error=trouble)
+    context = _context(config, verify=False)
+    asked, clock = _clock(http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context))
+    return Endpoint(
+        url=url,
+        host=host,
+        certificate=served,
+        verify_error=_verified(host, port, config),
+        clock=clock,
+        asked_at=asked,
+    )
+
+
+def _context(config: DatastoreConfig, *, verify: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    if verify:
+        if config.ca_file:
+            context.load_verify_locations(config.ca_file)
+        elif config.ca:
+            context.load_verify_locations(cadata=config.ca)
+        else:
+            context.load_default_certs()
+    # An unreadable key is a finding of its own; the endpoint may answer without.
+    with contextlib.suppress(OSError, ssl.SSLError):
+        if config.cert_file and config.key_file:
+            context.load_cert_chain(config.cert_file, config.key_file, password="")
+    return context
+
+
+def _served(host: str, port: int, config: DatastoreConfig) -> tuple[Certificate | None, str]:
+    try:
+        with (
+            socket.create_connection((host, port), TIMEOUT) as plain,
+            _context(config, verify=False).wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            raw = tls.getpeercert(binary_form=True)
+    except OSError as error:
+        return None, _reason(error)
+    if raw is None:
+        return None, "no certificate was served"
+    return from_pem(ssl.DER_cert_to_PEM_cert(raw), f"{host}:{port}")[0], ""
+
+
+def _verified(host: str, port: int, config: DatastoreConfig) -> str:
+    """Empty when the chain leads to the authority, else why not. Dates are judged elsewhere."""
+    try:
+        with (
+            socket.create_connection((host, port), TIMEOUT) as plain,
+            _context(config, verify=True).wrap_socket(plain, server_hostname=host),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return "" if "expired" in error.verify_message else error.verify_message
+    except OSError as error:
+        return _reason(error)
+
+
+def _clock(connection: http.client.HTTPConnection) -> tuple[datetime | None, datetime | None]:
+    """(when we asked, what the server's Date header says); None where it says nothing."""
+    try:
+        connection.request("GET", "/version")
+        asked = datetime.now(UTC)
+        told = connection.getresponse().getheader("Date")
+        return asked, parsedate_to_datetime(told) if told else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None, None
+    finally:
+        connection.close()
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {TIMEOUT:g} s"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

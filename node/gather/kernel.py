@@ -1,0 +1,185 @@
+"""Facts about the kernel: modules by every trace that they leave, settings, rules, sets.
+
+A module counts as there when it is loaded, built in, can be loaded, is switched on in the kernel's
+configuration, or answers: a rule that needs it is accepted in a throw-away network namespace.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from libcalico.errors import MuslinError
+from linux import programs, sysctl
+from linux.errors import CommandError, KernelError
+from linux.ipset import IPSets
+from linux.iptables import detect_backend
+from node.checks.facts import Kernel
+from node.checks.modules import MODULES, Module, options
+
+SYSCTLS = (
+    "net/ipv4/ip_forward",
+    "net/ipv6/conf/all/forwarding",
+    "net/ipv6/conf/all/disable_ipv6",
+    "net/ipv4/conf/all/rp_filter",
+    "net/netfilter/nf_conntrack_max",
+    "net/netfilter/nf_conntrack_count",
+    "net/ipv4/neigh/default/gc_thresh3",
+    "fs/inotify/max_user_instances",
+    "fs/inotify/max_user_watches",
+)
+PROGRAMS = ("iptables-save", "iptables-restore", "ip6tables-restore", "ipset", "nft")
+_LIMIT = 10.0
+
+
+async def read(config: Path | None) -> Kernel:
+    """The kernel's facts; `config` is a kernel configuration named by hand.
+
+    Raises `MuslinError` when that file cannot be read.
+    """
+    release = os.uname().release
+    switched_on = configuration(config, release)
+    found, known = present(MODULES, release, switched_on)
+    found |= await _answering([one for one in MODULES if not set(one.names) & set(found)])
+    rules, chains = await _rules()
+    return Kernel(
+        release=release,
+        modules=found,
+        modules_known=known,
+        sysctls={name: text for name in SYSCTLS if (text := sysctl.try_get(name)) is not None},
+        iptables=await _versions(),
+        rules=rules,
+        backend=await detect_backend() if rules is not None else "",
+        chains=chains,
+        ipset=_ipset(),
+    )
+
+
+def configuration(named: Path | None, release: str) -> frozenset[str]:
+    """The options of the kernel's configuration that are on, empty where there is none."""
+    if named is not None:
+        try:
+            return switched_on(_plain(named))
+        except (OSError, EOFError) as error:
+            raise MuslinError(f"--kernel-config {named}: cannot be read: {error}") from None
+    for path in (
+        Path("/proc/config.gz"),
+        Path(f"/boot/config-{release}"),
+        Path(f"/lib/modules/{release}/config"),
+        Path(f"/lib/modules/{release}/build/.config"),
+    ):
+        try:
+            return switched_on(_plain(path))
+        except (OSError, EOFError):
+            continue
+    return frozenset()
+
+
+def _plain(path: Path) -> str:
+    raw = path.read_bytes()
+    return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode(errors="replace")
+
+
+def switched_on(text: str) -> frozenset[str]:
+    """The options that are `y` or `m` in the text of a kernel configuration."""
+    return frozenset(re.findall(r"^(CONFIG_\w+)=[ym]\s*$", text, re.MULTILINE))
+
+
+def present(
+    modules: Iterable[Module], release: str, on: frozenset[str], root: Path = Path("/")
+) -> tuple[dict[str, str], bool]:
+    """Name to how the module is there; and whether there was any list to look at."""
+    loaded = {line.split()[0] for line in _lines(root / "proc/modules")}
+    folder = root / "lib/modules" / release
+    built_in = {_stem(line) for line in _lines(folder / "modules.builtin")}
+    loadable = {_stem(line.partition(":")[0]) for line in _lines(folder / "modules.dep")}
+    found: dict[str, str] = {}
+    for module in modules:
+        for name in module.names:
+            plain = name.replace("-", "_")
+            if plain in loaded or (root / "sys/module" / plain).exists():
+                found[name] = "loaded"
+            elif plain in built_in:
+                found[name] = "built in"
+            elif plain in loadable:
+                found[name] = "can be loaded"
+        if not any(name in found for name in module.names) and set(options(module)) & on:
+            found[module.names[0]] = "built in"
+    return found, bool(built_in or loadable or on)
+
+
+def _stem(path: str) -> str:
+    return path.rsplit("/", 1)[-1].partition(".ko")[0].replace("-", "_")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return []
+
+
+async def _answering(modules: list[Module]) -> dict[str, str]:
+    """Those whose rule the kernel accepts in a namespace that is gone again at once."""
+    if os.geteuid() != 0 or programs.find("unshare") is None:
+        return {}
+    found: dict[str, str] = {}
+    for module in modules:
+        if not module.rule:
+            continue
+        try:
+            await programs.run(
+                ["unshare", "--net", "iptables", "-A", "INPUT", *module.rule], limit=_LIMIT
+            )
+        except CommandError:
+            continue
+        found[module.names[0]] = "answers"
+    return found
+
+
+async def _versions() -> dict[str, str]:
+    found = {}
+    for name in PROGRAMS:
+        if programs.find(name) is None:
+            continue
+        try:
+            found[name] = (await programs.run([name, "--version"], limit=_LIMIT)).decode().strip()
+        except CommandError:
+            found[name] = ""
+    return {name: text.splitlines()[0] if text else "" for name, text in found.items()}
+
+
+async def _rules() -> tuple[dict[str, int] | None, tuple[str, ...]]:
+    """How many rules each back end holds, and the names of all chains; None if not root."""
+    if os.geteuid() != 0:
+        return None, ()
+    counts: dict[str, int] = {}
+    chains: set[str] = set()
+    for backend in ("nft", "legacy"):
+        name = f"iptables-{backend}-save"
+        # Listing legacy tables loads their module; without it there are no rules in them.
+        if programs.find(name) is None or (
+            backend == "legacy" and not Path("/proc/net/ip_tables_names").exists()
+        ):
+            continue
+        try:
+            text = (await programs.run([name], limit=_LIMIT)).decode(errors="replace")
+        except CommandError:
+            continue
+        counts[backend] = len(re.findall(r"^-A ", text, re.MULTILINE))
+        chains.update(re.findall(r"^:(\S+) -", text, re.MULTILINE))
+    return counts or None, tuple(sorted(chains))
+
+
+def _ipset() -> str | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        with IPSets() as sets:
+            sets.names()
+    except (KernelError, OSError) as error:
+        return str(error)
+    return ""

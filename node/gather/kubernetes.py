@@ -1,0 +1,174 @@
+"""Facts about kubelet, kube-proxy and the runtime: their flags and files, as they run now."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from node.checks.facts import CNIFile, KubeProxy, Kubernetes
+
+_CONFIGURATIONS = (".conf", ".conflist", ".json")
+_CONTAINERD = (
+    "etc/containerd/config.toml",
+    "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+)
+
+
+def read(net_dir: Path, bin_dir: Path, root: Path = Path("/")) -> Kubernetes:
+    """The facts; `root` is where the machine's file system begins."""
+    commands = command_lines(root / "proc")
+    return Kubernetes(
+        kubelet=any(name in ("kubelet", "k3s", "rke2") for name, _, _ in commands),
+        kube_proxy=kube_proxy(commands, root),
+        files=cni_files(net_dir),
+        plugins=_names(bin_dir),
+        directories=directories(commands, root),
+        net_dir=str(net_dir),
+        bin_dir=str(bin_dir),
+    )
+
+
+Command = tuple[str, Mapping[str, str], int]
+"""Program, its flags, its process id."""
+
+
+def command_lines(proc: Path) -> list[Command]:
+    """The Kubernetes programs that run here, with their flags."""
+    found: list[Command] = []
+    if not proc.is_dir():
+        return found
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        name = words[0].rsplit("/", 1)[-1].split(" ")[0]
+        if name in ("kubelet", "kube-proxy", "k3s", "rke2", "containerd", "crio"):
+            found.append((name, flags(words[1:]), int(entry.name)))
+    return found
+
+
+def flags(words: list[str]) -> dict[str, str]:
+    """`--a=b`, `--a b` and a bare `--a` (true) as a mapping; the last one counts."""
+    found: dict[str, str] = {}
+    for place, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        following = words[place + 1] if place + 1 < len(words) else ""
+        if not equals:
+            value = following if following and not following.startswith("-") else "true"
+        if name == "kube-proxy-arg":
+            inner, _, value = value.partition("=")
+            name = inner.lstrip("-")
+        found[name] = value
+    return found
+
+
+def kube_proxy(commands: list[Command], root: Path) -> KubeProxy | None:
+    """The settings of the kube-proxy that runs here: its file, then its flags over it."""
+    for name, given, pid in commands:
+        if name not in ("kube-proxy", "k3s"):
+            continue
+        tree: Any = {}
+        if given.get("config") and name == "kube-proxy":
+            tree = _yaml(root / "proc" / str(pid) / "root" / given["config"].lstrip("/"))
+        iptables = tree.get("iptables") or {}
+        hides = given.get("masquerade-all", str(iptables.get("masqueradeAll", False)))
+        return KubeProxy(
+            cluster_cidr=given.get("cluster-cidr", str(tree.get("clusterCIDR") or "")),
+            masquerade_all=hides.lower() == "true",
+            mode=given.get("proxy-mode", str(tree.get("mode") or "")),
+        )
+    return None
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        tree = yaml.safe_load(path.read_text(errors="replace"))
+    except (OSError, yaml.YAMLError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def cni_files(folder: Path) -> tuple[CNIFile, ...]:
+    """The configurations of a directory in the order in which a runtime reads them."""
+    try:
+        names = sorted(p for p in folder.iterdir() if p.suffix in _CONFIGURATIONS and p.is_file())
+    except OSError:
+        return ()
+    return tuple(_cni_file(path) for path in names)
+
+
+def _cni_file(path: Path) -> CNIFile:
+    try:
+        tree = json.loads(path.read_text())
+        plugins = tree.get("plugins", [tree])
+        types = [str(one["type"]) for one in plugins]
+        types += [
+            str(one["ipam"]["type"]) for one in plugins if (one.get("ipam") or {}).get("type")
+        ]
+    except PermissionError:
+        return CNIFile(name=path.name, error="cannot be read without root")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return CNIFile(name=path.name, error=f"not a CNI configuration: {error}")
+    return CNIFile(name=path.name, types=tuple(dict.fromkeys(types)))
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
+
+
+def directories(commands: list[Command], root: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Who says where configuration and plugins lie: kubelet's flags, runtimes' files."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for name, given, _ in commands:
+        net, binaries = given.get("cni-conf-dir", ""), given.get("cni-bin-dir", "")
+        if name == "kubelet" and (net or binaries):
+            found["kubelet"] = (net, tuple(binaries.split(",")) if binaries else ())
+    for place in _CONTAINERD:
+        tree = _toml(root / place)
+        if tree is not None:
+            net, wanted = containerd_cni(tree)
+            if net or wanted:
+                found["containerd"] = (net, wanted)
+            break
+    files = [root / "etc/crio/crio.conf", *sorted((root / "etc/crio/crio.conf.d").glob("*.conf"))]
+    for file in files:
+        network = ((_toml(file) or {}).get("crio") or {}).get("network") or {}
+        if network:
+            told = network.get("plugin_dirs") or network.get("plugin_dir") or ()
+            listed = (told,) if isinstance(told, str) else tuple(map(str, told))
+            found["cri-o"] = (str(network.get("network_dir") or ""), listed)
+    return found
+
+
+def containerd_cni(tree: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """(configuration, binaries) directories of containerd's CRI plugin, versions 1 to 3."""
+    plugins = tree.get("plugins") or {}
+    for name, plugin in plugins.items():
+        if not re.fullmatch(r"cri|io\.containerd\.(grpc\.v1\.cri|cri\.v1\.runtime)", name):
+            continue
+        cni = plugin.get("cni") or {}
+        binaries = cni.get("bin_dirs") or ([cni["bin_dir"]] if cni.get("bin_dir") else [])
+        return str(cni.get("conf_dir") or ""), tuple(map(str, binaries))
+    return "", ()
+
+
+def _toml(path: Path) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return None

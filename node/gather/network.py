@@ -1,0 +1,119 @@
+"""Facts about addresses and routes, and which address this machine would take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_interface
+from pathlib import Path
+
+from libcalico.errors import MuslinError
+from linux import links, routes
+from linux.netlink import Socket
+from node import autodetect, interfaces
+from node.checks.facts import Choice, HostRoute, NetLink, Network, OtherNode
+from node.environment import AddressWish, Settings
+
+
+def read(settings: Settings | None, environ: Mapping[str, str], mtu_file: Path) -> Network:
+    """What this namespace has. `settings` None: the environment is wrong, nothing is chosen."""
+    found = tuple(interfaces.read())
+    with Socket() as sock:
+        links_found = links.dump(sock)
+        routes_found = routes.dump(sock, table=routes.TABLE_MAIN)
+    names = {link.index: link.name for link in links_found}
+    return Network(
+        interfaces=found,
+        links=tuple(
+            NetLink(name=one.name, mtu=one.mtu, kind=one.kind, up=one.up) for one in links_found
+        ),
+        routes=tuple(
+            HostRoute(dst=one.dst, interface=names.get(one.oif, ""), protocol=one.protocol)
+            for one in routes_found
+            if one.type == "unicast" and not one.dst.is_link_local and not one.dst.is_multicast
+        ),
+        wishes={4: settings.ipv4, 6: settings.ipv6} if settings else {},
+        backend=settings.backend if settings else "bird",
+        router_id=environ.get("CALICO_ROUTER_ID", ""),
+        pod_mtu=_mtu(mtu_file),
+    )
+
+
+def _mtu(file: Path) -> int | None:
+    try:
+        return int(file.read_text().strip()) or None
+    except (OSError, ValueError):
+        return None
+
+
+def mtu_of_configuration(folder: Path) -> int | None:
+    """The `mtu` of our plugin in the first configuration that has one above zero."""
+    for file in sorted(folder.glob("*.conf*")):
+        try:
+            tree = json.loads(file.read_text())
+            plugins = tree.get("plugins", [tree])
+            sizes = [one.get("mtu") for one in plugins if one.get("type") == "calico"]
+        except (OSError, ValueError, AttributeError):
+            continue
+        for size in sizes:
+            if isinstance(size, int) and size > 0:
+                return size
+    return None
+
+
+def choose(
+    network: Network, own: OtherNode | None, others: Sequence[OtherNode]
+) -> dict[int, Choice]:
+    """The choice of each family that is wanted, and the source towards another node."""
+    choices = {}
+    for version, wish in network.wishes.items():
+        if wish.mode == "none" or network.backend == "none":
+            continue
+        stored = own and (own.ipv4 if version == 4 else own.ipv6)
+        if not wish.mode:
+            # Unset: IPv4 is detected once and then kept; IPv6 is not used.
+            if stored:
+                choices[version] = _described(
+                    network, version, stored, "stored in the Node, and IP is not set", others
+                )
+                continue
+            if version == 6:
+                continue
+        choices[version] = _choice(network, version, wish, others)
+    return choices
+
+
+def _choice(
+    network: Network, version: int, wish: AddressWish, others: Sequence[OtherNode]
+) -> Choice:
+    try:
+        found = autodetect.choose(wish, version, network.interfaces, interfaces.source_towards)
+    except MuslinError as error:
+        return Choice(error=str(error))
+    if found is None:
+        return Choice(error=f"no IPv{version} address was found by {wish.method}")
+    return _described(network, version, str(found.address), found.why, others)
+
+
+def _described(
+    network: Network, version: int, address: str, why: str, others: Sequence[OtherNode]
+) -> Choice:
+    ip = ip_interface(address).ip
+    holder = next(
+        (
+            one.name
+            for one in network.interfaces
+            if any(candidate.ip == ip for candidate in one.addresses)
+        ),
+        "",
+    )
+    peer = next((text for one in others if (text := one.ipv4 if version == 4 else one.ipv6)), "")
+    peer = str(ip_interface(peer).ip) if peer else ""
+    source = interfaces.source_towards(peer, version) if peer else None
+    return Choice(
+        address=address,
+        why=why,
+        interface=holder,
+        source_to_peers=str(source) if source else "",
+        peer=peer,
+    )
