@@ -215,7 +215,8 @@ async def _recover(
     cidr = claimed_network(affinity)
     pool = containing(pools, cidr)
     try:
-        if entry is None and (pool is None or pool.disabled):
+        if entry is None and (pool is None or pool.disabled or cidr.prefixlen != pool.block_size):
+            # A claim from before the pool was remade would overlap the blocks of today.
             await store.commit([Delete(affinity.key, affinity.revision)])
             return False
         if entry is None:
