@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence, Sized
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from libcalico import durations
+from libcalico import durations, goregex
 from libcalico.errors import InvalidValue
 from libcalico.model.meta import Metadata
 from libcalico.selectors import parse
@@ -23,10 +23,13 @@ SINGLE_LABEL = re.compile(_L)
 CONTAINER_ID = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?")
 INTERFACE = re.compile(r"[a-zA-Z0-9_.-]{1,15}")
 INTERFACE_PATTERN = re.compile(r"[a-zA-Z0-9_.*-]{1,15}")
-MAC = re.compile(
-    r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}|[0-9a-fA-F]{2}(-[0-9a-fA-F]{2}){5}"
-    r"|[0-9a-fA-F]{4}\.[0-9a-fA-F]{4}\.[0-9a-fA-F]{4}"
+_MAC_OCTETS = (6, 8, 20)
+"""Ethernet, EUI-64 and InfiniBand: what Go's net.ParseMAC takes."""
+_MAC_PARTS = re.compile(
+    r"[0-9a-fA-F]{2}((:[0-9a-fA-F]{2})+|(-[0-9a-fA-F]{2})+)|[0-9a-fA-F]{4}(\.[0-9a-fA-F]{4})+"
 )
+SERVICE_PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+MAX_PORT_NAME = 15
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 MAX_NAME = 253
 MAX_SELECTOR = 1024
@@ -105,15 +108,60 @@ class Problems(list[InvalidValue]):
 
     def mac(self, field: str, value: str) -> None:
         """A MAC address; empty is allowed."""
-        self.pattern(field, value, MAC, "must be a MAC address such as 02:00:5e:10:00:01")
+        octets = len(re.sub("[:.-]", "", value)) // 2
+        if value and not (_MAC_PARTS.fullmatch(value) and octets in _MAC_OCTETS):
+            self.add(field, value, "must be a MAC address such as 02:00:5e:10:00:01")
 
-    def duration(self, field: str, value: str | None) -> None:
+    def duration(self, field: str, value: str | None, *, negative: bool = True) -> None:
         """A Go duration; None is allowed."""
-        if value is not None:
-            try:
-                durations.parse(value)
-            except ValueError as problem:
-                self.add(field, value, str(problem))
+        if value is None:
+            return
+        try:
+            seconds = durations.parse(value)
+        except ValueError as problem:
+            self.add(field, value, str(problem))
+            return
+        if seconds < 0 and not negative:
+            self.add(field, value, "must not be negative")
+
+    def word(self, field: str, value: str | None, allowed: Collection[str]) -> None:
+        """One of a few words in any letter case; empty and None are allowed."""
+        if value and value.lower() not in {one.lower() for one in allowed}:
+            self.add(field, value, "must be one of " + ", ".join(allowed))
+
+    def length(self, field: str, value: str, most: int) -> None:
+        """At most so many characters."""
+        if len(value) > most:
+            self.add(field, value[:40] + "...", f"must be at most {most} characters")
+
+    def count(self, field: str, values: Sized, most: int) -> None:
+        """At most so many entries."""
+        if len(values) > most:
+            self.add(field, f"{len(values)} entries", f"must have at most {most} entries")
+
+    def port_name(self, field: str, value: str) -> None:
+        """A port's name by Kubernetes' rule (RFC 6335); empty is allowed."""
+        if not value:
+            return
+        good = SERVICE_PORT_NAME.fullmatch(value) and len(value) <= MAX_PORT_NAME
+        if not good or "--" in value or not re.search("[a-z]", value):
+            self.add(
+                field,
+                value,
+                f"must be a port's name: at most {MAX_PORT_NAME} lower-case letters, digits and "
+                "single inner '-', with at least one letter",
+            )
+
+    def expression(self, field: str, value: str) -> None:
+        """A regular expression of Go's kind (RE2); empty is allowed."""
+        reason = goregex.problem(value)
+        if reason:
+            self.add(field, value, f"must be a regular expression (RE2): {reason}")
+
+    def cidrs(self, field: str, values: Sequence[str], version: int = 0) -> None:
+        """CIDRs or addresses; bits behind the mask may be set."""
+        for index, value in enumerate(values):
+            self.network(f"{field}[{index}]", value, version, host_bits=True)
 
     def limits(self, field: str, value: int | None, low: int, high: int) -> None:
         """An integer in a range; None is allowed."""

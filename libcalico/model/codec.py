@@ -36,8 +36,15 @@ from libcalico.model.keys import (
 from libcalico.model.kinds import KINDS, Resource, kind_named
 from libcalico.model.overlay import overlay
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
+from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
 from libcalico.model.status import EndpointStatus, FelixStatus
 
+_TIERED = (
+    NetworkPolicy,
+    GlobalNetworkPolicy,
+    StagedNetworkPolicy,
+    StagedGlobalNetworkPolicy,
+)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _PLAIN_TYPES: dict[type, Any] = {
     BlockKey: Block,
@@ -66,7 +73,7 @@ def type_of(key: Key) -> Any:
 def decode_value(key: Key, raw: bytes) -> Any:
     """The typed value of stored bytes. Raises InvalidValue naming the path."""
     value = _decode(key, raw)
-    if isinstance(value, (NetworkPolicy, GlobalNetworkPolicy)):
+    if isinstance(value, _TIERED):
         return policy.shown(value, key.name if isinstance(key, ResourceKey) else "")
     return value
 
@@ -85,7 +92,7 @@ def _decode(key: Key, raw: bytes) -> Any:
 
 def encode_value(key: Key, value: Any, base: bytes | None = None) -> bytes:
     """The bytes to store for `value`; `base` is what it was read from (CODEC-2)."""
-    if isinstance(value, (NetworkPolicy, GlobalNetworkPolicy)):
+    if isinstance(value, _TIERED):
         value = policy.stored(value)
     elif isinstance(value, affinity.BlockAffinityResource):
         value = affinity.stored(value)

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from msgspec.structs import replace
 
+from libcalico import durations
 from libcalico.errors import InvalidValue
 from libcalico.model.bgp import BGPConfiguration
 from libcalico.model.cluster import FIXED_TIERS, Tier
+from libcalico.model.controllers import (
+    KubeControllersConfiguration,
+    KubeControllersConfigurationSpec,
+)
 from libcalico.model.endpoint import WorkloadEndpoint
 from libcalico.model.felixconfig import FelixConfiguration
 from libcalico.model.kinds import Resource
+from libcalico.model.meta import Duration
+from libcalico.model.overlay import item_struct
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
 from libcalico.model.pool import IPPool
+from libcalico.model.staged import (
+    StagedGlobalNetworkPolicy,
+    StagedKubernetesNetworkPolicy,
+    StagedNetworkPolicy,
+)
 from libcalico.model.validate_endpoint import expected_name
 from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
 
 R = TypeVar("R", bound=Resource)
 
+LEAK_GRACE = "15m0s"
+METRICS_PORT = 9094
 FELIX = {
     "nftablesMode": "Auto",
     "bpfConnectTimeLoadBalancing": "TCP",
@@ -30,8 +46,13 @@ FELIX = {
 def apply_defaults(resource: R) -> R:
     """The resource with what v3.32 fills in before it stores: pure, and idempotent.
 
-    A pool's CIDR becomes canonical; one that is no CIDR is left for `validate`.
+    A pool's CIDR becomes canonical; one that is no CIDR is left for `validate`. So are
+    durations (`90s` is stored as `1m30s`).
     """
+    return canonical_durations(_filled(resource))
+
+
+def _filled(resource: R) -> R:
     match resource:
         case IPPool():
             return cast(R, _pool(resource))
@@ -44,8 +65,17 @@ def apply_defaults(resource: R) -> R:
                     serviceLoadBalancerAggregation=spec.serviceLoadBalancerAggregation or "Enabled",
                 ),
             )
-        case NetworkPolicy() | GlobalNetworkPolicy():
+        case (
+            NetworkPolicy()
+            | GlobalNetworkPolicy()
+            | StagedNetworkPolicy()
+            | StagedGlobalNetworkPolicy()
+        ):
             return cast(R, with_defaults(resource))
+        case StagedKubernetesNetworkPolicy(spec=spec):
+            return replace(resource, spec=replace(spec, stagedAction=spec.stagedAction or "Set"))
+        case KubeControllersConfiguration(spec=spec):
+            return replace(resource, spec=_controllers(spec))
         case Tier():
             return cast(R, _tier(resource))
         case WorkloadEndpoint():
@@ -54,6 +84,68 @@ def apply_defaults(resource: R) -> R:
             missing = {name: value for name, value in FELIX.items() if not getattr(spec, name)}
             return replace(resource, spec=replace(spec, **missing))
     return resource
+
+
+def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfigurationSpec:
+    found = spec.controllers
+    port = spec.prometheusMetricsPort
+    filled: dict[str, Any] = {}
+    if found.node is not None and found.node.leakGracePeriod is None:
+        filled["node"] = replace(found.node, leakGracePeriod=LEAK_GRACE)
+    if found.loadBalancer is not None and not found.loadBalancer.assignIPs:
+        filled["loadBalancer"] = replace(found.loadBalancer, assignIPs="AllServices")
+    if found.policyMigration is not None and not found.policyMigration.enabled:
+        filled["policyMigration"] = replace(found.policyMigration, enabled="Enabled")
+    if found.migration is not None and not found.migration.policyNameMigrator:
+        filled["migration"] = replace(found.migration, policyNameMigrator="Enabled")
+    return replace(
+        spec,
+        healthChecks=spec.healthChecks or "Enabled",
+        prometheusMetricsPort=METRICS_PORT if port is None else port,
+        controllers=replace(found, **filled) if filled else found,
+    )
+
+
+def canonical_durations(value: R) -> R:
+    """The value with every duration as Go writes it; what is no duration stays as it is."""
+    return cast(R, _canonical(value))
+
+
+def _canonical(value: Any) -> Any:
+    changed: dict[str, Any] = {}
+    for name, is_duration in _duration_paths(value.__class__):
+        old = getattr(value, name)
+        if old is None:
+            continue
+        if isinstance(old, list):
+            new: Any = [_canonical(item) for item in old]
+        else:
+            new = _duration_text(old) if is_duration else _canonical(old)
+        if new != old:
+            changed[name] = new
+    return replace(value, **changed) if changed else value
+
+
+def _duration_text(text: str) -> str:
+    try:
+        return durations.text(durations.parse(text))
+    except ValueError:
+        return text
+
+
+@cache
+def _duration_paths(type_: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields of a struct type that are durations (True) or hold some further down."""
+    found = []
+    for name, hint in get_type_hints(type_, include_extras=True).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if Duration in parts:
+            found.append((name, True))
+            continue
+        inner, _ = item_struct(hint)
+        if inner is not None and _duration_paths(inner):
+            found.append((name, False))
+    return tuple(found)
 
 
 def _tier(tier: Tier) -> Tier:

@@ -32,6 +32,18 @@ class OwnerReference(Struct, frozen=True):
     blockOwnerDeletion: bool | None = None
 
 
+class ManagedFieldsEntry(Struct, frozen=True):
+    """Which fields a manager set last (metav1.ManagedFieldsEntry)."""
+
+    manager: str = ""
+    operation: str = ""
+    apiVersion: str = ""
+    time: str | None = None
+    fieldsType: str = ""
+    fieldsV1: dict[str, Any] | None = None
+    subresource: str = ""
+
+
 class Condition(Struct, frozen=True, kw_only=True):
     """One condition of an object's status (metav1.Condition)."""
 
@@ -60,7 +72,7 @@ class Metadata(Struct, frozen=True):
     annotations: dict[str, str] = {}
     ownerReferences: list[OwnerReference] = []
     finalizers: list[str] = []
-    managedFields: list[dict[str, Any]] = []
+    managedFields: list[ManagedFieldsEntry] = []
 
 
 def now_text(now: datetime | None = None) -> str:

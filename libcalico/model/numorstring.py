@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING
 
 MAX_AS_NUMBER = 0xFFFFFFFF
+_GO_EXPONENT = 2.0**63
+"""Larger whole numbers stay floats: they need no exact digits, and JSON integers end here."""
 PORT_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ Protocol = int | str
 
 def order(value: float | None) -> float | None:
     """A policy's or tier's order as Go writes it: a whole number without a fraction."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < _GO_EXPONENT
+    return int(value) if whole and value is not None else value
 
 
 def as_number(value: int | str) -> int:

@@ -1,12 +1,14 @@
-"""NetworkPolicy and GlobalNetworkPolicy (data model 2.10).
+"""NetworkPolicy and GlobalNetworkPolicy (data model 2.10), and what all tiered policies share.
 
 How a policy is stored (1.12) is not how it is shown: `stored` and `shown` translate. Both
-are applied by the codec, so that nobody else sees the annotation that keeps the name.
+are applied by the codec, so that nobody else sees the annotation that keeps the name. The
+staged forms of the two kinds (libcalico/model/staged.py) lie in tiers and are stored alike.
 """
 
 from __future__ import annotations
 
 import json
+from typing import TypeVar
 
 from msgspec.structs import force_setattr, replace
 
@@ -14,12 +16,16 @@ from libcalico.model import numorstring
 from libcalico.model.base import Struct, always
 from libcalico.model.meta import API_VERSION, Metadata
 from libcalico.model.rules import Rule
+from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
 
 DEFAULT_TIER = "default"
 TIER_LABEL = "projectcalico.org/tier"
 NAME_ANNOTATION = "projectcalico.org/metadata"
 OLD_PREFIX = "default."
 POLICY_KINDS = ("NetworkPolicy", "GlobalNetworkPolicy")
+"""The kinds that are enforced."""
+TIERED_KINDS = (*POLICY_KINDS, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy")
+"""The kinds that lie in a tier, which must exist first; their names are annotated."""
 INGRESS, EGRESS = "Ingress", "Egress"
 
 
@@ -78,14 +84,16 @@ class GlobalNetworkPolicy(Struct, frozen=True, kw_only=True):
 
 
 Policy = NetworkPolicy | GlobalNetworkPolicy
+Tiered = Policy | StagedNetworkPolicy | StagedGlobalNetworkPolicy
+P = TypeVar("P", bound=Tiered)
 
 
-def tier_of(policy: Policy) -> str:
+def tier_of(policy: Tiered) -> str:
     """The tier that a policy belongs to."""
     return policy.spec.tier or DEFAULT_TIER
 
 
-def default_types(policy: Policy) -> list[str]:
+def default_types(policy: Tiered) -> list[str]:
     """The directions of a policy that names none (data model 2.10)."""
     spec = policy.spec
     if not spec.egress:
@@ -93,19 +101,27 @@ def default_types(policy: Policy) -> list[str]:
     return [INGRESS, EGRESS] if spec.ingress else [EGRESS]
 
 
-def with_defaults(policy: Policy) -> Policy:
-    """Tier, types and the tier's label filled in as v3.32 stores them."""
+def with_defaults(policy: P) -> P:
+    """Tier, types and the tier's label filled in as v3.32 stores them.
+
+    A staged policy that stands for a deletion has no types.
+    """
     tier = tier_of(policy)
     labels = {**policy.metadata.labels, TIER_LABEL: tier}
-    types = list(policy.spec.types) or default_types(policy)
+    filled: dict[str, object] = {"tier": tier}
+    filled["types"] = list(policy.spec.types) or default_types(policy)
+    if isinstance(policy, (StagedNetworkPolicy, StagedGlobalNetworkPolicy)):
+        filled["stagedAction"] = policy.spec.stagedAction or "Set"
+        if policy.spec.stagedAction == "Delete":
+            filled["types"] = []
     return replace(
         policy,
         metadata=replace(policy.metadata, labels=labels),
-        spec=replace(policy.spec, tier=tier, types=types),
+        spec=replace(policy.spec, **filled),
     )
 
 
-def stored(policy: Policy) -> Policy:
+def stored(policy: P) -> P:
     """The policy as it is written: its name is kept in an annotation, its tier in a label."""
     metadata = policy.metadata
     name = json.dumps({"name": metadata.name}, separators=(",", ":"))
@@ -119,7 +135,7 @@ def stored(policy: Policy) -> Policy:
     )
 
 
-def shown(policy: Policy, key_name: str) -> Policy:
+def shown(policy: P, key_name: str) -> P:
     """The policy as it is read from the key `key_name`: the reverse of `stored`.
 
     The name in the annotation wins over the key. Without one (up to v3.29) the prefix
