@@ -22,14 +22,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("calicoctl.commands.write:create", "Create resources from a file."),
     "replace": ("calicoctl.commands.write:replace", "Replace resources that exist."),
     "apply": ("calicoctl.commands.write:apply", "Create or replace resources from a file."),
-    "delete": ("calicoctl.commands.write:delete", "Delete resources by file or by name."),
+    "patch": ("calicoctl.commands.patch:patch", "Change some fields of a resource."),
+    "delete": ("calicoctl.commands.delete:delete", "Delete resources by file or by name."),
     "get": ("calicoctl.commands.get:get", "Show resources."),
+    "label": ("calicoctl.commands.label:label", "Set or remove a label of a resource."),
     "validate": ("calicoctl.commands.validate:validate", "Check resources without storing them."),
     "convert": ("calicoctl.commands.convert:convert", "Turn other documents into resources."),
     "ipam": ("calicoctl.commands.ipam:ipam", "Manage IP addresses."),
     "node": ("calicoctl.commands.node:node", "Run, check and explain a node."),
     "cluster": ("calicoctl.commands.cluster:cluster", "Gather facts about the whole cluster."),
     "datastore": ("calicoctl.commands.datastore:datastore", "Move or lock the datastore."),
+    "completion": ("calicoctl.commands.completion:completion", "Print a shell's completion."),
     "version": ("calicoctl.commands.version:version", "Show the versions of client and cluster."),
 }
 

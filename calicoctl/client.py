@@ -12,6 +12,7 @@ Tested in `tests/calicoctl/test_commands.py` on a real etcd.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -92,8 +93,9 @@ def _refuse_read_only(key: ResourceKey, operation: str) -> None:
 class Client:
     """Calico's resource operations over a datastore."""
 
-    def __init__(self, store: Datastore) -> None:
+    def __init__(self, store: Datastore, allow_overlap: bool = False) -> None:
         self.store = store
+        self._allow_overlap = allow_overlap
 
     async def get(self, key: ResourceKey) -> Entry:
         """One resource, defaults filled in; raises `NotFound`."""
@@ -151,7 +153,7 @@ class Client:
         )
         if await self._find(key) is not None:
             raise AlreadyExists(f"resource already exists: {key}")
-        guards = await effects.before_create(self.store, fresh)
+        guards = await effects.before_create(self.store, fresh, self._allow_overlap)
         try:
             await self.store.commit([Put(key, fresh, ABSENT), *guards])
         except CommitConflict as conflict:
@@ -160,30 +162,44 @@ class Client:
             raise AlreadyExists(f"resource already exists: {key}") from None
 
     async def update(self, resource: Any) -> None:
-        """Replace a resource that exists; raises `NotFound`, or `MuslinError` when out of date.
+        """Replace a resource that exists; raises `NotFound`, or `MuslinError` when out of date."""
+        version = resource.metadata.resourceVersion
+        await self.modify(key_of(resource), lambda old: _merged(resource, old), "Update", version)
 
-        With a `resourceVersion` in the input that version must be the stored one; without,
-        a conflict is merged and tried again, at most `UPDATE_TRIES` times.
+    async def modify(
+        self,
+        key: ResourceKey,
+        change: Callable[[Any], Any],
+        operation: str,
+        version: str = "",
+    ) -> None:
+        """Store what `change` makes of the stored resource; raises `NotFound`.
+
+        With a `version`, that one must be stored, or `MuslinError` is raised at once; without,
+        a conflict is read, changed and tried again, at most `UPDATE_TRIES` times.
         """
-        key = key_of(resource)
-        _refuse_read_only(key, "Update")
-        asked = resource.metadata.resourceVersion
+        _refuse_read_only(key, operation)
         for attempt in range(UPDATE_TRIES):
             if attempt:
                 await asyncio.sleep(RETRY_SECONDS)
             current = await self._find(key)
             if current is None:
                 raise NotFound(f"resource does not exist: {key}")
-            if asked and asked != str(current.revision):
-                raise _out_of_date(asked, current)
-            merged = _merged(resource, current.value)
-            effects.before_update(current.value, merged)
-            changes: list[Change] = [Put(key, merged, current.revision, current)]
+            if version and version != str(current.revision):
+                raise _out_of_date(version, current)
+            changed = change(current.value)
+            guards = await effects.before_update(
+                self.store, current.value, changed, self._allow_overlap
+            )
+            changes: list[Change] = [Put(key, changed, current.revision, current)]
             if current.key != key:
                 # The key of an older release: the update moves the policy in one commit.
-                changes = [Put(key, merged, ABSENT, current), Delete(current.key, current.revision)]
+                changes = [
+                    Put(key, changed, ABSENT, current),
+                    Delete(current.key, current.revision),
+                ]
             try:
-                await self.store.commit([*changes, *await effects.guards(self.store, merged)])
+                await self.store.commit([*changes, *guards])
             except CommitConflict:
                 # With a version given, the next turn finds that it is no longer the stored one.
                 continue
@@ -208,7 +224,15 @@ class Client:
         if version and version != str(entry.revision):
             raise _out_of_date(version, entry)
         await effects.before_delete(self.store, entry)
-        await self.store.commit([Delete(entry.key)])
+        # A pool was disabled just now, so it has a younger revision than the one asked for.
+        guarded = version and key.kind != "IPPool"
+        try:
+            await self.store.commit([Delete(entry.key, entry.revision if guarded else None)])
+        except CommitConflict as conflict:
+            current = conflict.current.get(entry.key)
+            if current is None:
+                raise NotFound(f"resource does not exist: {key}") from None
+            raise _out_of_date(version, current) from None
 
 
 def _out_of_date(version: str, stored: Entry) -> MuslinError:

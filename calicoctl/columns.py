@@ -113,10 +113,6 @@ def _tier(resource: Any, _: Context) -> str:
     return tier_of(resource)
 
 
-def _nets(resource: Any, _: Context) -> str:
-    return joined_short(resource.spec.nets)
-
-
 def joined_short(items: Sequence[str], limit: int = 80) -> str:
     """Items joined by commas, cut to `limit` characters with `...` at the end."""
     text = ",".join(items)
@@ -125,6 +121,29 @@ def joined_short(items: Sequence[str], limit: int = 80) -> str:
 
 def _nats(resource: Any, _: Context) -> str:
     return ",".join(f"{{{nat.internalIP} {nat.externalIP}}}" for nat in resource.spec.ipNATs)
+
+
+def _count(attribute: str) -> Cell:
+    return lambda resource, _: str(len(getattr(resource.spec, attribute)))
+
+
+def _short(attribute: str) -> Cell:
+    return lambda resource, _: joined_short(getattr(resource.spec, attribute))
+
+
+def _pod_selector(resource: Any, _: Context) -> str:
+    # Kubernetes' generated text of a label selector, which Calico's template prints.
+    selector = resource.spec.podSelector
+    labels = "".join(f"{key}: {value}," for key, value in sorted(selector.matchLabels.items()))
+    expressions = "".join(
+        "LabelSelectorRequirement{"
+        f"Key:{one.key},Operator:{one.operator},Values:[{' '.join(one.values)}],}},"
+        for one in selector.matchExpressions
+    )
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},"
+        f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 
 
 def _workload(resource: Any, _: Context) -> str:
@@ -142,6 +161,7 @@ _POLICY_CELLS: dict[str, Cell] = {
     "SELECTOR": _spec("selector"),
 }
 _BGP_CONFIGURATION = ("NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER")
+_BGP_FILTER = ("NAME", "NUMEXPORTV4", "NUMIMPORTV4", "NUMEXPORTV6", "NUMIMPORTV6")
 _BGP_PEER = ("NAME", "PEERIP", "NODE", "ASN")
 _CLUSTER = ("NAME", "CLUSTERGUID", "CLUSTERTYPE", "CALICOVERSION", "DATASTOREREADY")
 
@@ -156,10 +176,26 @@ TABLE: dict[str, Columns] = {
             "ASNUMBER": _or("asNumber", "-"),
         },
     ),
+    "BGPFilter": Columns(
+        _BGP_FILTER,
+        _BGP_FILTER,
+        _NAME
+        | {
+            "NUMEXPORTV4": _count("exportV4"),
+            "NUMIMPORTV4": _count("importV4"),
+            "NUMEXPORTV6": _count("exportV6"),
+            "NUMIMPORTV6": _count("importV6"),
+        },
+    ),
     "BGPPeer": Columns(
         _BGP_PEER,
         _BGP_PEER,
         _NAME | {"PEERIP": _spec("peerIP"), "NODE": _peer_node, "ASN": _or("asNumber", "0")},
+    ),
+    "CalicoNodeStatus": Columns(
+        ("NAME", "NODE"),
+        ("NAME", "NODE", "CLASSES"),
+        _NAME | {"NODE": _spec("node"), "CLASSES": _joined("classes")},
     ),
     "ClusterInformation": Columns(
         _CLUSTER,
@@ -174,7 +210,18 @@ TABLE: dict[str, Columns] = {
     ),
     "FelixConfiguration": Columns(("NAME",), ("NAME",), _NAME),
     "GlobalNetworkPolicy": Columns(("NAME", "TIER"), _POLICY, _NAME | _POLICY_CELLS),
-    "GlobalNetworkSet": Columns(("NAME",), ("NAME", "NETS"), _NAME | {"NETS": _nets}),
+    "GlobalNetworkSet": Columns(("NAME",), ("NAME", "NETS"), _NAME | {"NETS": _short("nets")}),
+    "HostEndpoint": Columns(
+        ("NAME", "NODE"),
+        ("NAME", "NODE", "INTERFACE", "IPS", "PROFILES"),
+        _NAME
+        | {
+            "NODE": _spec("node"),
+            "INTERFACE": _spec("interfaceName"),
+            "IPS": _joined("expectedIPs"),
+            "PROFILES": _joined("profiles"),
+        },
+    ),
     "IPAMConfiguration": Columns(
         ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS"),
         ("NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS", "MAXBLOCKSPERHOST"),
@@ -210,8 +257,12 @@ TABLE: dict[str, Columns] = {
             "ASSIGNMENTMODE": _spec("assignmentMode"),
         },
     ),
+    "IPReservation": Columns(
+        ("NAME",), ("NAME", "CIDRS"), _NAME | {"CIDRS": _short("reservedCIDRs")}
+    ),
+    "KubeControllersConfiguration": Columns(("NAME",), ("NAME",), _NAME),
     "NetworkPolicy": Columns(("NAME", "TIER"), _POLICY, _NAMESPACED | _POLICY_CELLS),
-    "NetworkSet": Columns(("NAME",), ("NAME", "NETS"), _NAMESPACED | {"NETS": _nets}),
+    "NetworkSet": Columns(("NAME",), ("NAME", "NETS"), _NAMESPACED | {"NETS": _short("nets")}),
     "Node": Columns(
         ("NAME",),
         ("NAME", "ASN", "IPV4", "IPV6"),
@@ -219,6 +270,11 @@ TABLE: dict[str, Columns] = {
         | {"ASN": _node_as, "IPV4": _node_bgp("ipv4Address"), "IPV6": _node_bgp("ipv6Address")},
     ),
     "Profile": Columns(("NAME",), ("NAME", "LABELS"), _NAME | {"LABELS": _labels}),
+    "StagedGlobalNetworkPolicy": Columns(("NAME", "TIER"), _POLICY, _NAME | _POLICY_CELLS),
+    "StagedKubernetesNetworkPolicy": Columns(
+        ("NAME",), ("NAME", "PODSELECTOR"), _NAMESPACED | {"PODSELECTOR": _pod_selector}
+    ),
+    "StagedNetworkPolicy": Columns(("NAME", "TIER"), _POLICY, _NAMESPACED | _POLICY_CELLS),
     "Tier": Columns(("NAME", "ORDER"), ("NAME", "ORDER"), _NAME | {"ORDER": _order}),
     "WorkloadEndpoint": Columns(
         ("WORKLOAD", "NODE", "NETWORKS", "INTERFACE"),

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from libcalico import pools
 from libcalico.datastore.interface import (
+    Change,
     Check,
     CommitConflict,
     Datastore,
@@ -25,26 +26,30 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.cluster import FIXED_TIERS
-from libcalico.model.keys import BlockKey, ResourceKey
+from libcalico.model.keys import ResourceKey
 from libcalico.model.policy import POLICY_KINDS, tier_of
 
 SETTLE_SECONDS = 0.5
 """How long the nodes get to see that a pool is disabled (data model 1.13)."""
 
+DELETIONS = 100
+"""How many objects of a removed node go in one commit: etcd takes 128 operations."""
 
-async def before_create(store: Datastore, resource: Any) -> list[Check]:
+TIERED = (*POLICY_KINDS, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy")
+"""The kinds that live in a tier; a staged policy keeps its tier too."""
+
+
+async def before_create(
+    store: Datastore, resource: Any, allow_overlap: bool = False
+) -> list[Check]:
     """The guards of the commit that creates the resource.
 
     Raises `MuslinError` when it does not go together with what is stored.
     """
     if resource.kind == "IPPool":
-        others = (await store.list(Selection("IPPool"))).entries
-        blocks = (await store.list(Selection("Block"))).entries
-        pools.check_create(
-            resource,
-            [entry.value for entry in others],
-            [entry.key.cidr for entry in blocks if isinstance(entry.key, BlockKey)],
-        )
+        from ipam import overlap
+
+        await overlap.check_pool(store, resource, None, allow_overlap)
     return await guards(store, resource)
 
 
@@ -64,10 +69,16 @@ async def guards(store: Datastore, resource: Any) -> list[Check]:
     return [Check(key, tier.revision)]
 
 
-def before_update(old: Any, new: Any) -> None:
-    """Raise `InvalidValue` when a field changed that may not."""
+async def before_update(
+    store: Datastore, old: Any, new: Any, allow_overlap: bool = False
+) -> list[Check]:
+    """The guards of the commit; raises `InvalidValue` when a field changed that may not."""
     if new.kind == "IPPool":
+        from ipam import overlap
+
         pools.check_update(old, new)
+        await overlap.check_pool(store, new, old, allow_overlap)
+    return await guards(store, new)
 
 
 async def before_delete(store: Datastore, entry: Entry) -> None:
@@ -98,22 +109,27 @@ async def _delete_node(store: Datastore, entry: Entry) -> None:
 
     name = entry.value.metadata.name
     await release_host(store, name)
-    endpoints = await store.list(Selection("WorkloadEndpoint"))
-    for endpoint in endpoints.entries:
-        if endpoint.value.spec.node == name:
-            await store.commit([Delete(endpoint.key)])
-    for peer in (await store.list(Selection("BGPPeer"))).entries:
-        if peer.value.spec.node == name:
-            await store.commit([Delete(peer.key)])
+    for kind in ("WorkloadEndpoint", "BGPPeer"):
+        await _delete_of_node(store, kind, name)
     for kind in ("FelixConfiguration", "BGPConfiguration"):
         await store.commit([Delete(ResourceKey(kind, f"node.{name}"))])
+    await _delete_of_node(store, "HostEndpoint", name)
+
+
+async def _delete_of_node(store: Datastore, kind: str, node: str) -> None:
+    listing = await store.list(Selection(kind))
+    gone: list[Change] = [
+        Delete(entry.key) for entry in listing.entries if entry.value.spec.node == node
+    ]
+    for start in range(0, len(gone), DELETIONS):
+        await store.commit(gone[start : start + DELETIONS])
 
 
 async def _delete_tier(store: Datastore, entry: Entry) -> None:
     name = entry.value.metadata.name
     if name in FIXED_TIERS:
         raise MuslinError(f"operation Delete is not supported on {entry.key}: it is built in")
-    for kind in POLICY_KINDS:
+    for kind in TIERED:
         listing = await store.list(Selection(kind))
         inside = [str(one.key) for one in listing.entries if tier_of(one.value) == name]
         if listing.broken:

@@ -1,50 +1,80 @@
 """Entry of `calicoctl`: run the command, print one sentence when it fails, exit 1.
 
-`version --client` and `--help` import nothing beyond click. Tested in
-`tests/calicoctl/test_process.py`.
+`version --client`, which scripts ask most, is answered before the parser is imported; every
+other command imports the parser and then only its own code. Under the name `kubectl-calico`
+the same program is a plugin of kubectl. Tested in `tests/calicoctl/test_process.py`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
-import click
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-from calicoctl.cli import calicoctl
-from libcalico.errors import MuslinError
+COMPLETE_VARIABLE = "_CALICOCTL_COMPLETE"
+"""By this variable the shell's completion script asks for words."""
 
 
 def main() -> None:
     """Run the command line of this process; never returns."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], program_of(sys.argv[0])))
 
 
-def run(arguments: list[str]) -> int:
+def program_of(path: str) -> str:
+    """How usage texts call this program: kubectl runs its plugins as `kubectl-NAME`."""
+    name = path.rpartition("/")[2]
+    return "kubectl calico" if name.startswith("kubectl-calico") else "calicoctl"
+
+
+def run(arguments: list[str], program: str = "calicoctl") -> int:
     """Run one command line; returns the exit code: 0, 1 for any error, 130 interrupted."""
+    if arguments == ["version", "--client"]:
+        from calicoctl.versions import client_text
+
+        return _guarded(lambda: sys.stdout.write(client_text()))
+
+    import click
+
+    from calicoctl.cli import calicoctl
+    from libcalico.errors import MuslinError
+
+    def command() -> None:
+        calicoctl.main(
+            arguments, prog_name=program, complete_var=COMPLETE_VARIABLE, standalone_mode=False
+        )
+
     try:
-        calicoctl.main(arguments, prog_name="calicoctl", standalone_mode=False)
-        sys.stdout.flush()
+        return _guarded(command)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except click.UsageError as error:
-        return _failed(f"{error.format_message()}\n{_hint(error)}".rstrip())
+        return _failed(f"{error.format_message()}\n{_hint(error, program)}".rstrip())
     except click.ClickException as error:
         return _failed(error.format_message())
     except MuslinError as error:
         return _failed(str(error))
     except (KeyboardInterrupt, click.Abort):
         return 130
+
+
+def _guarded(command: Callable[[], object]) -> int:
+    try:
+        command()
+        sys.stdout.flush()
     except BrokenPipeError:
+        import os
+
         # The reader of a pipe went away: leave quietly, also in the interpreter's last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 
 
-def _hint(error: click.UsageError) -> str:
-    path = error.ctx.command_path if error.ctx else "calicoctl"
-    return f"Use '{path} --help' to read about it."
+def _hint(error: object, program: str) -> str:
+    context = getattr(error, "ctx", None)
+    return f"Use '{context.command_path if context else program} --help' to read about it."
 
 
 def _failed(sentence: str) -> int:

@@ -1,9 +1,10 @@
-"""Resources as text: the four shapes of `get -o`.
+"""Resources as text: the shapes of `get -o`.
 
 `yaml` and `json` print one object bare, a listing as a List object, several results as an
-array; `ps`, `wide` and `custom-columns` print one table per result and an empty line.
-JSON keeps Go's field order and its escapes; YAML sorts its keys. Neither shows fields that
-the model does not know, since `apply` would refuse them on the way back.
+array; `ps`, `wide` and `custom-columns` print one table per result and an empty line; a Go
+template gets the list of what was found. JSON keeps Go's field order and its escapes; YAML
+sorts its keys. Neither shows fields that the model does not know, since `apply` would refuse
+them on the way back.
 Tested in `tests/calicoctl/test_commands.py`.
 """
 
@@ -12,7 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from calicoctl import columns, tabwriter, yamltext
 from libcalico.datastore.interface import Entry
@@ -113,6 +117,64 @@ def as_tables(
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class ListMetadata:
+    """metav1.ListMeta, as far as a listing has it."""
+
+    resourceVersion: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListObject:
+    """A whole kind as one object: what a template sees of `get KIND`."""
+
+    kind: str
+    apiVersion: str
+    metadata: ListMetadata
+    items: list[Any]
+
+
+def as_template(results: Sequence[Result], template: str, context: columns.Context) -> str:
+    """What a Go template makes of the results; raises `MuslinError`."""
+    from calicoctl import gotemplate
+
+    shown: list[Any] = []
+    for result in results:
+        values = [_versioned(entry) for entry in result.entries]
+        if result.listing:
+            metadata = ListMetadata(str(result.revision))
+            values = [ListObject(f"{result.kind}List", API_VERSION, metadata, values)]
+        shown += values
+
+    def config(name: object) -> str:
+        if str(name).lower() != "asnumber":
+            raise MuslinError(f'template: config "{name}": only asnumber is known')
+        return context.global_as
+
+    return gotemplate.render(template, shown, {"config": config})
+
+
+def _versioned(entry: Entry) -> Any:
+    metadata = replace(entry.value.metadata, resourceVersion=str(entry.revision))
+    return replace(entry.value, metadata=metadata)
+
+
+def template_of(style: str) -> str | None:
+    """The template of `-o go-template=` or `-o go-template-file=`; None for other styles.
+
+    Raises `MuslinError` for a file that cannot be read.
+    """
+    kind, equals, value = style.partition("=")
+    if not equals or kind not in ("go-template", "go-template-file"):
+        return None
+    if kind == "go-template":
+        return value
+    try:
+        return Path(value).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MuslinError(f"cannot read the template {value}: {error}") from None
+
+
 def check_style(style: str) -> None:
     """Raise `MuslinError` when `-o STYLE` is none that we print."""
     if style in ("ps", "wide", "yaml", "json"):
@@ -120,9 +182,12 @@ def check_style(style: str) -> None:
     kind, equals, value = style.partition("=")
     if kind == "custom-columns" and equals and value:
         return
-    if kind in ("go-template", "go-template-file"):
-        raise MuslinError(f"--output {kind} is not served by this release; use yaml or json")
+    if kind in ("go-template", "go-template-file") and value:
+        from calicoctl import gotemplate
+
+        gotemplate.check(template_of(style) or "")
+        return
     raise MuslinError(
-        f"unrecognized output format '{style}';"
-        " allowed: ps, wide, yaml, json, custom-columns=HEADING,..."
+        f"unrecognized output format '{style}'; allowed: ps, wide, yaml, json,"
+        " custom-columns=HEADING,..., go-template=TEMPLATE, go-template-file=FILE"
     )

@@ -6,3 +6,8 @@ compares it with the cluster's; ours stands beside it.
 
 CALICO = "v3.32.1"
 MUSLIN = "v0.1.0"
+
+
+def client_text() -> str:
+    """The client's two lines, a newline after each (data model 6.8)."""
+    return f"Client Version:    {CALICO}\nGit commit:        muslin-{MUSLIN}\n"

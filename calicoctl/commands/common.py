@@ -9,8 +9,11 @@ from click.shell_completion import CompletionItem
 
 from calicoctl import aliases
 from calicoctl.documents import InputDocument, load_files
+from calicoctl.outcome import Outcome
 from calicoctl.session import Options
-from libcalico.errors import MuslinError
+from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS
 
@@ -47,6 +50,33 @@ def documents_of(filename: str, recursive: bool, skip_empty: bool) -> list[Input
     if not documents and not skip_empty:
         raise MuslinError(f"No resources specified in file {filename}")
     return documents
+
+
+def required(filename: str | None) -> str:
+    """The file of `-f`; raises `UsageError` when it is missing."""
+    if filename is None:
+        raise click.UsageError("--filename is required")
+    return filename
+
+
+def report(outcome: Outcome) -> None:
+    """Say what was done; raises `MuslinError` with everything that was not."""
+    said, error = outcome.sentences()
+    if said:
+        click.echo(said)
+    if error:
+        raise MuslinError(error)
+
+
+async def initialised(store: Datastore) -> None:
+    """Make sure that cluster information and tiers exist, as far as this user may."""
+    # Who may write only some kinds must still be able to write those, as in Calico.
+    try:
+        await ensure_initialized(store, "")
+    except DatastoreUnavailable:
+        raise
+    except MuslinError:
+        pass
 
 
 def keys_of(kind: str, names: Sequence[str], namespace: str) -> list[ResourceKey]:

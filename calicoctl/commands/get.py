@@ -10,7 +10,13 @@ import click
 from calicoctl import columns, output
 from calicoctl.cli import datastore_options, file_options
 from calicoctl.client import Client
-from calicoctl.commands.common import documents_of, keys_of, kind_argument, options_of
+from calicoctl.commands.common import (
+    KindType,
+    documents_of,
+    keys_of,
+    kind_argument,
+    options_of,
+)
 from calicoctl.output import Result
 from calicoctl.session import Options, datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
@@ -19,10 +25,18 @@ from libcalico.model.kinds import KINDS, key_of
 
 
 @click.command("get")
-@click.argument("kind", required=False)
-@click.argument("names", nargs=-1)
+@click.argument("kind", required=False, type=KindType())
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @file_options
-@click.option("-o", "--output", "style", default="ps", help="ps, wide, yaml, json, custom-columns=")
+@click.option(
+    "-o",
+    "--output",
+    "style",
+    default="ps",
+    metavar="FORMAT",
+    help="ps, wide, yaml, json, custom-columns=HEADING,..., go-template=TEMPLATE,"
+    " go-template-file=FILE; ps by default.",
+)
 @click.option("-A", "-a", "--all-namespaces", is_flag=True, help="Of all namespaces.")
 @click.option("--export", is_flag=True, help="Leave out what belongs to this cluster only.")
 @datastore_options
@@ -44,7 +58,7 @@ def get(
     output.check_style(style)
     if namespace and all_namespaces:
         raise MuslinError("cannot use both --namespace and --all-namespaces flags at the same time")
-    options = options_of(config, allow_version_mismatch)
+    options = options_of(config, allow_version_mismatch, context)
     known = kind_argument(kind, filename)
     keys: list[ResourceKey] = []
     if known is None:
@@ -103,5 +117,7 @@ def _show(
         click.echo(output.as_json(results, export), nl=False)
     elif style == "yaml":
         click.echo(output.as_yaml(results, export), nl=False)
+    elif (template := output.template_of(style)) is not None:
+        click.echo(output.as_template(results, template, context), nl=False)
     else:
         click.echo(output.as_tables(results, style, context, with_namespace), nl=False)

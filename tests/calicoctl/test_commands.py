@@ -277,7 +277,8 @@ def test_usage_errors_exit_1(ctl: Ctl) -> None:
         ("frobnicate",),
         ("get", "pool", "--nope"),
         ("get", "pool", "-o", "xml"),
-        ("get", "pool", "-o", "go-template={{.}}"),
+        ("get", "pool", "-o", "go-template={{template}}"),
+        ("get", "pool", "-o", "go-template-file=/nowhere/at/all"),
         ("delete", "pool"),
         ("apply", "-f", "-"),
     ):

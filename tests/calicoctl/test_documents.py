@@ -59,7 +59,7 @@ def test_json_is_read_as_well() -> None:
     [
         (POOL.replace("cidr", "cdir"), "f: line 6: IPPool(p1): unknown field 'spec.cdir'"),
         (POOL + "  blockSize: big\n", "f: line 7: IPPool(p1): spec.blockSize: 'big'"),
-        (POOL.replace("IPPool", "HostEndpoint"), "f: line 1: resource type 'HostEndpoint'"),
+        (POOL.replace("IPPool", "IPAMBlock"), "f: line 1: resource type 'IPAMBlock'"),
         (POOL.replace("IPPool", "Banana"), "'Banana' is not supported"),
         (POOL.replace("kind: IPPool\n", ""), "f: line 1: kind: no kind is given"),
         (POOL.replace("projectcalico.org/v3", "v2"), "apiVersion: 'v2' is not valid: must be"),

@@ -1,0 +1,59 @@
+"""From documents to resources that may be written: completed, checked, and told about.
+
+Invariant CTL-2: every document of a command is checked before the first key is written.
+Tested in `tests/calicoctl/test_validate.py` and `tests/calicoctl/test_commands.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from calicoctl.client import prepare
+from calicoctl.documents import InputDocument
+from calicoctl.unenforced import notices, refused
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.validate import problems
+
+ACCEPT_UNENFORCED = click.option(
+    "--accept-unenforced", is_flag=True, help="Store also what this release does not enforce."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A resource ready to write; `legacy` when it came from a first-generation document."""
+
+    resource: Any
+    legacy: bool = False
+
+
+def complaints(resource: Any, accept_unenforced: bool) -> list[InvalidValue]:
+    """Everything that speaks against storing a resource."""
+    return problems(resource) + ([] if accept_unenforced else refused(resource))
+
+
+def prepared_all(
+    documents: Sequence[InputDocument], namespace: str, accept_unenforced: bool
+) -> tuple[list[Prepared], list[str]]:
+    """All resources ready to write, or all that is wrong with them (CTL-2).
+
+    What is fine but not enforced is named on standard error.
+    """
+    prepared, errors = [], []
+    for document in documents:
+        try:
+            resource = prepare(document.resource, namespace)
+        except MuslinError as error:
+            errors.append(f"{document.place()}: {error}")
+            continue
+        prepared.append(Prepared(resource, getattr(document, "legacy", False)))
+        wrong = complaints(resource, accept_unenforced)
+        errors += [f"{document.place(one.field)}: {one}" for one in wrong]
+        for field, told in notices(resource):
+            name = f"{document.kind}({document.name})"
+            click.echo(f"{document.place(field)}: {name}: {field}: not enforced: {told}", err=True)
+    return prepared, errors

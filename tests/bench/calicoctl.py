@@ -1,0 +1,163 @@
+"""`./run bench calicoctl`: what one command costs, as an operator's shell sees it.
+
+A real etcd holds 10,000 workload endpoints of 100 nodes. Each command is a new process of the
+installed console script, bytecode compiled, wall time from start to exit, output to a pipe.
+`python` is the bare interpreter: what no command can undercut.
+
+JSON: `results.<name>` = {p50_ms, min_ms, max_ms, n}, `goals_ms`, `met`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import compileall
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from libcalico.datastore.interface import Put
+from libcalico.model import Metadata, ResourceKey, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.names import workload_endpoint_name
+from tests.support.etcd import Etcd
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = str(Path(sys.executable).parent / "calicoctl")
+GOALS_MS = {"version --client": 60.0, "get workloadendpoints -a": 600.0}
+PER_COMMIT = 100
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def endpoint(index: int, nodes: int = 100) -> WorkloadEndpoint:
+    """The endpoint number `index`, as a CNI plugin writes it. Pure."""
+    node, pod = f"node{index % nodes}", f"web-{index}"
+    namespace = f"team{index % 20}"
+    return WorkloadEndpoint(
+        metadata=Metadata(
+            name=workload_endpoint_name(node, "k8s", pod, "eth0"),
+            namespace=namespace,
+            labels={
+                "app": "web",
+                "projectcalico.org/namespace": namespace,
+                "projectcalico.org/orchestrator": "k8s",
+                "projectcalico.org/serviceaccount": "default",
+            },
+        ),
+        spec=WorkloadEndpointSpec(
+            orchestrator="k8s",
+            node=node,
+            containerID=f"{index:064x}",
+            pod=pod,
+            endpoint="eth0",
+            serviceAccountName="default",
+            ipNetworks=[f"10.{64 + index // 65536}.{index // 256 % 256}.{index % 256}/32"],
+            profiles=[f"kns.{namespace}", f"ksa.{namespace}.default"],
+            interfaceName=f"cali{index:011x}",
+        ),
+    )
+
+
+async def fill(etcd: Etcd, count: int) -> None:
+    """Write `count` endpoints."""
+    async with etcd.connect() as store:
+        puts = [
+            Put(ResourceKey("WorkloadEndpoint", one.metadata.name, one.metadata.namespace), one)
+            for one in (endpoint(index) for index in range(count))
+        ]
+        for start in range(0, count, PER_COMMIT):
+            await store.commit(puts[start : start + PER_COMMIT])
+
+
+def measured(command: Sequence[str], environ: dict[str, str], runs: int) -> list[float]:
+    """Milliseconds of `runs` runs after one that warms the caches."""
+    samples = []
+    for _ in range(runs + 1):
+        started = time.perf_counter()
+        done = subprocess.run(command, env=environ, capture_output=True, check=False)
+        samples.append((time.perf_counter() - started) * 1000)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr.decode()}")
+    return samples[1:]
+
+
+def figures(samples: Sequence[float]) -> dict[str, float]:
+    """What is told of one series. Pure."""
+    return {
+        "p50_ms": round(median(samples), 1),
+        "min_ms": round(min(samples), 1),
+        "max_ms": round(max(samples), 1),
+        "n": len(samples),
+    }
+
+
+def run(endpoints: int, runs: int) -> dict[str, Any]:
+    """Everything, measured."""
+    for room in ("calicoctl", "libcalico", "ipam"):
+        compileall.compile_dir(ROOT / room, quiet=2)
+    clean = {name: text for name, text in os.environ.items() if "ETCD" not in name}
+    results: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        etcd = Etcd(Path(folder) / "etcd").start()
+        try:
+            say(f"writing {endpoints} endpoints")
+            asyncio.run(fill(etcd, endpoints))
+            environ = clean | etcd.environment()
+            results["python"] = figures(measured([sys.executable, "-c", ""], environ, runs))
+            for words in (
+                "version --client",
+                "--help",
+                "get tiers",
+                "get workloadendpoints -a",
+                "get workloadendpoints -a -o wide",
+                "get workloadendpoints -a -o json",
+            ):
+                say(words)
+                command = [SCRIPT, *words.split()]
+                results[words] = figures(measured(command, environ, runs))
+        finally:
+            etcd.kill()
+    met = {name: results[name]["p50_ms"] <= goal for name, goal in GOALS_MS.items()}
+    return {
+        "bench": "calicoctl",
+        "endpoints": endpoints,
+        "results": results,
+        "goals_ms": GOALS_MS,
+        "met": met,
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    """The report for people. Pure."""
+    lines = [f"{found['endpoints']} workload endpoints; milliseconds of a process, p50 (min-max)"]
+    for name, one in found["results"].items():
+        goal = found["goals_ms"].get(name)
+        told = f"   goal {goal:.0f}: {'met' if found['met'][name] else 'MISSED'}" if goal else ""
+        lines.append(f"{name:36} {one['p50_ms']:8} ({one['min_ms']}-{one['max_ms']}){told}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and report; exit 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(prog="./run bench calicoctl", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.add_argument("--endpoints", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=20)
+    wanted = parser.parse_args()
+    found = run(wanted.endpoints, wanted.runs)
+    print(json.dumps(found, indent=2) if wanted.json else text(found))
+    sys.exit(0 if all(found["met"].values()) else 1)
+
+
+if __name__ == "__main__":
+    main()
