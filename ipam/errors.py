@@ -59,3 +59,7 @@ class BlockInUse(IPAMError):
 
 class PoolEdited(IPAMError):
     """The pool was changed or removed since it was read; read it again."""
+
+
+class NoNode(IPAMError):
+    """The node that wants addresses is not in the datastore."""

@@ -50,6 +50,10 @@ class Worker:
         self._view.clear()
         self._affine = None
 
+    def learn(self, entries: Mapping[Key, Entry | None]) -> None:
+        """Take over what the caller knows of the datastore, until `tidy`."""
+        self._view.learn(entries)
+
     def tidy(self) -> None:
         """Keep the blocks, and forget the handles and companions of the last group."""
         own = {BlockKey(cidr) for cidr in (self._affine or [])}

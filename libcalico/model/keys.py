@@ -60,6 +60,15 @@ class IPAMConfigKey(NamedTuple):
         return "IPAMConfig"
 
 
+class HostKey(NamedTuple):
+    """The allocator's record of a host, which old releases wrote; it is only ever removed."""
+
+    host: str
+
+    def __str__(self) -> str:
+        return f"IPAMHost({self.host})"
+
+
 NO_REGION = "no-region"
 """What stands for the OpenStack region where there is none."""
 
@@ -99,4 +108,4 @@ class HostEndpointStatusKey(NamedTuple):
 
 
 StatusKey = FelixStatusKey | WorkloadStatusKey | HostEndpointStatusKey
-Key = ResourceKey | BlockKey | AffinityKey | HandleKey | IPAMConfigKey | StatusKey
+Key = ResourceKey | BlockKey | AffinityKey | HandleKey | IPAMConfigKey | HostKey | StatusKey

@@ -17,6 +17,7 @@ from libcalico.model.keys import (
     FelixStatusKey,
     HandleKey,
     HostEndpointStatusKey,
+    HostKey,
     IPAMConfigKey,
     IPNetwork,
     Key,
@@ -53,6 +54,8 @@ def path_of(key: Key) -> str:
             return f"{HANDLES}{handle_id}"
         case IPAMConfigKey():
             return IPAM_CONFIG
+        case HostKey(host):
+            return f"{HOSTS}{host}"
         case FelixStatusKey(host, region, last):
             return f"{FELIX_V2}{region}/host/{host}/{LAST if last else 'status'}"
         case WorkloadStatusKey(host, orchestrator, workload, endpoint, region):
