@@ -31,6 +31,12 @@ _MAC_PARTS = re.compile(
 SERVICE_PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 MAX_PORT_NAME = 15
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+DSCP_NAMES = frozenset(
+    {"DF", "EF"}
+    | {f"AF{level}{drop}" for level in range(1, 5) for drop in range(1, 4)}
+    | {f"CS{level}" for level in range(8)}
+)
+MAX_DSCP = 63
 MAX_NAME = 253
 MAX_SELECTOR = 1024
 MAX_ANNOTATIONS = 256 * 1024
@@ -134,7 +140,7 @@ class Problems(list[InvalidValue]):
         if len(value) > most:
             self.add(field, value[:40] + "...", f"must be at most {most} characters")
 
-    def count(self, field: str, values: Sized, most: int) -> None:
+    def entries(self, field: str, values: Sized, most: int) -> None:
         """At most so many entries."""
         if len(values) > most:
             self.add(field, f"{len(values)} entries", f"must have at most {most} entries")
@@ -157,6 +163,17 @@ class Problems(list[InvalidValue]):
         reason = goregex.problem(value)
         if reason:
             self.add(field, value, f"must be a regular expression (RE2): {reason}")
+
+    def dscp(self, field: str, value: int | str | None) -> None:
+        """A DSCP: 0 to 63 or a name such as EF, AF41, CS6 in any letter case."""
+        if value is None:
+            return
+        number = value if isinstance(value, int) else -1
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            number = int(value)
+        name = isinstance(value, str) and value.strip().upper() in DSCP_NAMES
+        if not name and not 0 <= number <= MAX_DSCP:
+            self.add(field, value, f"must be 0 to {MAX_DSCP} or a name such as EF, AF41 or CS6")
 
     def cidrs(self, field: str, values: Sequence[str], version: int = 0) -> None:
         """CIDRs or addresses; bits behind the mask may be set."""
@@ -190,11 +207,20 @@ class Problems(list[InvalidValue]):
             self.add("metadata.namespace", metadata.namespace, "a namespace is required")
         self.name("metadata.namespace", metadata.namespace)
         self.labels("metadata.labels", metadata.labels)
-        for key in metadata.annotations:
-            self.qualified(f"metadata.annotations[{key}]", key.lower())
-        size = sum(len(k.encode()) + len(v.encode()) for k, v in metadata.annotations.items())
+        self.annotations("metadata.annotations", metadata.annotations)
+
+    def only_default(self, name: str) -> None:
+        """Kinds of which there is one object."""
+        if name != "default":
+            self.add("metadata.name", name, "the only object of this kind is named default")
+
+    def annotations(self, field: str, annotations: Mapping[str, str]) -> None:
+        """Kubernetes' rules for annotations."""
+        for key in annotations:
+            self.qualified(f"{field}[{key}]", key.lower())
+        size = sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items())
         if size > MAX_ANNOTATIONS:
-            self.add("metadata.annotations", f"{size} bytes", "at most 256 KiB altogether")
+            self.add(field, f"{size} bytes", "must be at most 256 KiB altogether")
 
     def labels(self, field: str, labels: Mapping[str, str]) -> None:
         """Kubernetes' rules for label names and values."""

@@ -9,9 +9,19 @@ from libcalico.model.bgp import BGPConfiguration, BGPPassword, BGPPeer
 from libcalico.model.checks import INTERFACE_PATTERN, Problems
 from libcalico.model.numorstring import MAX_AS_NUMBER
 
-LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
+LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")
 MAX_PRIORITY = 2_147_483_646
+MAX_COMMUNITIES = MAX_ADVERTISEMENTS = 500
+DEFAULT_ONLY = (
+    "nodeToNodeMeshEnabled",
+    "asNumber",
+    "serviceLoadBalancerIPs",
+    "serviceExternalIPs",
+    "serviceClusterIPs",
+    "nodeMeshPassword",
+    "nodeMeshMaxRestartTime",
+)
 
 
 def as_number(found: Problems, field: str, value: int | None) -> None:
@@ -22,13 +32,13 @@ def as_number(found: Problems, field: str, value: int | None) -> None:
 def check_configuration(config: BGPConfiguration, found: Problems) -> None:
     """Everything that is wrong with BGP settings."""
     spec = config.spec
-    if spec.logSeverityScreen and spec.logSeverityScreen.lower() not in LOG_LEVELS:
-        found.add("spec.logSeverityScreen", spec.logSeverityScreen, "must be a log level")
+    found.word("spec.logSeverityScreen", spec.logSeverityScreen, LOG_LEVELS)
     if config.metadata.name != "default":
-        for field in ("nodeToNodeMeshEnabled", "asNumber"):
-            if getattr(spec, field) is not None:
+        for field in DEFAULT_ONLY:
+            value = getattr(spec, field)
+            if value not in (None, []):
                 rule = "only the BGPConfiguration named default may set it"
-                found.add(f"spec.{field}", getattr(spec, field), rule)
+                found.add(f"spec.{field}", value if isinstance(value, int) else "...", rule)
     as_number(found, "spec.asNumber", spec.asNumber)
     if spec.listenPort:
         found.limits("spec.listenPort", spec.listenPort, 1, 65535)
@@ -50,8 +60,9 @@ def check_configuration(config: BGPConfiguration, found: Problems) -> None:
     found.duration("spec.nodeMeshMaxRestartTime", spec.nodeMeshMaxRestartTime)
     found.one_of("spec.bindMode", spec.bindMode, ("None", "NodeIP"))
     for index, pattern in enumerate(spec.ignoredInterfaces):
-        if not INTERFACE_PATTERN.fullmatch(pattern):
-            found.add(f"spec.ignoredInterfaces[{index}]", pattern, "must be an interface pattern")
+        if pattern == "*" or not INTERFACE_PATTERN.fullmatch(pattern):
+            rule = "must be an interface's name, with * for any characters but not alone"
+            found.add(f"spec.ignoredInterfaces[{index}]", pattern, rule)
     found.address("spec.localWorkloadPeeringIPV4", spec.localWorkloadPeeringIPV4, 4)
     found.address("spec.localWorkloadPeeringIPV6", spec.localWorkloadPeeringIPV6, 6)
     found.one_of(
@@ -66,10 +77,11 @@ def check_configuration(config: BGPConfiguration, found: Problems) -> None:
 
 def _communities(config: BGPConfiguration, found: Problems) -> None:
     spec = config.spec
-    if len(spec.communities) > 500:
-        found.add("spec.communities", len(spec.communities), "at most 500")
-    if len(spec.prefixAdvertisements) > 500:
-        found.add("spec.prefixAdvertisements", len(spec.prefixAdvertisements), "at most 500")
+    found.entries("spec.communities", spec.communities, MAX_COMMUNITIES)
+    found.entries("spec.prefixAdvertisements", spec.prefixAdvertisements, MAX_ADVERTISEMENTS)
+    if spec.communities and not spec.prefixAdvertisements:
+        rule = "are used by no prefixAdvertisement"
+        found.add("spec.communities", f"{len(spec.communities)} communities", rule)
     names = set()
     for index, community in enumerate(spec.communities):
         where = f"spec.communities[{index}]"
@@ -78,22 +90,16 @@ def _communities(config: BGPConfiguration, found: Problems) -> None:
         found.name(f"{where}.name", community.name)
         _community_value(found, f"{where}.value", community.value)
         names.add(community.name)
-    used: set[str] = set()
     for index, one in enumerate(spec.prefixAdvertisements):
         where = f"spec.prefixAdvertisements[{index}]"
         found.network(f"{where}.cidr", one.cidr)
         if not 1 <= len(one.communities) <= 50:
             found.add(f"{where}.communities", len(one.communities), "1 to 50 communities")
         for number, text in enumerate(one.communities):
-            used.add(text)
             if text not in names:
                 _community_value(
                     found, f"{where}.communities[{number}]", text, " or a name of spec.communities"
                 )
-    for index, community in enumerate(spec.communities):
-        if community.name and community.name not in used:
-            rule = "is not used by any prefixAdvertisement"
-            found.add(f"spec.communities[{index}].name", community.name, rule)
 
 
 def _community_value(found: Problems, field: str, value: str, otherwise: str = "") -> None:
@@ -141,7 +147,12 @@ def check_peer(peer: BGPPeer, found: Problems) -> None:
     _password(found, "spec.password", spec.password)
     found.duration("spec.maxRestartTime", spec.maxRestartTime)
     found.duration("spec.keepaliveTime", spec.keepaliveTime)
-    found.limits("spec.numAllowedLocalASNumbers", spec.numAllowedLocalASNumbers, 0, 2**31 - 1)
+    local = spec.numAllowedLocalASNumbers
+    found.limits("spec.numAllowedLocalASNumbers", local, -(2**31), 2**31 - 1)
+    for index, name in enumerate(spec.filters):
+        if not name:
+            found.add(f"spec.filters[{index}]", name, "must name a BGPFilter")
+        found.name(f"spec.filters[{index}]", name)
     found.limits("spec.ttlSecurity", spec.ttlSecurity, 0, 255)
     if spec.reachableBy:
         found.address("spec.reachableBy", spec.reachableBy)

@@ -1,17 +1,15 @@
-"""Rules of WorkloadEndpoint (data model 2.2, 3.1)."""
+"""Rules of WorkloadEndpoint and HostEndpoint (data model 2.2, 2.13, 3.1)."""
 
 from __future__ import annotations
 
 from libcalico import names
 from libcalico.errors import InvalidValue
 from libcalico.model.checks import CONTAINER_ID, INTERFACE, Problems, address_of
-from libcalico.model.endpoint import QoSControls, WorkloadEndpoint, WorkloadEndpointSpec
-from libcalico.model.numorstring import PORT_NAME
+from libcalico.model.endpoint import WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model.hostendpoint import HostEndpoint
 
 PORT_PROTOCOLS = ("TCP", "UDP", "SCTP", 6, 17, 132)
-BANDWIDTH, BURST = (1_000, 10**15), (1_000, 34_359_738_360)
-PEAKRATE, MINBURST = (1_010, 1_010_000_000_000_000), (1_000, 10**8)
-PACKETS, CONNECTIONS = (1, 10_000), (1, 4_294_967_295)
+INTERFACE_RULE = "must be 1 to 15 letters, digits, '_', '.' and '-'"
 
 
 def check(endpoint: WorkloadEndpoint, found: Problems) -> None:
@@ -26,15 +24,39 @@ def check(endpoint: WorkloadEndpoint, found: Problems) -> None:
     for index, profile in enumerate(spec.profiles):
         found.name(f"spec.profiles[{index}]", profile)
     if not INTERFACE.fullmatch(spec.interfaceName):
-        found.add(
-            "spec.interfaceName",
-            spec.interfaceName,
-            "must be 1 to 15 letters, digits, '_', '.' and '-'",
-        )
+        found.add("spec.interfaceName", spec.interfaceName, INTERFACE_RULE)
     found.mac("spec.mac", spec.mac)
     _check_ports(spec, found)
     if spec.qosControls is not None:
-        _check_qos(spec.qosControls, found)
+        found.dscp("spec.qosControls.dscp", spec.qosControls.dscp)
+
+
+def check_host(endpoint: HostEndpoint, found: Problems) -> None:
+    """Everything that is wrong with a host endpoint."""
+    spec = endpoint.spec
+    if not spec.node:
+        found.add("spec.node", "", "must name the node")
+    found.name("spec.node", spec.node)
+    if not spec.interfaceName and not spec.expectedIPs:
+        rule = "interfaceName or expectedIPs must say which interface"
+        found.add("spec.interfaceName", "", rule)
+    if spec.interfaceName != "*":
+        rule = f"{INTERFACE_RULE}, or * for all"
+        found.pattern("spec.interfaceName", spec.interfaceName, INTERFACE, rule)
+    for index, text in enumerate(spec.expectedIPs):
+        if not text:
+            found.add(f"spec.expectedIPs[{index}]", text, "must be an IP address")
+        found.address(f"spec.expectedIPs[{index}]", text)
+    for index, profile in enumerate(spec.profiles):
+        found.name(f"spec.profiles[{index}]", profile)
+    for index, port in enumerate(spec.ports):
+        where = f"spec.ports[{index}]"
+        if not port.name:
+            found.add(f"{where}.name", "", "a port needs a name")
+        found.port_name(f"{where}.name", port.name)
+        if port.protocol not in PORT_PROTOCOLS:
+            found.add(f"{where}.protocol", port.protocol, "must be TCP, UDP or SCTP")
+        found.limits(f"{where}.port", port.port, 1, 65535)
 
 
 def expected_name(spec: WorkloadEndpointSpec) -> str:
@@ -90,23 +112,6 @@ def _check_ports(spec: WorkloadEndpointSpec, found: Problems) -> None:
         found.limits(f"{where}.hostPort", port.hostPort, 0, 65535)
         if not port.name and not port.hostPort:
             found.add(f"{where}.name", port.name, "a port needs a name or a hostPort")
-        found.pattern(f"{where}.name", port.name, PORT_NAME, "must be a port name")
+        found.port_name(f"{where}.name", port.name)
         if port.hostIP:
             found.network(f"{where}.hostIP", port.hostIP)
-
-
-def _check_qos(qos: QoSControls, found: Problems) -> None:
-    limits = {
-        "Bandwidth": BANDWIDTH,
-        "Burst": BURST,
-        "Peakrate": PEAKRATE,
-        "Minburst": MINBURST,
-        "PacketRate": PACKETS,
-        "PacketBurst": PACKETS,
-        "MaxConnections": CONNECTIONS,
-    }
-    for direction in ("ingress", "egress"):
-        for suffix, (low, high) in limits.items():
-            value = getattr(qos, direction + suffix)
-            if value:
-                found.limits(f"spec.qosControls.{direction}{suffix}", value, low, high)

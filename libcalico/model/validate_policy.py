@@ -7,19 +7,21 @@ import re
 from libcalico.model.checks import NAME, Problems
 from libcalico.model.policy import EGRESS, INGRESS, GlobalNetworkPolicy, NetworkPolicy, Policy
 from libcalico.model.sets import GlobalNetworkSet, NetworkSet
+from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
 from libcalico.model.validate_rules import check_direction, check_rules
 
 _L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _ONE_DOT = re.compile(rf"{_L}(\.{_L})?")
 _FROM_KUBERNETES = re.compile(rf"(knp|ossg)\.default\.({NAME.pattern})")
 HINTS = ("AssumeNeededOnEveryNode",)
+Staged = StagedNetworkPolicy | StagedGlobalNetworkPolicy
 NAMESPACE_LABEL = "projectcalico.org/namespace"
 
 
-def check_policy(policy: Policy, found: Problems) -> None:
-    """Everything that is wrong with a policy."""
+def check_policy(policy: Policy | Staged, found: Problems) -> None:
+    """Everything that is wrong with a policy, staged or not."""
     spec = policy.spec
-    _check_name(policy, found)
+    check_policy_name(policy, found)
     found.name("spec.tier", spec.tier)
     found.selector("spec.selector", spec.selector)
     found.selector("spec.serviceAccountSelector", spec.serviceAccountSelector)
@@ -38,7 +40,7 @@ def check_policy(policy: Policy, found: Problems) -> None:
             found.add(f"spec.performanceHints[{index}]", hint, rule)
         elif hint in spec.performanceHints[:index]:
             found.add(f"spec.performanceHints[{index}]", hint, "is there already")
-    if isinstance(policy, GlobalNetworkPolicy):
+    if isinstance(policy, (GlobalNetworkPolicy, StagedGlobalNetworkPolicy)):
         _check_global(policy, found)
 
 
@@ -52,16 +54,18 @@ def check_set(networks: NetworkSet | GlobalNetworkSet, found: Problems) -> None:
         found.add(f"metadata.labels[{NAMESPACE_LABEL}]", label, rule)
 
 
-def _check_name(policy: Policy, found: Problems) -> None:
+def check_policy_name(policy: Policy | Staged, found: Problems) -> None:
+    """A dot may stand behind the name of a tier; names made of Kubernetes' policies have more."""
     name = policy.metadata.name
     if not name or not NAME.fullmatch(name) or _ONE_DOT.fullmatch(name):
         return
-    if isinstance(policy, NetworkPolicy) and _FROM_KUBERNETES.fullmatch(name):
+    namespaced = isinstance(policy, (NetworkPolicy, StagedNetworkPolicy))
+    if namespaced and _FROM_KUBERNETES.fullmatch(name):
         return
     found.add("metadata.name", name, "must have at most one dot")
 
 
-def _check_global(policy: GlobalNetworkPolicy, found: Problems) -> None:
+def _check_global(policy: GlobalNetworkPolicy | StagedGlobalNetworkPolicy, found: Problems) -> None:
     spec = policy.spec
     found.selector("spec.namespaceSelector", spec.namespaceSelector)
     if spec.doNotTrack and spec.preDNAT:

@@ -20,13 +20,13 @@ ICMP: frozenset[int | str | None] = frozenset({"ICMP", 1})
 ICMPV6: frozenset[int | str | None] = frozenset({"ICMPv6", 58})
 TCP: frozenset[int | str | None] = frozenset({"TCP", 6, None})
 MAX_RULES, MAX_NETS, MAX_PORTS = 1024, 256, 50
+MAX_HTTP, MAX_PATH = 20, 1024
 GLOBAL = "global()"
 
 
 def check_rules(found: Problems, field: str, rules: Sequence[Rule]) -> None:
     """Everything that is wrong with the rules of one direction of a policy or profile."""
-    if len(rules) > MAX_RULES:
-        found.add(field, len(rules), f"at most {MAX_RULES} rules")
+    found.entries(field, rules, MAX_RULES)
     for index, rule in enumerate(rules):
         _rule(found, f"{field}[{index}]", rule)
 
@@ -60,8 +60,7 @@ def _rule(found: Problems, where: str, rule: Rule) -> None:
     if rule.http is not None:
         _http(found, f"{where}.http", rule.http, rule)
     if rule.metadata is not None:
-        for key in rule.metadata.annotations:
-            found.qualified(f"{where}.metadata.annotations[{key}]", key.lower())
+        found.annotations(f"{where}.metadata.annotations", rule.metadata.annotations)
 
 
 def _protocol(found: Problems, field: str, protocol: int | str | None, version: int | None) -> None:
@@ -102,16 +101,15 @@ def _entity(found: Problems, where: str, entity: EntityRule, protocol: int | str
         found.selector(f"{where}.serviceAccounts.selector", accounts.selector)
         for index, name in enumerate(accounts.names):
             field = f"{where}.serviceAccounts.names[{index}]"
-            if not name:
-                found.add(field, name, "a name is required")
-            found.name(field, name)
+            if "'" in name or '"' in name:
+                # Names become a selector, whose strings have no escapes.
+                found.add(field, name, "must hold no quotes")
     if entity.services is not None:
         _services(found, where, entity, entity.services)
 
 
 def _nets(found: Problems, field: str, nets: Sequence[str], negated: bool) -> None:
-    if len(nets) > MAX_NETS:
-        found.add(field, len(nets), f"at most {MAX_NETS} networks")
+    found.entries(field, nets, MAX_NETS)
     for index, net in enumerate(nets):
         where = f"{field}[{index}]"
         before = len(found)
@@ -126,8 +124,7 @@ def _nets(found: Problems, field: str, nets: Sequence[str], negated: bool) -> No
 def _ports(
     found: Problems, field: str, ports: Sequence[int | str], protocol: int | str | None
 ) -> None:
-    if len(ports) > MAX_PORTS:
-        found.add(field, len(ports), f"at most {MAX_PORTS} ports")
+    found.entries(field, ports, MAX_PORTS)
     numeric = False
     for index, port in enumerate(ports):
         where = f"{field}[{index}]"
@@ -136,8 +133,10 @@ def _ports(
         except ValueError as problem:
             found.add(where, port, str(problem))
             continue
-        if good == 0:
+        if good == 0 or (isinstance(good, str) and good.startswith("0:")):
             found.add(where, port, "must not be 0")
+        if isinstance(good, str) and ":" not in good:
+            found.port_name(where, good)
         numeric = numeric or isinstance(good, int) or ":" in good
     if protocol is None and numeric:
         found.add(field, list(ports), "numeric ports need protocol TCP, UDP or SCTP")
@@ -183,6 +182,8 @@ def _http(found: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
         found.add(field, "...", "is allowed in rules with action Allow only")
     if rule.protocol not in TCP:
         found.add(field, "...", "needs protocol TCP, or none")
+    found.entries(f"{field}.methods", http.methods, MAX_HTTP)
+    found.entries(f"{field}.paths", http.paths, MAX_HTTP)
     for index, method in enumerate(http.methods):
         if method in http.methods[:index]:
             found.add(f"{field}.methods[{index}]", method, "is there already")
@@ -193,6 +194,7 @@ def _http(found: Problems, field: str, http: HTTPMatch, rule: Rule) -> None:
             continue
         text = path.exact or path.prefix
         name = "exact" if path.exact else "prefix"
+        found.length(f"{where}.{name}", text, MAX_PATH)
         if not text.startswith("/") or any(one in text for one in "?# "):
             rule_text = "must begin with / and have no '?', '#' or space"
             found.add(f"{where}.{name}", text, rule_text)

@@ -105,11 +105,6 @@ def test_all_that_a_real_calico_stored_is_valid() -> None:
         ("BGPConfiguration", {"logSeverityScreen": "Loud"}, "spec.logSeverityScreen"),
         ("BGPConfiguration", {"asNumber": 1}, "spec.asNumber"),
         ("BGPConfiguration", {"listenPort": 65536}, "spec.listenPort"),
-        (
-            "BGPConfiguration",
-            {"serviceClusterIPs": [{"cidr": "10.0.0.1/16"}]},
-            "spec.serviceClusterIPs[0].cidr",
-        ),
         ("BGPConfiguration", {"nodeMeshMaxRestartTime": "soon"}, "spec.nodeMeshMaxRestartTime"),
         ("BGPConfiguration", {"communities": [{"name": "a", "value": "1:2"}]}, None),
         (
@@ -154,11 +149,6 @@ def test_all_that_a_real_calico_stored_is_valid() -> None:
             "WorkloadEndpoint",
             {**WEP, "ports": [{"name": "", "protocol": "TCP", "port": 1}]},
             "spec.ports[0].name",
-        ),
-        (
-            "WorkloadEndpoint",
-            {**WEP, "qosControls": {"ingressBandwidth": 1}},
-            "spec.qosControls.ingressBandwidth",
         ),
         ("Profile", {"ingress": [{"action": "Maybe"}]}, "spec.ingress[0].action"),
         (
