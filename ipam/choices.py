@@ -6,7 +6,7 @@ Source: data model 4.4 step 6 and 7 (own blocks, then borrowed ones), 4.6 (fixed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 
@@ -89,33 +89,44 @@ def _take(
     taken: list[IPAddress] = []
     # One transaction takes so many objects; the handle and the companion are two of them.
     room = MAX_CHANGES - 2 - len(step.given)
-    for key in _candidates(draft, usable, family, sources):
+    names = tuple(pool.name for pool in usable)
+    candidates = draft.candidates.get((family, names))
+    if candidates is None:
+        candidates = list(_candidates(draft, usable, family, sources))
+        draft.candidates[family, names] = candidates
+    dry = 0
+    for key, reserved in candidates:
         if len(taken) >= wanted or room <= 0:
             break
         edit = draft.edit(key)
         assert edit is not None
-        reserved = blocks.reserved_ordinals(key.cidr, sources.reserved)
         ordinals = edit.free(wanted - len(taken), reserved)
         if ordinals:
             room -= 1
             taken += _note(draft, step, key, ordinals)
+        elif not taken:
+            dry += 1
+    # What is dry stays so, but for what a release of this plan frees: then the list is made anew.
+    del candidates[:dry]
     return taken
 
 
 def _candidates(
     draft: Draft, usable: Sequence[Pool], family: int, sources: Sources
-) -> Iterator[BlockKey]:
+) -> Iterator[tuple[BlockKey, Collection[int]]]:
     own = blocks.owner_text(sources.host)
     borrowable = () if sources.strict else sources.borrowable
     for cidr in (*sources.affine, *borrowable):
-        if cidr.version != family or not any(within(cidr, pool.cidr) for pool in usable):
+        if cidr.version != family:
             continue
         key = BlockKey(cidr)
         block: Block | None = draft.view.value(key)
-        if block is None or not draft.view.sound(key):
+        if block is None or not (block.unallocated or draft.frees(key)):
+            continue
+        if not any(within(cidr, pool.cidr) for pool in usable) or not draft.view.sound(key):
             continue
         if not sources.strict or block.owner == own:
-            yield key
+            yield key, blocks.reserved_ordinals(cidr, sources.reserved)
 
 
 def _note(draft: Draft, step: Step, key: BlockKey, ordinals: list[int]) -> list[IPAddress]:

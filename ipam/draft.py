@@ -6,7 +6,7 @@ the request leaves no trace (IPAM-8). Pure; tested through tests/ipam/test_plann
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -17,6 +17,9 @@ from ipam.view import View
 from libcalico.datastore.interface import ABSENT, Change, Delete, Put
 from libcalico.model import Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
+
+Candidate = tuple[BlockKey, Collection[int]]
+"""A block that may have free addresses, and its reserved ordinals."""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,7 @@ class Draft:
         self._touched: set[BlockKey] = set()
         self._handles: dict[HandleKey, Handle | None] = {}
         self._companions: dict[Key, Change] = {}
+        self.candidates: dict[tuple[int, tuple[str, ...]], list[Candidate]] = {}
 
     def edit(self, key: BlockKey) -> Edit | None:
         """The block in its present state, cooled addresses collected; None where it is absent."""
@@ -64,6 +68,10 @@ class Draft:
             edit = self._edits[key] = Edit(block)
             edit.collect(self._now, self._cooldown)
         return edit
+
+    def frees(self, key: BlockKey) -> bool:
+        """Whether a block without free addresses may have some: freed in this plan, or cooled."""
+        return key in self._edits or self.view.cools(key)
 
     def handle(self, handle_id: str) -> Handle | None:
         """The handle in its present state."""
@@ -96,6 +104,8 @@ class Draft:
             edit = self._edits[key]
             edit.give(ordinals, step.handle_id, step.attributes)
             self._touched.add(key)
+        if step.freed:
+            self.candidates.clear()
         for key, ordinals in step.freed:
             self._edits[key].give_back(ordinals, release_stamp(self._now, self._cooldown))
             self._touched.add(key)

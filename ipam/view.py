@@ -23,6 +23,7 @@ class View:
         self._entries: dict[Key, Entry | None] = {}
         self._sound: dict[Key, tuple[int, bool]] = {}
         self._plain: dict[Key, tuple[int, bool]] = {}
+        self._cools: dict[Key, tuple[int, bool]] = {}
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -47,6 +48,17 @@ class View:
         known = self._sound.get(key)
         if known is None or known[0] != entry.revision:
             known = self._sound[key] = entry.revision, not blocks.problem(entry.value)
+        return known[1]
+
+    def cools(self, key: BlockKey) -> bool:
+        """Whether a known block holds addresses that cool; asked once for each revision."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False
+        known = self._cools.get(key)
+        if known is None or known[0] != entry.revision:
+            found = any(attribute.releasedAt for attribute in entry.value.attributes or ())
+            known = self._cools[key] = entry.revision, found
         return known[1]
 
     def base(self, key: Key) -> Entry | None:
@@ -74,12 +86,14 @@ class View:
             self._entries.pop(key, None)
             self._sound.pop(key, None)
             self._plain.pop(key, None)
+            self._cools.pop(key, None)
 
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
         self._sound.clear()
         self._plain.clear()
+        self._cools.clear()
 
     def wrote(self, changes: Iterable[Change], revision: int) -> None:
         """Remember what a commit of ours made of the datastore.
