@@ -1,12 +1,16 @@
 """Where the datastore is and how to log in: the environment, or `calicoctl.cfg`.
 
 Names and precedence are Calico's (data model 6.1): a configuration file that is readable
-is the only source; the default file may be missing, a file named by hand may not.
-Secrets never appear in `repr`.
+is the only source; the default file may be missing, a file named by hand may not. A file of
+the first generation (`apiVersion: v1`, `kind: calicoApiConfig`) is read as well.
+Secrets never appear in `repr`; one that came by the environment is worth a notice, because
+every child of the process and every tool that shows environments has it too.
+Tested in tests/libcalico/test_apiconfig.py.
 """
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,6 +20,7 @@ from libcalico import paths
 from libcalico.errors import InvalidValue, MuslinError
 
 ETCD, KUBERNETES = "etcdv3", "kubernetes"
+SECRETS = ("password", "key", "k8s_token", "kubeconfig_inline")
 
 
 def _option(spec: str, env: str, *, secret: bool = False) -> Any:
@@ -57,7 +62,7 @@ class DatastoreConfig:
     """Seconds of silence after which an endpoint is asked whether it lives (data model 1.1)."""
     keepalive_timeout: float = 10.0
     """Seconds within which it must say so; else the connection is given up."""
-    notices: tuple[str, ...] = ()
+    notices: tuple[str, ...] = field(default=(), repr=False)
     """What the operator should know about where these settings came from."""
 
     @property
@@ -96,22 +101,33 @@ class DatastoreConfig:
             raise InvalidValue("etcdKeyFile", self.key_file, "key and certificate go together")
 
 
-def _finish(values: dict[str, str]) -> DatastoreConfig:
+def _finish(values: dict[str, str], notices: tuple[str, ...]) -> DatastoreConfig:
     if not values.get("datastore_type"):
         values["datastore_type"] = ETCD if values.get("etcd_endpoints") else KUBERNETES
-    return DatastoreConfig(**values)  # type: ignore[arg-type]
+    return DatastoreConfig(**values, notices=notices)  # type: ignore[arg-type]
 
 
 def from_environment(environ: Mapping[str, str]) -> DatastoreConfig:
     """The configuration that the environment holds; `CALICO_`-prefixed names count as well."""
     values: dict[str, str] = {}
+    notices: tuple[str, ...] = ()
     for one in fields(DatastoreConfig):
         name = one.metadata.get("env")
         if name:
             text = environ.get(f"CALICO_{name}") or environ.get(name)
             if text:
                 values[one.name] = text
-    return _finish(values)
+                if one.name in SECRETS:
+                    notices += (_exposed(name),)
+    return _finish(values, notices)
+
+
+def _exposed(name: str) -> str:
+    return (
+        f"{name} is a secret in an environment variable, which other programs may see:"
+        " put it into a file that only root can read (etcdPassword in calicoctl.cfg), or use"
+        " a client certificate"
+    )
 
 
 def from_file(path: Path) -> DatastoreConfig:
@@ -128,6 +144,12 @@ def from_file(path: Path) -> DatastoreConfig:
     except yaml.YAMLError as problem:
         raise MuslinError(f"{path} is not YAML: {problem}") from problem
     subject = str(path)
+    notices: tuple[str, ...] = ()
+    if isinstance(tree, dict) and tree.get("apiVersion") == "v1":
+        from libcalico.legacy.apiconfig import as_v3
+
+        tree, notice = as_v3(tree)
+        notices = (notice,) if notice else ()
     if not isinstance(tree, dict):
         raise InvalidValue("kind", None, "the file must hold a CalicoAPIConfig", subject)
     for name, wanted in (("apiVersion", "projectcalico.org/v3"), ("kind", "CalicoAPIConfig")):
@@ -138,7 +160,10 @@ def from_file(path: Path) -> DatastoreConfig:
             raise InvalidValue(str(name), tree[name], "unknown key", subject)
     known = {one.metadata["spec"]: one.name for one in fields(DatastoreConfig) if one.metadata}
     values: dict[str, str] = {}
-    for name, value in (tree.get("spec") or {}).items():
+    spec = tree.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise InvalidValue("spec", "...", "must be a map of settings", subject)
+    for name, value in spec.items():
         if name not in known:
             raise InvalidValue(f"spec.{name}", "...", "unknown key", subject)
         if isinstance(value, bool):
@@ -148,7 +173,9 @@ def from_file(path: Path) -> DatastoreConfig:
         elif not isinstance(value, (str, int, float)):
             raise InvalidValue(f"spec.{name}", "...", "must be text", subject)
         values[known[name]] = str(value)
-    return _finish(values)
+    if any(values.get(name) for name in SECRETS) and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        notices += (f"{path} holds a secret and others than its owner can read it: chmod 600",)
+    return _finish(values, notices)
 
 
 def load(path: str | Path | None, environ: Mapping[str, str]) -> DatastoreConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from libcalico import apiconfig
@@ -11,17 +12,23 @@ if TYPE_CHECKING:
     from libcalico.apiconfig import DatastoreConfig
     from libcalico.datastore.interface import Datastore
 
+log = logging.getLogger(__name__)
 
-async def connect(config: DatastoreConfig) -> Datastore:
+
+async def connect(config: DatastoreConfig, *, quiet: bool = False) -> Datastore:
     """The datastore that `config` names. No traffic yet: the first call connects.
 
-    Raises InvalidValue for a configuration that cannot work, MuslinError when a key or
-    certificate file cannot be read. Call `close()` before the event loop ends.
+    Logs the notices of the configuration, unless `quiet`: then the caller shows them.
+    Raises InvalidValue for a configuration that cannot work, CertificateProblem when a key or
+    certificate file is of no use. Call `close()` before the event loop ends.
     """
+    if not quiet:
+        for notice in config.notices:
+            log.warning("%s", notice)
     config.check()
     if config.datastore_type == apiconfig.KUBERNETES:
         raise MuslinError(
-            "the Kubernetes datastore is not served yet: set DATASTORE_TYPE=etcdv3 and "
+            "datastoreType kubernetes is not served yet: set DATASTORE_TYPE=etcdv3 and "
             "ETCD_ENDPOINTS (or etcdEndpoints in calicoctl.cfg)"
         )
     # gRPC takes 70 ms to import: only who talks to etcd pays.

@@ -13,7 +13,9 @@ Tested in tests/libcalico/test_tls.py with certificates that are wrong in every 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -55,9 +57,12 @@ def inspect(config: DatastoreConfig, now: datetime | None = None) -> list[Findin
         return [Finding("error", problem.subject, str(problem))]
     now = now or datetime.now(UTC)
     names = labels(config)
-    found = []
-    for text, label in ((material.ca, names["ca"]), (material.cert, names["cert"])):
-        for one in x509.certificates(text):
+    found: list[Finding] = []
+    if config.key_file and stat.S_IMODE(os.stat(config.key_file).st_mode) & 0o077:
+        text = "others than its owner can read this private key: chmod 600"
+        found.append(Finding("warning", config.key_file, text))
+    for content, label in ((material.ca, names["ca"]), (material.cert, names["cert"])):
+        for one in x509.certificates(content):
             trouble = one.dates(now)
             if trouble:
                 found.append(Finding("error", label, f"{trouble} ({one.described()})"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from libcalico import apiconfig, paths
 from libcalico.apiconfig import DatastoreConfig, from_environment, from_file, load
+from libcalico.datastore import connect
 from libcalico.errors import InvalidValue, MuslinError
 
 HEAD = "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata: {}\nspec:\n"
@@ -52,7 +54,9 @@ def test_the_default_file_may_be_missing_another_may_not(
     [
         ("[]", "kind"),
         ("apiVersion: projectcalico.org/v3\nkind: Other\n", "kind"),
-        ("apiVersion: v1\nkind: CalicoAPIConfig\n", "apiVersion"),
+        ("apiVersion: v2\nkind: CalicoAPIConfig\n", "apiVersion"),
+        ("apiVersion: v1\nkind: Other\n", "apiVersion"),
+        (HEAD + "  - a\n", "spec"),
         (HEAD + "  etcdEndpoint: x\n", "spec.etcdEndpoint"),
         (HEAD + "  etcdEndpoints: [a]\n", "spec.etcdEndpoints"),
         (HEAD + "  {}\nmore: 1\n", "more"),
@@ -85,3 +89,105 @@ def test_contradictions_are_refused(changes: dict[str, str], field: str) -> None
     with pytest.raises(InvalidValue) as problem:
         DatastoreConfig(**settings).check()  # type: ignore[arg-type]
     assert problem.value.field == field
+
+
+FIRST_GENERATION = """\
+apiVersion: v1
+kind: calicoApiConfig
+metadata:
+spec:
+  datastoreType: "etcdv2"
+  etcdEndpoints: "https://192.0.2.1:2379,https://192.0.2.2:2379,https://192.0.2.3:2379"
+  etcdKeyFile: /etc/calico/calico.key
+  etcdCertFile: /etc/calico/calico.crt
+  etcdCACertFile: /etc/calico/ca.crt
+"""
+
+
+def test_a_file_of_the_first_generation(tmp_path: Path) -> None:
+    file = tmp_path / "c.cfg"
+    file.write_text(FIRST_GENERATION)
+    config = load(file, {})
+    config.check()
+    assert config.datastore_type == apiconfig.ETCD
+    assert config.endpoints == tuple(f"https://192.0.2.{n}:2379" for n in (1, 2, 3))
+    assert config.key_file == "/etc/calico/calico.key"
+    assert config.cert_file == "/etc/calico/calico.crt"
+    assert config.ca_file == "/etc/calico/ca.crt"
+    (notice,) = config.notices
+    assert "etcdv2" in notice
+    file.write_text(FIRST_GENERATION.replace('"etcdv2"', "etcdv3"))
+    assert load(file, {}).notices == ()
+
+
+ALL_KEYS = {
+    "DATASTORE_TYPE": "datastoreType",
+    "ETCD_ENDPOINTS": "etcdEndpoints",
+    "ETCD_DISCOVERY_SRV": "etcdDiscoverySrv",
+    "ETCD_USERNAME": "etcdUsername",
+    "ETCD_PASSWORD": "etcdPassword",
+    "ETCD_KEY_FILE": "etcdKeyFile",
+    "ETCD_CERT_FILE": "etcdCertFile",
+    "ETCD_CA_CERT_FILE": "etcdCACertFile",
+    "KUBECONFIG": "kubeconfig",
+    "K8S_API_ENDPOINT": "k8sAPIEndpoint",
+    "K8S_KEY_FILE": "k8sKeyFile",
+    "K8S_CERT_FILE": "k8sCertFile",
+    "K8S_CA_FILE": "k8sCAFile",
+    "K8S_INSECURE_SKIP_TLS_VERIFY": "k8sInsecureSkipTLSVerify",
+    "K8S_DISABLE_NODE_POLL": "k8sDisableNodePoll",
+    "USE_POD_CIDR": "usePodCIDR",
+    "K8S_CLIENT_QPS": "k8sClientQPS",
+    "K8S_CLIENT_BURST": "k8sClientBurst",
+    "K8S_CURRENT_CONTEXT": "k8sCurrentContext",
+    "CALICO_API_GROUP": "calicoAPIGroup",
+}
+
+
+@pytest.mark.parametrize("prefix", ["", "CALICO_"])
+def test_every_key_counts_in_the_environment_and_in_a_file(tmp_path: Path, prefix: str) -> None:
+    values = {name: f"v{number}" for number, name in enumerate(ALL_KEYS)}
+    by_environment = from_environment({f"{prefix}{name}": text for name, text in values.items()})
+    file = tmp_path / "c.cfg"
+    file.write_text(
+        HEAD + "".join(f"  {ALL_KEYS[name]}: {text}\n" for name, text in values.items())
+    )
+    by_file = from_file(file)
+    assert dataclasses.replace(by_environment, notices=()) == dataclasses.replace(
+        by_file, notices=()
+    )
+    assert sorted(values.values()) == sorted(
+        str(text)
+        for name, text in dataclasses.asdict(by_file).items()
+        if text and name not in ("timeout", "keepalive", "keepalive_timeout", "notices")
+    )
+
+
+def test_secrets_where_others_see_them_give_a_notice(tmp_path: Path) -> None:
+    secret = {"ETCD_ENDPOINTS": "http://a:1", "ETCD_USERNAME": "u", "ETCD_PASSWORD": "geheim"}
+    (notice,) = from_environment(secret).notices
+    assert "ETCD_PASSWORD" in notice
+    assert "geheim" not in notice
+    assert from_environment({"ETCD_ENDPOINTS": "http://a:1"}).notices == ()
+    file = tmp_path / "c.cfg"
+    file.write_text(HEAD + "  etcdPassword: geheim\n")
+    file.chmod(0o644)
+    (notice,) = from_file(file).notices
+    assert str(file) in notice
+    assert "chmod 600" in notice
+    file.chmod(0o600)
+    assert from_file(file).notices == ()
+
+
+@pytest.mark.asyncio
+async def test_notices_are_logged_and_what_is_not_served_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    environ = {"ETCD_ENDPOINTS": "http://a:1", "ETCD_USERNAME": "u", "ETCD_PASSWORD": "geheim"}
+    await (await connect(from_environment(environ))).close()
+    assert "ETCD_PASSWORD" in caplog.text
+    assert "geheim" not in caplog.text
+    with pytest.raises(MuslinError, match="datastoreType kubernetes is not served yet"):
+        await connect(from_environment({"DATASTORE_TYPE": "kubernetes"}))
+    with pytest.raises(InvalidValue, match=r"etcdDiscoverySrv.*not served.*etcdEndpoints"):
+        await connect(DatastoreConfig(datastore_type="etcdv3", discovery_srv="example.org"))

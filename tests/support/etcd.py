@@ -39,8 +39,11 @@ class Etcd:
 
     def __init__(self, folder: Path, extra: Sequence[str] = (), scheme: str = "http") -> None:
         self.folder = folder
+        self.name = "test"
         self._extra = list(extra)
         self._client, self._peer = free_ports(2)
+        self.peer = f"http://127.0.0.1:{self._peer}"
+        self.members = f"{self.name}={self.peer}"
         self.endpoint = f"{scheme}://127.0.0.1:{self._client}"
         self._process: subprocess.Popen[bytes] | None = None
         self.ctl_flags: list[str] = []
@@ -50,21 +53,31 @@ class Etcd:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+        return self._client
+
     def start(self) -> Etcd:
         """Start, and wait until it answers."""
-        peer = f"http://127.0.0.1:{self._peer}"
+        self.launch()
+        self.wait()
+        return self
+
+    def launch(self) -> None:
+        """Start without waiting."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     "etcd",
-                    "--name=test",
+                    f"--name={self.name}",
                     f"--data-dir={self.folder / 'data'}",
                     f"--listen-client-urls={self.endpoint}",
                     f"--advertise-client-urls={self.endpoint}",
-                    f"--listen-peer-urls={peer}",
-                    f"--initial-advertise-peer-urls={peer}",
-                    f"--initial-cluster=test={peer}",
+                    f"--listen-peer-urls={self.peer}",
+                    f"--initial-advertise-peer-urls={self.peer}",
+                    f"--initial-cluster={self.members}",
                     "--unsafe-no-fsync=true",
                     "--heartbeat-interval=50",
                     "--election-timeout=500",
@@ -74,12 +87,15 @@ class Etcd:
                 stderr=log,
                 env={"PATH": os.environ["PATH"], "ETCD_UNSUPPORTED_ARCH": ""},
             )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
         deadline = time.monotonic() + START_DEADLINE
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
+            if not self.running:
                 break
             if self._ask("endpoint", "health").returncode == 0:
-                return self
+                return
             time.sleep(0.05)
         raise RuntimeError("etcd did not start:\n" + (self.folder / "etcd.log").read_text()[-3000:])
 
@@ -206,3 +222,17 @@ class Etcd:
             env={"PATH": os.environ["PATH"], "ETCDCTL_API": "3"},
             timeout=30,
         )
+
+
+def make_cluster(folder: Path, size: int = 3, extra: Sequence[str] = ()) -> list[Etcd]:
+    """The members of one cluster, started; the caller stops each."""
+    made = [Etcd(folder / f"m{number}", extra) for number in range(size)]
+    for number, one in enumerate(made):
+        one.name = f"m{number}"
+    members = ",".join(f"{one.name}={one.peer}" for one in made)
+    for one in made:
+        one.members = members
+        one.launch()
+    for one in made:
+        one.wait()
+    return made

@@ -12,6 +12,8 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self._target = target_port
         self._open = True
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -31,6 +33,11 @@ class Proxy:
     def mend(self) -> None:
         """Forward again."""
         self._open = True
+        self._flowing.set()
+
+    def hang(self) -> None:
+        """Keep every connection, accept more, and let nothing through."""
+        self._flowing.clear()
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -60,6 +67,7 @@ class Proxy:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            await self._flowing.wait()
             writer.write(data)
             await writer.drain()
         writer.close()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 from urllib.parse import urlsplit
-
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 import grpc.aio
