@@ -1,24 +1,28 @@
 """From files to resources: every document checked before the first one is written.
 
 A document passes four gates: YAML or JSON syntax, a kind that we serve, fields that the
-kind has, and values of the right type. Each complaint names the file, the line
-and the field path. Lists (`List`, `IPPoolList`, a top-level sequence) are opened up.
+kind has, and values of the right type. All complaints about a document are made at once, each
+with the file, the line and the field path. Documents of the first generation (apiVersion v1)
+become v3 documents first (`libcalico.legacy`). Lists (`List`, `IPPoolList`, a top-level
+sequence) are opened up.
 Tested in `tests/calicoctl/test_documents.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calicoctl import aliases, yamltext
 from libcalico.errors import InvalidValue, MuslinError, UnsupportedKind
-from libcalico.model.codec import resource_from_tree, unknown_fields
+from libcalico.legacy import convert_document, is_legacy, legacy_problems
+from libcalico.model.codec import resource_from_tree
 from libcalico.model.kinds import KINDS
 from libcalico.model.meta import API_VERSION
+from libcalico.model.shape import UNKNOWN_FIELD, shape_problems
 
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
@@ -32,6 +36,8 @@ class InputDocument:
     source: str
     text: yamltext.Document
     path: str = ""
+    legacy: bool = False
+    """Whether it was written for the first generation (apiVersion v1)."""
 
     @property
     def name(self) -> str:
@@ -102,30 +108,60 @@ def opened(value: Any, path: str) -> Iterator[tuple[Any, str]]:
 
 
 def resource_of(value: Any, path: str, document: yamltext.Document, source: str) -> InputDocument:
-    """One resource, typed; raises `MuslinError` that names file, line and field."""
+    """One resource, typed; raises `MuslinError` that names every bad field with file and line."""
     place = f"{source}: line {document.line_of(path)}"
     if not isinstance(value, dict):
         raise MuslinError(f"{place}: a resource must be a mapping with kind, metadata and spec")
+    origin = _Origin(path, document, source)
+    old = is_legacy(value)
+    if old:
+        value = _from_legacy(value, place, origin)
     kind = _kind(value, place)
     label = f"{kind}({_name_in(value)})"
-    _refuse_unknown(value, path, kind, label, document, source)
+    origin.refuse(shape_problems(KINDS[kind].type, value, label))
     try:
         resource = resource_from_tree(value | {"kind": kind})
     except InvalidValue as error:
-        below = inside(path, error.field)
-        where = f"{source}: line {document.line_of(below)}: {label}"
-        raise InvalidValue(error.field, error.value, error.rule, where) from None
-    return InputDocument(kind, resource, source, document, path)
+        origin.refuse([error])
+        raise
+    return InputDocument(kind, resource, source, document, path, old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where a resource stands, so that a complaint about a field can say the line."""
+
+    path: str
+    document: yamltext.Document
+    source: str
+
+    def refuse(self, found: Sequence[InvalidValue]) -> None:
+        """Raise one error that names all of them; return when there are none."""
+        if found:
+            raise MuslinError("; ".join(self._told(one) for one in found))
+
+    def _told(self, one: InvalidValue) -> str:
+        where = f"{self.source}: line {self.document.line_of(inside(self.path, one.field))}"
+        if one.rule == UNKNOWN_FIELD:
+            return f"{where}: {one.subject}: unknown field '{one.field}'"
+        return f"{where}: {one}"
+
+
+def _from_legacy(value: dict[str, Any], place: str, origin: _Origin) -> dict[str, Any]:
+    try:
+        origin.refuse(legacy_problems(value))
+        return convert_document(value)[0]
+    except UnsupportedKind as error:
+        raise UnsupportedKind(f"{place}: {error}") from None
+    except InvalidValue as error:
+        origin.refuse([error])
+        raise
 
 
 def _kind(value: dict[str, Any], place: str) -> str:
     written, version = value.get("kind"), value.get("apiVersion")
     if not isinstance(written, str) or not written:
         raise MuslinError(f"{place}: kind: no kind is given; it names the type, such as IPPool")
-    if version == "v1":
-        raise UnsupportedKind(
-            f"{place}: {written} of apiVersion v1: only {API_VERSION} is served by this release"
-        )
     if version != API_VERSION:
         raise InvalidValue("apiVersion", version, f"must be {API_VERSION}", f"{place}: {written}")
     try:
@@ -138,22 +174,6 @@ def _name_in(value: dict[str, Any]) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
-
-
-def _refuse_unknown(
-    value: dict[str, Any],
-    path: str,
-    kind: str,
-    label: str,
-    document: yamltext.Document,
-    source: str,
-) -> None:
-    complaints = []
-    for field in unknown_fields(KINDS[kind].type, value):
-        line = document.line_of(inside(path, field))
-        complaints.append(f"{source}: line {line}: {label}: unknown field '{field}'")
-    if complaints:
-        raise MuslinError("; ".join(complaints))
 
 
 def inside(path: str, field: str) -> str:

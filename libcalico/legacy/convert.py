@@ -19,7 +19,7 @@ from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.legacy import endpoints, infrastructure, policies, shapes
 from libcalico.model.base import Struct
 from libcalico.model.meta import API_VERSION
-from libcalico.model.shape import shape_problems
+from libcalico.model.shape import UNKNOWN_FIELD, shape_problems
 
 OLD_VERSION = "v1"
 CONFIG_KIND = "calicoApiConfig"
@@ -80,9 +80,7 @@ def legacy_problems(tree: Mapping[str, Any]) -> list[InvalidValue]:
     """All fields of a v1 document that v1 has not, or that have a wrong type."""
     kind, subject = _kind_of(tree)
     found = [
-        InvalidValue(str(name), "...", "there is no such field", subject)
-        for name in tree
-        if name not in _TOP
+        InvalidValue(str(name), "...", UNKNOWN_FIELD, subject) for name in tree if name not in _TOP
     ]
     for part, type_ in (("metadata", kind.metadata), ("spec", kind.spec)):
         value = tree.get(part)

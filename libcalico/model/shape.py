@@ -25,6 +25,7 @@ _NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
 }
+UNKNOWN_FIELD = "there is no such field"
 _INT64 = 2**63
 _AS_NUMBERS = frozenset({"asNumber", "localASNumber", "asPathPrefix", "prefix"})
 """Fields whose numbers may be text (`"65000"`, `"1.10"`): the structs refuse any other text."""
@@ -62,7 +63,7 @@ def _struct(type_: Any, tree: Mapping[str, Any], path: str) -> Found:
     for name, value in tree.items():
         where = f"{path}.{name}" if path else str(name)
         if name not in fields:
-            yield where, value, "there is no such field"
+            yield where, value, UNKNOWN_FIELD
         elif value is not None:
             found = list(_value(fields[name][0], value, where))
             if name in _AS_NUMBERS and not found:

@@ -80,9 +80,7 @@ def test_what_was_left_out_is_told_with_its_line(ctl: Ctl) -> None:
 
 def test_refusals(ctl: Ctl, tmp_path: Path) -> None:
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"
-    assert (
-        "Pod(x) of apiVersion 'v1' cannot be converted" in ctl("convert", "-f", "-", stdin=pod).err
-    )
+    assert "Pod of apiVersion v1 is not a resource of" in ctl("convert", "-f", "-", stdin=pod).err
     assert "not valid YAML" in ctl("convert", "-f", "-", stdin="{").err
     assert "No resources specified" in ctl("convert", "-f", "-", stdin="").err
     assert "cannot read" in ctl("convert", "-f", str(tmp_path / "no")).err

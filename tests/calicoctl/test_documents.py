@@ -63,7 +63,7 @@ def test_json_is_read_as_well() -> None:
         (POOL.replace("IPPool", "Banana"), "'Banana' is not supported"),
         (POOL.replace("kind: IPPool\n", ""), "f: line 1: kind: no kind is given"),
         (POOL.replace("projectcalico.org/v3", "v2"), "apiVersion: 'v2' is not valid: must be"),
-        (POOL.replace("projectcalico.org/v3", "v1"), "apiVersion v1: only projectcalico.org/v3"),
+        (POOL.replace("projectcalico.org/v3", "v1"), "f: line 6: ipPool(): unknown field"),
         ("just text\n", "f: line 1: a resource must be a mapping"),
         (POOL.replace("name: p1", "name: p1\n  lables: {}"), "unknown field 'metadata.lables'"),
         (
@@ -76,6 +76,23 @@ def test_refusals_name_file_line_and_field(text: str, told: str) -> None:
     with pytest.raises(MuslinError) as error:
         load_text(text, "f")
     assert told in str(error.value)
+
+
+def test_all_complaints_about_a_document_come_at_once() -> None:
+    text = POOL.replace("name: p1", "name: p1\n  lables: {}\n  labels: {a: 1}") + (
+        "  blockSize: big\n  allowedUses: Workload\n  natOutgoing: 'yes'\n  nat-outgoing: true\n"
+    )
+    with pytest.raises(MuslinError) as error:
+        load_text(text, "f")
+    told = str(error.value).split("; ")
+    assert [one.split(" is not valid")[0] for one in told] == [
+        "f: line 5: IPPool(p1): unknown field 'metadata.lables'",
+        "f: line 6: IPPool(p1): metadata.labels[a]: 1",
+        "f: line 9: IPPool(p1): spec.blockSize: 'big'",
+        "f: line 10: IPPool(p1): spec.allowedUses: 'Workload'",
+        "f: line 11: IPPool(p1): spec.natOutgoing: 'yes'",
+        "f: line 12: IPPool(p1): unknown field 'spec.nat-outgoing'",
+    ]
 
 
 def test_directories(tmp_path: Path) -> None:
