@@ -220,6 +220,8 @@ def _allocation(attachment: Attachment, wanted: AddressRequest, writer: Endpoint
         ),
         families=wanted.families,
         requested=wanted.pools,
+        fixed=wanted.fixed,
+        namespace=attachment.namespace if attachment.pod else "",
         companion=writer.companion(),
     )
 

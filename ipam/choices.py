@@ -139,6 +139,10 @@ def _note(draft: Draft, step: Step, key: BlockKey, ordinals: list[int]) -> list[
 def _fixed(
     draft: Draft, request: Allocate, usable: Sequence[Pool], sources: Sources, step: Step
 ) -> Answer:
+    companion = request.companion
+    if companion and companion.key not in draft.view:
+        # Perhaps this attachment has the addresses already: then they are not in others' use.
+        raise Missing(companion.key)
     wanted: dict[BlockKey, list[IPAddress]] = {}
     for address in dict.fromkeys(request.fixed):
         pool = serving(usable, address, request.use)
