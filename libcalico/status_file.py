@@ -17,15 +17,29 @@ from libcalico import paths
 from libcalico.model.meta import now_text
 
 
+def _own_namespace() -> int | None:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return None
+
+
+_NAMESPACE = _own_namespace()
+
+
 def write(process: str, status: Mapping[str, Any], directory: Path | None = None) -> None:
     """Write `<directory>/<process>.json` (0644) with `time` (UTC) and `pid` added.
+
+    `pid_namespace` says to which namespace the number belongs: a reader in another container
+    cannot look it up.
 
     The directory is `/var/run/calico/status` unless given. Raises OSError.
     """
     folder = directory or paths.STATUS
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f".{process}.{os.getpid()}.new"
-    fresh.write_bytes(msgspec.json.encode({"time": now_text(), "pid": os.getpid(), **status}))
+    writer = {"time": now_text(), "pid": os.getpid(), "pid_namespace": _NAMESPACE}
+    fresh.write_bytes(msgspec.json.encode({**writer, **status}))
     fresh.chmod(0o644)
     fresh.replace(folder / f"{process}.json")
 

@@ -1,72 +1,43 @@
-"""Certificates in files and of endpoints, read with the standard library alone.
-
-CPython parses a certificate without checking it through `ssl._ssl._test_decode_cert`, which takes
-a file; where an interpreter lacks it, dates and names are unknown and said to be.
-"""
+"""Certificates in files and of endpoints: what they say, and whether the authority signed them."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import os
-import re
 import socket
 import ssl
-import tempfile
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import x509
 from node.checks.facts import Certificate, Endpoint
 
 TIMEOUT = 3.0
-_PEM = re.compile(
-    r"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END (?:TRUSTED )?CERTIFICATE-----", re.DOTALL
-)
 
 
 def from_pem(text: str, source: str) -> list[Certificate]:
     """Every certificate of a PEM text; one with `error` where there is none or it is broken."""
-    found = [_decoded(block, source) for block in _PEM.findall(text)]
-    return found or [Certificate(source=source, error="holds no certificate in PEM form")]
-
-
-def _decoded(pem: str, source: str) -> Certificate:
-    decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)
-    if decode is None:
-        return Certificate(source=source, error="this Python cannot read certificates")
-    descriptor, name = tempfile.mkstemp(suffix=".pem")
     try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(pem + "\n")
-        tree: dict[str, Any] = decode(name)
-    except (ssl.SSLError, ValueError, OSError) as error:
-        return Certificate(source=source, error=f"not a certificate: {error}")
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-    return Certificate(
-        source=source,
-        subject=_name(tree.get("subject", ())),
-        issuer=_name(tree.get("issuer", ())),
-        not_before=_moment(tree.get("notBefore")),
-        not_after=_moment(tree.get("notAfter")),
-        names=tuple(value for kind, value in tree.get("subjectAltName", ()) if value),
-    )
-
-
-def _name(parts: Any) -> str:
-    found = {key: value for part in parts for key, value in part}
-    return str(found.get("commonName") or found.get("organizationName") or "no name")
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
+        found = x509.certificates(text.encode())
+    except ValueError as error:
+        return [Certificate(source=source, error=str(error))]
+    if not found:
+        return [Certificate(source=source, error="holds no certificate in PEM form")]
+    return [
+        Certificate(
+            source=source,
+            subject=one.subject,
+            issuer=one.issuer,
+            not_before=one.not_before,
+            not_after=one.not_after,
+            names=tuple(name.partition(":")[2] for name in one.names),
+        )
+        for one in found
+    ]
 
 
 def of_config(config: DatastoreConfig) -> tuple[list[Certificate], list[str], dict[str, int]]:

@@ -1,0 +1,32 @@
+"""`node status`: what the processes of this node say of themselves, without root."""
+
+from __future__ import annotations
+
+import click
+
+from calicoctl.cli import common_options
+
+
+@click.command("status")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Form of the answer: Calico's text and tables, or one JSON object.",
+)
+@common_options
+def status(output: str) -> None:
+    """Show whether the node's processes run, and the state of its BGP peers.
+
+    Exit status 1 when the node's agent does not run.
+    """
+    from calicoctl.node import report
+
+    found = report.gather()
+    if output == "json":
+        click.echo(report.as_json(found))
+        if not found.running:
+            raise click.exceptions.Exit(1)
+        return
+    click.echo(report.as_text(found), nl=False)
