@@ -5,7 +5,7 @@ given out between two of them. Endpoints and nodes are read before and after the
 address counts as in use if either reading names it, so that a change on the way cannot look
 like a leak. What remains in doubt, a second snapshot settles (`ipam.check.confirmed`).
 
-Source: data model 1.9, 6.4. Tested in tests/calicoctl/test_commands.py.
+Source: data model 1.9, 6.4. Tested in tests/calicoctl/test_ipam.py.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def read(store: Datastore) -> Snapshot:
         handle_revisions={_id(entry): entry.revision for entry in handles.entries},
         users={address: tuple(known) for address, known in users.items()},
         nodes=before[1] | after[1],
-        pools=tuple(from_resource(entry.value) for entry in pools.entries),
+        pools=tuple(from_resource(entry.value, entry.revision) for entry in pools.entries),
         reservations=tuple(
             ip_network(text, strict=False)
             for entry in reservations.entries

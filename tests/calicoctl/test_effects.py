@@ -1,4 +1,4 @@
-"""What deletions take with them, and what `ipam show` says, on a real etcd."""
+"""What deletions take with them, on a real etcd."""
 
 from __future__ import annotations
 
@@ -47,37 +47,6 @@ def fill(etcd: Etcd, used: int) -> None:
             await store.commit(changes)
 
     asyncio.run(write())
-
-
-def test_ipam_show(ctl: Ctl, etcd: Etcd) -> None:
-    ctl("apply", "-f", "-", stdin=P1)
-    fill(etcd, 3)
-    assert ctl("ipam", "show").out == (
-        "+----------+--------------+-----------+------------+--------------+\n"
-        "| GROUPING |     CIDR     | IPS TOTAL | IPS IN USE |   IPS FREE   |\n"
-        "+----------+--------------+-----------+------------+--------------+\n"
-        "| IP Pool  | 10.65.0.0/16 |     65536 | 3 (0%)     | 65533 (100%) |\n"
-        "+----------+--------------+-----------+------------+--------------+\n"
-    )
-    blocks = ctl("ipam", "show", "--show-blocks").out.splitlines()
-    assert blocks[4].split("|")[1:-1] == [
-        " Block    ",
-        " 10.65.0.0/26  ",
-        "        64 ",
-        " 3 (5%)     ",
-        " 61 (95%)     ",
-    ]
-    assert ctl("ipam", "show", "--ip", "10.65.0.1").out == (
-        "IP 10.65.0.1 is in use\nHandle ID: k8s.c1\nActive Owner Attributes:\n"
-        "  namespace: web\n  node: node1\n  pod: web-0\n"
-    )
-    free = ctl("ipam", "show", "--ip", "10.65.0.9")
-    assert (free.code, free.out) == (0, "10.65.0.9 is not assigned\n")
-    wrong = ctl("ipam", "show", "--ip", "banana")
-    assert (wrong.code, wrong.err) == (
-        1,
-        "--ip: 'banana' is not valid: an IPv4 or IPv6 address\n",
-    )
 
 
 def test_deleting_a_pool_gives_its_empty_blocks_back(ctl: Ctl, etcd: Etcd) -> None:
