@@ -3,7 +3,8 @@
 Environment, file, FelixConfiguration `node.<node>`, FelixConfiguration `default`, built-in
 default. An empty value counts as unset; `none` is the type's zero. A value that cannot be
 parsed is named and the built-in default is used, so a typing error never takes a node down;
-an unknown parameter is named and ignored.
+an unknown parameter is named and ignored, and so is one of Calico's that has no effect here
+(libcalico/model/enforcement.py) when its value asks for one.
 Tested in tests/felix/test_config.py.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 from felix.config.parameters import ELSEWHERE, PARAMETERS, Config, Parameter
 from libcalico import paths
+from libcalico.model.enforcement import felix_parameter
 
 ANNOTATION_PREFIX = "config.projectcalico.org/"
 UNKNOWN = "is not a parameter of this release; ignored"
@@ -133,7 +135,7 @@ def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Pr
     for field, value in entry.get("spec", {}).items():
         parameter = _BY_FIELD.get(field)
         if parameter is None:
-            problems.append(Problem(origin, field, str(value), UNKNOWN, unknown=True))
+            _without_effect(origin, field, value, problems)
             continue
         if parameter.local:
             reason = "is local to a node and not taken from the datastore"
@@ -150,5 +152,14 @@ def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Pr
 def _known(name: str, value: str, source: str, problems: list[Problem]) -> Parameter | None:
     parameter = _BY_NAME.get(name.lower())
     if parameter is None and name.lower() not in ELSEWHERE:
-        problems.append(Problem(source, name, value, UNKNOWN, unknown=True))
+        _without_effect(source, name, value, problems)
     return parameter
+
+
+def _without_effect(source: str, name: str, value: Any, problems: list[Problem]) -> None:
+    """Name a parameter that is not ours: Calico's without effect here, or nobody's."""
+    row = felix_parameter(name)
+    if row is None:
+        problems.append(Problem(source, name, str(value), UNKNOWN, unknown=True))
+    elif row.lacks(value):
+        problems.append(Problem(source, name, str(value), f"not enforced: {row.why}"))

@@ -1,0 +1,154 @@
+"""The rows of Felix's parameters in a FelixConfiguration (data model 2.8).
+
+The `ENFORCED` ones are those of felix/config/parameters.py; tests/libcalico/test_enforcement.py
+holds the two together. Harmless values are what happens anyway, which is mostly Calico's
+default.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libcalico.model.enforcement import Row, State
+
+ENFORCED = """
+    ipv6Support routeRefreshInterval interfaceRefreshInterval iptablesRefreshInterval
+    ipsetsRefreshInterval maxIpsetSize iptablesBackend interfacePrefix chainInsertMode
+    defaultEndpointToHostAction iptablesFilterAllowAction iptablesMangleAllowAction
+    iptablesFilterDenyAction logPrefix logSeverityScreen vxlanPort
+    allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads endpointStatusPathPrefix
+    iptablesMarkMask healthEnabled healthHost healthPort prometheusMetricsEnabled
+    prometheusMetricsHost prometheusMetricsPort natPortRange natOutgoingAddress
+    natOutgoingExclusions ipForwarding iptablesNATOutgoingInterfaceFilter
+"""
+
+_STORED: tuple[tuple[str, str], ...] = (
+    ("configurations chosen by a selector are not read", "nodeSelector"),
+    ("the data plane is part of felix", "dataplaneDriver dataplaneWatchdogTimeout"),
+    ("health reports have one time limit", "healthTimeoutOverrides"),
+    (
+        "iptables is read back at intervals only, and waits for its lock itself",
+        "iptablesPostWriteCheckInterval iptablesLockProbeInterval",
+    ),
+    ("features are detected", "featureDetectOverride featureGates"),
+    ("netlink has a fixed time limit", "netlinkTimeout"),
+    ("OpenStack is not served", "openstackRegion"),
+    ("host endpoints are not served", "interfaceExclude"),
+    ("Log rules are not limited", "logActionRateLimit logActionRateLimitBurst"),
+    ("logs go to standard error", "logSeveritySys logDebugFilenameRegex"),
+    ("metrics are served without TLS", "prometheusMetricsCAFile prometheusMetricsCertFile"),
+    ("metrics are served without TLS", "prometheusMetricsKeyFile prometheusMetricsClientAuth"),
+    (
+        "host endpoints are not served: nothing that these ports keep open is closed",
+        "failsafeInboundHostPorts failsafeOutboundHostPorts",
+    ),
+    ("nothing is synchronised to workloads", "policySyncPathPrefix"),
+    ("routes of devices have no source", "deviceRouteSourceAddress deviceRouteSourceAddressIPv6"),
+    ("routes have felix's own protocol number", "deviceRouteProtocol"),
+    ("no tunnels are taken from other hosts", "externalNodesList"),
+    (
+        "this is no debugging aid of this felix",
+        "debugMemoryProfilePath debugDisableLogDropping debugSimulateCalcGraphHangAfter"
+        " debugSimulateDataplaneHangAfter debugSimulateDataplaneApplyDelay debugHost debugPort",
+    ),
+    ("meshes are not followed", "istioDSCPMark"),
+    ("live migrations are not followed", "liveMigrationRouteConvergenceTime"),
+    ("flow logs are not collected", "flowLogsGoldmaneServer flowLogsCollectorDebugTrace"),
+    ("routes have one metric", "ipv4ElevatedRoutePriority ipv6ElevatedRoutePriority"),
+    ("neighbours are answered for as always", "localSubnetL2ReachabilityRefreshInterval"),
+    ("the MTU is the CNI configuration's", "mtuIfacePattern"),
+)
+
+_HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "useInternalDataplaneDriver": ("the data plane is part of felix", (True,)),
+    "metadataAddr": ("OpenStack is not served", ("127.0.0.1", "none")),
+    "metadataPort": ("OpenStack is not served", (8775,)),
+    "logFilePath": ("logs go to standard error", ("/var/log/calico/felix.log", "none")),
+    "logSeverityFile": ("logs go to standard error", ("Info", "none")),
+    "ipipEnabled": ("no overlay is built", (False,)),
+    "vxlanEnabled": ("no overlay is built", (False,)),
+    "reportingInterval": ("no status is written to the datastore", ("0s", "30s")),
+    "reportingTTL": ("no status is written to the datastore", ("1m30s",)),
+    "endpointReportingEnabled": ("no status is written to the datastore", (False,)),
+    "endpointReportingDelay": ("no status is written to the datastore", ("1s",)),
+    "disableConntrackInvalidCheck": ("packets of no known connection are dropped", (False,)),
+    "prometheusGoMetricsEnabled": ("one set of metrics is served", (True,)),
+    "prometheusProcessMetricsEnabled": ("one set of metrics is served", (True,)),
+    "prometheusWireGuardMetricsEnabled": ("one set of metrics is served", (True,)),
+    "kubeNodePortRanges": ("node ports have no rules of their own", ("['30000:32767']",)),
+    "usageReportingEnabled": ("no usage is reported to anybody", (True, False)),
+    "removeExternalRoutes": ("routes of other programs are never removed", (False,)),
+    "programClusterRoutes": ("routes to other nodes are felix's, always", ("Enabled",)),
+    "sidecarAccelerationEnabled": ("there is no eBPF data plane", (False,)),
+    "xdpEnabled": ("there is no XDP", (True, False)),
+    "genericXDPEnabled": ("there is no XDP", (False,)),
+    "nftablesMode": ("rules are written through iptables", ("Auto", "Disabled")),
+    "bpfEnabled": ("there is no eBPF data plane", (False,)),
+    "bpfConnectTimeLoadBalancingEnabled": ("there is no eBPF data plane", (True, False)),
+    "istioAmbientMode": ("meshes are not followed", ("Disabled",)),
+    "flowLogsLocalReporter": ("flow logs are not collected", ("Disabled",)),
+    "routeSource": ("routes come from blocks", ("CalicoIPAM",)),
+    "routeSyncDisabled": ("routes are always programmed", (False,)),
+    "ipv4NormalRoutePriority": ("routes have one metric", (1024,)),
+    "ipv6NormalRoutePriority": ("routes have one metric", (1024,)),
+    "wireguardEnabled": ("nothing is encrypted", (False,)),
+    "wireguardEnabledV6": ("nothing is encrypted", (False,)),
+    "wireguardHostEncryptionEnabled": ("nothing is encrypted", (False,)),
+    "awsSrcDstCheck": ("AWS is not called", ("DoNothing",)),
+    "serviceLoopPrevention": ("service addresses have no rules of their own", ("Disabled",)),
+    "workloadSourceSpoofing": ("anti-spoofing knows no exceptions", ("Disabled",)),
+    "floatingIPs": ("floating addresses are not translated", ("Disabled",)),
+    "localSubnetL2Reachability": ("neighbours are answered for as always", ("Disabled",)),
+    "requireMTUFile": ("the MTU is the CNI configuration's", (False,)),
+}
+
+_INFORMATION: tuple[tuple[str, str], ...] = (
+    (
+        "acts with bpfEnabled only",
+        "bpfOverlayHostSourceIP bpfDisableUnprivileged bpfJITHardening bpfLogLevel"
+        " bpfConntrackLogLevel bpfConntrackMode bpfConntrackTimeouts bpfIPFragTimeout"
+        " bpfLogFilters bpfCTLBLogFilter bpfDataIfacePattern bpfL3IfacePattern"
+        " bpfConnectTimeLoadBalancing bpfHostNetworkedNATWithoutCTLB bpfExternalServiceMode"
+        " bpfDSROptoutCIDRs bpfExtToServiceConnmark bpfKubeProxyIptablesCleanupEnabled"
+        " bpfKubeProxyMinSyncPeriod bpfKubeProxyHealthzPort bpfPSNATPorts bpfMapSizeNATFrontend"
+        " bpfMapSizeNATBackend bpfMapSizeNATAffinity bpfMapSizeRoute bpfMapSizeConntrack"
+        " bpfMapSizePerCpuConntrack bpfMapSizeConntrackScaling bpfMapSizeConntrackCleanupQueue"
+        " bpfMapSizeIPSets bpfMapSizeIfState bpfHostConntrackBypass"
+        " bpfIPFragmentReassemblyEnabled bpfEnforceRPF bpfPolicyDebugEnabled"
+        " bpfForceTrackPacketsFromIfaces bpfDisableGROForIfaces bpfExcludeCIDRsFromNAT"
+        " bpfExportBufferSizeMB bpfRedirectToPeer bpfAttachType bpfProfiling"
+        " bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices cgroupV2Path",
+    ),
+    (
+        "acts with nftablesMode only",
+        "nftablesFlowTableOffload nftablesFlowTableDataIfacePattern nftablesRefreshInterval"
+        " nftablesFilterAllowAction nftablesMangleAllowAction nftablesFilterDenyAction"
+        " nftablesMarkMask",
+    ),
+    (
+        "acts with wireguardEnabled only",
+        "wireguardThreadingEnabled wireguardListeningPort wireguardListeningPortV6"
+        " wireguardRoutingRulePriority wireguardInterfaceName wireguardInterfaceNameV6"
+        " wireguardMTU wireguardMTUV6 wireguardKeepAlive routeTableRanges routeTableRange",
+    ),
+    ("acts with an overlay only", "ipipMTU vxlanMTU vxlanMTUV6 vxlanVNI"),
+    ("acts with XDP only", "xdpRefreshInterval"),
+    ("acts with flow logs only", "flowLogsFlushInterval flowLogsPolicyEvaluationMode"),
+    ("no usage is reported to anybody", "usageReportingInitialDelay usageReportingInterval"),
+    ("a setting of Go's runtime", "goGCThreshold goMemoryLimitMB goMaxProcs"),
+    ("a setting of Windows", "windowsManageFirewallRules"),
+)
+
+
+def _rows() -> dict[str, Row]:
+    felix = Row(State.ENFORCED, "felix")
+    found = {f"spec.{name}": felix for name in ENFORCED.split()}
+    for table, state in ((_STORED, State.STORED), (_INFORMATION, State.INFORMATION)):
+        for why, names in table:
+            found |= {f"spec.{name}": Row(state, why) for name in names.split()}
+    for name, (why, harmless) in _HARMLESS.items():
+        found[f"spec.{name}"] = Row(State.STORED, why, harmless)
+    return found
+
+
+FELIX = _rows()

@@ -1,0 +1,305 @@
+"""The rows of `libcalico.model.enforcement`, kind by kind; Felix's parameters have a file.
+
+A row covers the fields inside it that have none of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libcalico.model.enforcement import Row, State
+from libcalico.model.enforcement_felix import FELIX
+
+Rows = dict[str, Row]
+
+
+def enforced(why: str, *paths: str) -> Rows:
+    """Fields that somebody acts on."""
+    return {path: Row(State.ENFORCED, why) for path in paths}
+
+
+def stored(why: str, *paths: str, harmless: tuple[Any, ...] = ()) -> Rows:
+    """Fields that nobody acts on, though they ask for something."""
+    return {path: Row(State.STORED, why, harmless) for path in paths}
+
+
+def information(why: str, *paths: str) -> Rows:
+    """Fields that ask for nothing."""
+    return {path: Row(State.INFORMATION, why) for path in paths}
+
+
+METADATA: Rows = {
+    **enforced("every kind: the object's identity", "kind", "apiVersion"),
+    **enforced("keys and names", "metadata.name", "metadata.namespace"),
+    **enforced("selectors match them", "metadata.labels"),
+    **enforced("guards of updates", "metadata.uid", "metadata.resourceVersion"),
+    **information("kept", "metadata.creationTimestamp", "metadata.generation"),
+    **information(
+        "kept; `config.projectcalico.org/` ones set Felix's parameters", "metadata.annotations"
+    ),
+    **information(
+        "kept; nothing waits for them", "metadata.ownerReferences", "metadata.finalizers"
+    ),
+    **information("kept; an API server's", "metadata.managedFields", "metadata.deletionTimestamp"),
+    **information("kept; an API server's", "metadata.deletionGracePeriodSeconds"),
+    **information("never stored", "metadata.selfLink"),
+    **information("refused: a name is required", "metadata.generateName"),
+}
+"""Rows of every kind."""
+
+
+def _crowded(value: Any, rule: Any) -> bool:
+    """An excluded ICMP type that no single rule of the kernel can exclude."""
+    return value.type is None or (rule.protocol is None and rule.notProtocol is not None)
+
+
+def _rules(at: str) -> Rows:
+    """The rows of a list of rules."""
+    found = enforced(
+        "felix: rules of the kernel",
+        *(f"{at}.{name}" for name in ("action", "ipVersion", "protocol", "icmp", "notProtocol")),
+    )
+    found[f"{at}.notICMP"] = Row(
+        State.IN_PART,
+        "no rule excludes every type, or a type and another protocol at once",
+        asks=_crowded,
+    )
+    found |= stored("HTTP is not looked into", f"{at}.http")
+    found |= enforced("felix: the comments of its rules", f"{at}.metadata")
+    for side in ("source", "destination"):
+        entity = f"{at}.{side}"
+        found |= enforced(
+            "felix: matches and sets of the kernel",
+            *(
+                f"{entity}.{name}"
+                for name in (
+                    "nets",
+                    "selector",
+                    "namespaceSelector",
+                    "ports",
+                    "notNets",
+                    "notSelector",
+                    "notPorts",
+                    "serviceAccounts",
+                )
+            ),
+        )
+        found |= stored(
+            "services need a Kubernetes API, which is not followed", f"{entity}.services"
+        )
+    return found
+
+
+_POLICY = {
+    **enforced("felix: the order of policies", "spec.tier", "spec.order"),
+    **_rules("spec.ingress"),
+    **_rules("spec.egress"),
+    **enforced("felix: which endpoints a policy selects", "spec.selector"),
+    **enforced("felix: which endpoints a policy selects", "spec.serviceAccountSelector"),
+    **enforced("felix: the directions a policy applies to", "spec.types"),
+    **enforced("felix: kept ready on every node", "spec.performanceHints"),
+}
+_STAGED = information("a staged policy is never enforced: it is kept and shown", "spec")
+_PEERING_REFUSED = "passwords from a Secret are not read: the peering is not held"
+
+ROWS: dict[str, Rows] = {
+    "Node": {
+        **enforced("bgp: sessions and what they announce", "spec.bgp.asNumber"),
+        **enforced("bgp: sessions; felix: ways to the node", "spec.bgp.ipv4Address"),
+        **enforced("bgp: sessions; felix: ways to the node", "spec.bgp.ipv6Address"),
+        **enforced("bgp: route reflection", "spec.bgp.routeReflectorClusterID"),
+        **information(
+            "what a node that builds tunnels writes; none are built",
+            "spec.bgp.ipv4IPIPTunnelAddr",
+            "spec.ipv4VXLANTunnelAddr",
+            "spec.ipv6VXLANTunnelAddr",
+            "spec.vxlanTunnelMACAddr",
+            "spec.vxlanTunnelMACAddrV6",
+            "spec.wireguard",
+            "status.wireguardPublicKey",
+            "status.wireguardPublicKeyV6",
+        ),
+        **information("written by the node at its start", "spec.orchRefs", "spec.interfaces"),
+        **enforced("felix: addresses of the cluster's hosts", "spec.addresses"),
+        **enforced("cni: `usePodCidr` of host-local", "status.podCIDRs"),
+    },
+    "WorkloadEndpoint": {
+        **enforced(
+            "names of endpoints; felix: whose they are",
+            *(f"spec.{name}" for name in ("orchestrator", "workload", "node", "pod", "endpoint")),
+        ),
+        **enforced("cni: a late DEL never removes a newer pod's endpoint", "spec.containerID"),
+        **enforced("felix: selectors of service accounts", "spec.serviceAccountName"),
+        **enforced("felix: routes, sets and anti-spoofing", "spec.ipNetworks"),
+        **stored("floating addresses are not translated", "spec.ipNATs"),
+        **information("what the workload was told", "spec.ipv4Gateway", "spec.ipv6Gateway"),
+        **enforced("felix: rules and labels of profiles", "spec.profiles"),
+        **enforced("felix: the interface and its neighbour", "spec.interfaceName", "spec.mac"),
+        **enforced(
+            "felix: named ports", "spec.ports.name", "spec.ports.protocol", "spec.ports.port"
+        ),
+        **information("the portmap plugin maps ports", "spec.ports.hostPort", "spec.ports.hostIP"),
+        **stored("anti-spoofing knows no exceptions", "spec.allowSpoofedSourcePrefixes"),
+        **stored("nothing is limited or marked", "spec.qosControls"),
+    },
+    "HostEndpoint": stored("host endpoints are not served", "spec"),
+    "IPPool": {
+        **enforced("ipam: blocks; felix: outgoing NAT; bgp: what is announced", "spec.cidr"),
+        **{
+            f"spec.{name}": Row(
+                State.IN_PART, "no overlay is built: packets leave without it", ("Never",)
+            )
+            for name in ("vxlanMode", "ipipMode")
+        },
+        **enforced("felix: outgoing NAT", "spec.natOutgoing"),
+        **enforced("ipam: no new addresses; bgp: not announced", "spec.disabled"),
+        **enforced("bgp: not announced", "spec.disableBGPExport"),
+        **enforced("ipam: the size of blocks", "spec.blockSize"),
+        **enforced("ipam: who gets addresses", "spec.nodeSelector", "spec.namespaceSelector"),
+        **enforced("ipam: who gets addresses", "spec.allowedUses", "spec.assignmentMode"),
+        **information("written by a controller of the Kubernetes datastore", "status"),
+    },
+    "IPReservation": enforced("ipam: never assigned by itself", "spec.reservedCIDRs"),
+    "BGPConfiguration": {
+        **stored(
+            "the level of logs is a setting of the process",
+            "spec.logSeverityScreen",
+            harmless=("Info",),
+        ),
+        **enforced("bgp: the mesh", "spec.nodeToNodeMeshEnabled", "spec.nodeMeshMaxRestartTime"),
+        **enforced("bgp: sessions", "spec.asNumber", "spec.listenPort"),
+        **stored(
+            "addresses of services are not announced",
+            "spec.serviceLoadBalancerIPs",
+            "spec.serviceExternalIPs",
+            "spec.serviceClusterIPs",
+        ),
+        **stored(
+            "addresses of services are not announced",
+            "spec.serviceLoadBalancerAggregation",
+            harmless=("Enabled",),
+        ),
+        **stored("routes carry no communities", "spec.communities", "spec.prefixAdvertisements"),
+        **stored(
+            "passwords from a Secret are not read: the mesh is not held", "spec.nodeMeshPassword"
+        ),
+        **stored(
+            "sessions are held on the node's addresses only, always",
+            "spec.bindMode",
+            harmless=("NodeIP",),
+        ),
+        **stored("no interface is left out", "spec.ignoredInterfaces"),
+        **stored(
+            "there is no peering with workloads",
+            "spec.localWorkloadPeeringIPV4",
+            "spec.localWorkloadPeeringIPV6",
+        ),
+        **stored(
+            "routes to other nodes are felix's, always",
+            "spec.programClusterRoutes",
+            harmless=("Enabled", "EnabledNoEncapOnly"),
+        ),
+        **stored(
+            "routes have one metric",
+            "spec.ipv4NormalRoutePriority",
+            "spec.ipv6NormalRoutePriority",
+            harmless=(1024,),
+        ),
+    },
+    "BGPPeer": {
+        **enforced(
+            "bgp: sessions",
+            *(
+                f"spec.{name}"
+                for name in (
+                    "node",
+                    "nodeSelector",
+                    "peerIP",
+                    "asNumber",
+                    "localASNumber",
+                    "peerSelector",
+                    "maxRestartTime",
+                    "numAllowedLocalASNumbers",
+                    "ttlSecurity",
+                    "reversePeering",
+                )
+            ),
+        ),
+        **stored("what is announced has the node as its next hop", "spec.keepOriginalNextHop"),
+        **stored(
+            "what is announced has the node as its next hop",
+            "spec.nextHopMode",
+            harmless=("Auto", "Self"),
+        ),
+        **stored(_PEERING_REFUSED, "spec.password"),
+        **stored(
+            "sessions leave from the node's address", "spec.sourceAddress", harmless=("UseNodeIP",)
+        ),
+        **stored("a third of the hold time", "spec.keepaliveTime"),
+        **stored("no route to the peer is added", "spec.reachableBy"),
+        **stored("BGPFilters are not applied: the peering is not held", "spec.filters"),
+        **stored("there is no peering with workloads", "spec.localWorkloadSelector"),
+    },
+    "BGPFilter": stored("BGPFilters are not applied; a peering that names one is not held", "spec"),
+    "FelixConfiguration": FELIX,
+    "Tier": {
+        **enforced("felix: the order of tiers", "spec.order"),
+        **enforced("felix: what a tier does when no rule matched", "spec.defaultAction"),
+        **information("written by a controller of the Kubernetes datastore", "status"),
+    },
+    "Profile": {
+        **_rules("spec.ingress"),
+        **_rules("spec.egress"),
+        **enforced("felix: labels that endpoints inherit", "spec.labelsToApply"),
+    },
+    "NetworkPolicy": _POLICY,
+    "GlobalNetworkPolicy": {
+        **_POLICY,
+        **stored(
+            "acts on host endpoints, which this release does not serve",
+            "spec.doNotTrack",
+            "spec.preDNAT",
+            "spec.applyOnForward",
+        ),
+        **enforced("felix: which endpoints a policy selects", "spec.namespaceSelector"),
+    },
+    "StagedNetworkPolicy": _STAGED,
+    "StagedGlobalNetworkPolicy": _STAGED,
+    "StagedKubernetesNetworkPolicy": _STAGED,
+    "NetworkSet": enforced("felix: members of sets", "spec.nets"),
+    "GlobalNetworkSet": enforced("felix: members of sets", "spec.nets"),
+    "ClusterInformation": {
+        **enforced("felix, cni: nothing is done while it is not true", "spec.datastoreReady"),
+        **information(
+            "kept and shown",
+            "spec.clusterGUID",
+            "spec.clusterType",
+            "spec.calicoVersion",
+            "spec.variant",
+        ),
+    },
+    "KubeControllersConfiguration": {
+        **stored("this release has no controllers", "spec"),
+        **information("written by the controllers", "status"),
+    },
+    "CalicoNodeStatus": {
+        **stored("no node writes the report", "spec"),
+        **information("written by nodes", "status"),
+    },
+    "IPAMConfiguration": {
+        **stored(
+            "as in Calico, etcd's allocator reads settings of its own: calicoctl ipam configure",
+            "spec.strictAffinity",
+            "spec.maxBlocksPerHost",
+            "spec.ipCooldownSeconds",
+        ),
+        **stored(
+            "as in Calico, etcd's allocator reads settings of its own: calicoctl ipam configure",
+            "spec.autoAllocateBlocks",
+            harmless=(True,),
+        ),
+        **information("virtual machines keep no addresses", "spec.kubeVirtVMAddressPersistence"),
+    },
+    "BlockAffinity": information("as in Calico, etcd's allocator has records of its own", "spec"),
+    "LiveMigration": stored("moving workloads are not served", "spec"),
+}
