@@ -16,6 +16,7 @@ from calicoctl.client import prepare
 from calicoctl.documents import InputDocument
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.meta import API_VERSION
 from libcalico.model.validate import problems
 
 ACCEPT_UNENFORCED = click.option(
@@ -44,13 +45,15 @@ def prepared_all(
     What is fine but not enforced is named on standard error.
     """
     prepared, errors = [], []
+    if any(document.legacy for document in documents):
+        click.echo(f"documents of apiVersion v1 are read as {API_VERSION}", err=True)
     for document in documents:
         try:
             resource = prepare(document.resource, namespace)
         except MuslinError as error:
             errors.append(f"{document.place()}: {error}")
             continue
-        prepared.append(Prepared(resource, getattr(document, "legacy", False)))
+        prepared.append(Prepared(resource, document.legacy))
         wrong = complaints(resource, accept_unenforced)
         errors += [f"{document.place(one.field)}: {one}" for one in wrong]
         for field, told in notices(resource):

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from calicoctl import aliases, effects
 from calicoctl.output import Result
-from libcalico.conversion import POLICY_PREFIX
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
@@ -46,6 +45,9 @@ from libcalico.model.profile import DEFAULT_ALLOW
 
 UPDATE_TRIES = 5
 RETRY_SECONDS = 1.0
+
+KUBERNETES_POLICIES = "knp.default."
+"""How the policies begin that the Kubernetes API owns: `libcalico.conversion.POLICY_PREFIX`."""
 
 
 def prepare(resource: Any, namespace: str) -> Any:
@@ -82,7 +84,7 @@ def _refuse_read_only(key: ResourceKey, operation: str) -> None:
     built_in = key.kind == "Profile" and key.name == DEFAULT_ALLOW
     if key.kind in aliases.READ_ONLY or built_in:
         raise MuslinError(f"operation {operation} is not supported on {key}")
-    if key.kind == "NetworkPolicy" and key.name.startswith(POLICY_PREFIX):
+    if key.kind == "NetworkPolicy" and key.name.startswith(KUBERNETES_POLICIES):
         # The controller that follows the Kubernetes API owns these names and would undo the write.
         raise MuslinError(
             f"operation {operation} is not supported on {key}:"

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libcalico import pools
 from libcalico.datastore.interface import (
     Change,
     Check,
@@ -75,6 +74,7 @@ async def before_update(
     """The guards of the commit; raises `InvalidValue` when a field changed that may not."""
     if new.kind == "IPPool":
         from ipam import overlap
+        from libcalico import pools
 
         pools.check_update(old, new)
         await overlap.check_pool(store, new, old, allow_overlap)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from calicoctl import columns, tabwriter, yamltext
+from calicoctl import columns, tabwriter
 from libcalico.datastore.interface import Entry
 from libcalico.errors import MuslinError
 from libcalico.model.codec import shown_value
@@ -43,7 +43,8 @@ class Result:
     """What one request found: entries of one kind; `listing` when a whole kind was asked for."""
 
     kind: str
-    entries: Sequence[Entry]
+    # Without its text: asyncio prints the result of its main task in passing.
+    entries: Sequence[Entry] = field(repr=False)
     listing: bool = False
     revision: int = 0
 
@@ -92,6 +93,8 @@ def json_text(value: Any) -> str:
 
 def as_yaml(results: Sequence[Result], export: bool = False) -> str:
     """One YAML document."""
+    from calicoctl import yamltext
+
     return yamltext.dump(_plain(results, export))
 
 

@@ -6,9 +6,10 @@ Tested in `tests/calicoctl/test_commands.py`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calicoctl import versions
 from libcalico import apiconfig
@@ -36,13 +37,28 @@ async def datastore(options: Options, gate: bool = True) -> AsyncIterator[Datast
     With `gate`, a cluster of another version is refused (data model 6.2). Raises
     `MuslinError` for a bad configuration and `DatastoreUnavailable` within the deadline.
     """
-    store = await connect(apiconfig.load(options.config, os.environ))
+    config = _configuration(options)
+    for notice in config.notices:
+        print(notice, file=sys.stderr)
+    store = await connect(config, quiet=True)
     try:
         if gate and not options.allow_version_mismatch:
             await _check_version(store)
         yield store
     finally:
         await store.close()
+
+
+def _configuration(options: Options) -> apiconfig.DatastoreConfig:
+    config = apiconfig.load(options.config, os.environ)
+    if not options.context:
+        return config
+    if config.datastore_type == apiconfig.ETCD:
+        raise MuslinError(
+            f"--context {options.context}: the datastore is {apiconfig.ETCD}, which has no"
+            " kubeconfig; leave --context out, or name a Kubernetes datastore"
+        )
+    return replace(config, k8s_context=options.context)
 
 
 async def cluster(store: Datastore) -> tuple[str, str]:

@@ -15,12 +15,9 @@ PADDING = 3
 
 def render(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The table as text, a newline after each line, headings first."""
-    lines = [list(headings), *[list(row) for row in rows]]
+    lines = [tuple(headings), *map(tuple, rows)]
     widths = [
-        max(MIN_WIDTH, max(len(line[column]) for line in lines) + PADDING)
-        for column in range(len(headings))
+        max(MIN_WIDTH, max(map(len, column)) + PADDING) for column in zip(*lines, strict=True)
     ]
-    return "".join(
-        "".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + "\n"
-        for line in lines
-    )
+    form = "".join(f"%-{width}s" for width in widths) + "\n"
+    return "".join([form % line for line in lines])

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from calicoctl import aliases
-from calicoctl.documents import InputDocument, load_files
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options
-from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
-from libcalico.model.kinds import KINDS
+from libcalico.model.kinds import KINDS, key_of
+
+if TYPE_CHECKING:
+    from calicoctl.documents import InputDocument
 
 
 class KindType(click.ParamType[str]):
@@ -43,6 +45,8 @@ def options_of(config: str | None, allow_version_mismatch: bool, context: str = 
 
 def documents_of(filename: str, recursive: bool, skip_empty: bool) -> list[InputDocument]:
     """The documents of `-f`; raises `MuslinError` when there is none, unless `skip_empty`."""
+    from calicoctl.documents import load_files
+
     try:
         documents = load_files(filename, recursive)
     except MuslinError as error:
@@ -70,6 +74,8 @@ def report(outcome: Outcome) -> None:
 
 async def initialised(store: Datastore) -> None:
     """Make sure that cluster information and tiers exist, as far as this user may."""
+    from libcalico.clusterinfo import ensure_initialized
+
     # Who may write only some kinds must still be able to write those, as in Calico.
     try:
         await ensure_initialized(store, "")
@@ -95,3 +101,15 @@ def kind_argument(kind: str | None, filename: str | None) -> str | None:
     if (kind is None) == (filename is None):
         raise click.UsageError("give either --filename or KIND [NAME]...")
     return None if kind is None else aliases.kind_of(kind)
+
+
+async def renamed_of(store: Datastore, legacy: Sequence[Any]) -> dict[ResourceKey, ResourceKey]:
+    """The stored keys of resources that came from first-generation documents.
+
+    A pool of that time is known by its CIDR alone: the stored one may have another name.
+    """
+    if not legacy:
+        return {}
+    from libcalico.legacy import onto_stored
+
+    return {key_of(item): key_of(await onto_stored(store, item)) for item in legacy}

@@ -1,9 +1,10 @@
-"""`convert`: Kubernetes documents as Calico resources, for `apply` to read.
+"""`convert`: Kubernetes and first-generation documents as resources, for `apply` to read.
 
 Offline: no datastore is asked. Rules that cannot be converted are left out and told on
 standard error; the exit code is then 1 unless `--ignore-validation`, so that a script
 notices, but what could be converted is printed all the same: it is narrower, never wider.
-Documents of Calico itself pass through, so a mixed file can be converted whole.
+Documents of Calico itself pass through, so a mixed file can be converted whole, and those of
+its first generation (`apiVersion: v1`) become what they are today.
 
 A converted NetworkPolicy keeps its own name, as Calico's `convert` does, so `apply` takes
 it; the names `knp.default.*` belong to the controller that follows the Kubernetes API, and
@@ -20,25 +21,45 @@ import click
 from msgspec.structs import replace
 
 from calicoctl import yamltext
+from calicoctl.cli import common_options
 from calicoctl.documents import inside, opened, read_texts, resource_of
 from calicoctl.output import json_text
 from libcalico import conversion
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.codec import shown_value
+from libcalico.legacy import convert_document, is_legacy
+from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.meta import API_VERSION
 from libcalico.model.validate import problems
 
 
 @click.command("convert")
-@click.option("-f", "--filename", required=True, help="File, directory, or - for stdin.")
-@click.option("-o", "--output", "style", default="yaml", help="yaml or json.")
+@click.option(
+    "-f",
+    "--filename",
+    required=True,
+    metavar="FILE",
+    type=click.Path(allow_dash=True),
+    help="File, directory, or - for standard input.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "style",
+    default="yaml",
+    metavar="FORMAT",
+    help="yaml or json; yaml by default.",
+)
 @click.option("-R", "--recursive", is_flag=True, help="Enter sub-directories of -f.")
 @click.option("--ignore-validation", is_flag=True, help="Exit 0 though something was left out.")
 @click.option("--kubernetes-names", is_flag=True, help="Name policies knp.default.NAME.")
+@common_options
 def convert(
     filename: str, style: str, recursive: bool, ignore_validation: bool, kubernetes_names: bool
 ) -> None:
-    """Convert Kubernetes NetworkPolicies, Namespaces and ServiceAccounts to resources."""
+    """Convert first-generation documents and Kubernetes objects to resources.
+
+    Of Kubernetes: NetworkPolicies, Namespaces and ServiceAccounts.
+    """
     if style not in ("yaml", "json"):
         raise MuslinError(f"unrecognized output format '{style}'; allowed: yaml, json")
     shown: list[Any] = []
@@ -46,13 +67,12 @@ def convert(
     for source, text in read_texts(filename, recursive):
         for document in yamltext.load(text, source):
             for value, path in opened(document.value, ""):
-                resource, wrong = _one(value, path, document, source)
+                resources, wrong = _all(value, path, document, source)
                 complaints += [
                     f"{source}: line {document.line_of(inside(path, one.field))}: {one}"
                     for one in wrong
                 ]
-                if resource is not None:
-                    shown.append(_plain(resource, kubernetes_names))
+                shown += [_plain(resource, kubernetes_names) for resource in resources]
     if shown:
         click.echo(_text(shown, style), nl=style == "json")
     if complaints and ignore_validation:
@@ -63,20 +83,25 @@ def convert(
         raise MuslinError(f"No resources specified in file {filename}")
 
 
-def _one(
+def _all(
     value: Any, path: str, document: yamltext.Document, source: str
-) -> tuple[Any, list[InvalidValue]]:
-    """The resource of one document, or None, and what is wrong with it."""
+) -> tuple[list[Any], list[InvalidValue]]:
+    """The resources of one document, and what is wrong with it."""
     if not isinstance(value, dict) or value.get("apiVersion") == API_VERSION:
-        return resource_of(value, path, document, source).resource, []
+        return [resource_of(value, path, document, source).resource], []
     try:
-        done = conversion.convert(value)
+        if is_legacy(value) and not conversion.is_kubernetes(value):
+            found = [resource_from_tree(tree, strict=True) for tree in convert_document(value)]
+            dropped: list[InvalidValue] = []
+        else:
+            done = conversion.convert(value)
+            found, dropped = [done.resource], done.dropped
     except InvalidValue as problem:
-        return None, [problem]
+        return [], [problem]
     except MuslinError as problem:
         raise MuslinError(f"{source}: line {document.line_of(path)}: {problem}") from None
-    invalid = problems(done.resource)
-    return (None if invalid else done.resource), done.dropped + invalid
+    invalid = [one for resource in found for one in problems(resource)]
+    return ([] if invalid else found), dropped + invalid
 
 
 def _plain(resource: Any, kubernetes_names: bool) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -18,13 +19,12 @@ from calicoctl.commands.common import (
     keys_of,
     kind_argument,
     options_of,
+    renamed_of,
     report,
 )
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
-from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError, NotFound
-from libcalico.legacy import onto_stored
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
 
@@ -63,22 +63,20 @@ def delete(
         resources = [prepare(document.resource, namespace) for document in documents]
         wanted = [(key_of(item), item.metadata.resourceVersion) for item in resources]
         legacy = [
-            item
-            for item, document in zip(resources, documents, strict=True)
-            if getattr(document, "legacy", False)
+            item for item, document in zip(resources, documents, strict=True) if document.legacy
         ]
     report(asyncio.run(_delete(wanted, legacy, options, skip_not_exists)))
 
 
 async def _delete(
-    wanted: Sequence[Wanted], legacy: Sequence[object], options: Options, skip_missing: bool
+    wanted: Sequence[Wanted], legacy: Sequence[Any], options: Options, skip_missing: bool
 ) -> Outcome:
     handled, errors = 0, []
     if not wanted:
         return Outcome("delete", [], 0, [])
     async with datastore(options) as store:
         client = Client(store)
-        renamed = await _renamed(store, legacy)
+        renamed = await renamed_of(store, legacy)
         for key, version in wanted:
             try:
                 await client.delete(renamed.get(key, key), version)
@@ -94,8 +92,3 @@ async def _delete(
             except MuslinError as error:
                 errors.append(str(error))
     return Outcome("delete", [key.kind for key, _ in wanted], handled, errors)
-
-
-async def _renamed(store: Datastore, legacy: Sequence[object]) -> dict[ResourceKey, ResourceKey]:
-    # A first-generation pool is known by its CIDR: the stored one may have another name.
-    return {key_of(item): key_of(await onto_stored(store, item)) for item in legacy}  # type: ignore[arg-type]

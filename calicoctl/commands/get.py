@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from calicoctl import columns, output
 from calicoctl.cli import datastore_options, file_options
-from calicoctl.client import Client
+from calicoctl.client import Client, prepare
 from calicoctl.commands.common import (
     KindType,
     documents_of,
     keys_of,
     kind_argument,
     options_of,
+    renamed_of,
 )
 from calicoctl.output import Result
 from calicoctl.session import Options, datastore
@@ -61,16 +63,19 @@ def get(
     options = options_of(config, allow_version_mismatch, context)
     known = kind_argument(kind, filename)
     keys: list[ResourceKey] = []
+    legacy: list[Any] = []
     if known is None:
         for document in documents_of(str(filename), recursive, skip_empty):
-            key = key_of(document.resource)
-            keys += keys_of(key.kind, [key.name], key.namespace or namespace)
+            resource = prepare(document.resource, namespace)
+            keys.append(key_of(resource))
+            if document.legacy:
+                legacy.append(resource)
     elif names:
         keys = keys_of(known, names, namespace)
     elif (namespace or all_namespaces) and not KINDS[known].namespaced:
         raise MuslinError(f"{known} is not namespaced")
     scope = "" if all_namespaces else namespace or "default"
-    results, errors, wanted = asyncio.run(_fetch(known, keys, scope, style, options))
+    results, errors, wanted = asyncio.run(_fetch(known, keys, legacy, scope, style, options))
     if results:
         _show(results, style, export and bool(names), wanted, bool(namespace or all_namespaces))
     if errors:
@@ -80,6 +85,7 @@ def get(
 async def _fetch(
     kind: str | None,
     keys: Sequence[ResourceKey],
+    legacy: Sequence[Any],
     scope: str,
     style: str,
     options: Options,
@@ -91,9 +97,10 @@ async def _fetch(
         if kind is not None and not keys:
             namespace = scope if KINDS[kind].namespaced else ""
             results.append(await client.list(kind, namespace))
+        renamed = await renamed_of(store, legacy)
         for key in keys:
             try:
-                results.append(Result(key.kind, [await client.get(key)]))
+                results.append(Result(key.kind, [await client.get(renamed.get(key, key))]))
             except DatastoreUnavailable:
                 raise
             except MuslinError as error:
