@@ -2,9 +2,10 @@
 
 One channel per endpoint; the one that answered last is asked first, the very first is drawn
 by lot, so that the nodes of a cluster spread over its members. A read may be repeated on
-another endpoint. A write is sent only over a channel that is up, and is repeated only when it
-certainly was not carried out: a lost answer is reported, never guessed (ETCD-1). A member
-that lost its leader says so at once, instead of waiting for one.
+another endpoint. A write is sent only over a channel that is up, and is repeated only where
+it cannot happen twice: when it certainly was not carried out, or when every change of it is
+guarded, so that the second of two fails its guards. A lost answer whose write may have
+happened is reported, never guessed (ETCD-1). A member that lost its leader says so at once.
 
 Certificates that were renewed on disk are taken up when a connection fails. When nobody
 answers, TLS is looked into (libcalico/datastore/tls.py) before the error is raised.
@@ -16,6 +17,7 @@ Tested in tests/libcalico/test_etcd_failover.py, test_etcd_auth.py and test_tls.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import time
@@ -43,6 +45,8 @@ log = logging.getLogger(__name__)
 ROUNDS = 3
 """How often everybody is asked when nobody listens; who hangs is asked until the deadline."""
 ROUND_PAUSE = 0.3
+PATIENCE = 1.5
+"""Seconds after which a guarded write is sent again: a leader that died took it along."""
 EXPLAIN_SECONDS = 1.0
 WARN_AGAIN = 300.0
 
@@ -84,11 +88,24 @@ class Connection:
 
     async def read(self, call: Callable[[Link], Any], request: Any) -> Any:
         """A call that may be repeated elsewhere. Raises DatastoreUnavailable, Compacted..."""
-        return await self._attempt(call, request, repeatable=True)
+        return await self._rounds(functools.partial(self._once, call, request))
 
-    async def write(self, call: Callable[[Link], Any], request: Any) -> Any:
-        """A call that must not happen twice (ETCD-1)."""
-        return await self._attempt(call, request, repeatable=False)
+    async def write(self, request: Any, guarded: bool) -> Any:
+        """A transaction that must not happen twice (ETCD-1). `guarded`: all of it is."""
+        write = _Write(self, request, guarded)
+        try:
+            answer = await self._rounds(write.attempt)
+        except CertificateProblem:
+            raise
+        except DatastoreUnavailable:
+            if not write.doubt:
+                raise
+        else:
+            if answer.succeeded or not write.doubt:
+                return answer
+        raise DatastoreUnavailable(
+            f"{write.doubt} did not confirm a write: it may or may not have happened"
+        )
 
     async def open_watch(self) -> tuple[Link, Any]:
         """A watch stream on an endpoint that is up."""
@@ -174,33 +191,18 @@ class Connection:
             await asyncio.sleep(min(ROUND_PAUSE, max(0.0, deadline - loop.time())))
         raise await self._unavailable(problems)
 
-    async def _attempt(self, call: Callable[[Link], Any], request: Any, repeatable: bool) -> Any:
+    async def _once(
+        self, call: Callable[[Link], Any], request: Any, link: Link, share: float
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout
+        end = loop.time() + share
+        await link.ready(share)
+        return await self.logged_in(link, call, request, max(0.1, end - loop.time()))
 
-        async def once(link: Link, share: float) -> Any:
-            end = deadline if not repeatable else min(deadline, loop.time() + share)
-            # Over a channel that is up only: a failure before this line sent nothing.
-            await link.ready(share)
-            share = max(0.1, end - loop.time())
-            try:
-                return await self._logged_in(link, call, request, share)
-            except grpc.aio.AioRpcError as problem:
-                if repeatable or not gone(problem):
-                    raise
-                if not_applied(problem):
-                    raise NotSent(why(problem)) from None
-                self.forget(link)
-                raise DatastoreUnavailable(
-                    f"etcd at {link.endpoint} did not confirm a write ({why(problem)}): "
-                    "it may or may not have happened"
-                ) from None
-
-        return await self._rounds(once)
-
-    async def _logged_in(
+    async def logged_in(
         self, link: Link, call: Callable[[Link], Any], request: Any, share: float
     ) -> Any:
+        """One call on one endpoint, with a login that is renewed when it has ended."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         metadata = await self._metadata(link, share)
@@ -291,3 +293,33 @@ class Connection:
         task = asyncio.create_task(work)
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
+
+
+class _Write:
+    """One transaction on its way: `doubt` says who may have carried it out unheard."""
+
+    def __init__(self, connection: Connection, request: Any, guarded: bool) -> None:
+        self._connection, self._request, self._guarded = connection, request, guarded
+        self._deadline = asyncio.get_running_loop().time() + connection.timeout
+        self.doubt = ""
+
+    async def attempt(self, link: Link, share: float) -> Any:
+        """Send it over a channel that is up: a failure before that sent nothing."""
+        await link.ready(share)
+        left = max(0.1, self._deadline - asyncio.get_running_loop().time())
+        share = min(left, PATIENCE) if self._guarded else left
+        try:
+            return await self._connection.logged_in(link, _txn, self._request, share)
+        except grpc.aio.AioRpcError as problem:
+            if not gone(problem):
+                raise
+            self._connection.forget(link)
+            if not not_applied(problem):
+                self.doubt = f"etcd at {link.endpoint} ({why(problem)})"
+                if not self._guarded:
+                    raise DatastoreUnavailable(self.doubt) from None
+            raise NotSent(why(problem)) from None
+
+
+def _txn(link: Link) -> Any:
+    return link.txn

@@ -36,6 +36,8 @@ class Link:
             *OPTIONS,
             ("grpc.keepalive_time_ms", int(config.keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(config.keepalive_timeout * 1000)),
+            # A keepalive is a ping, and a ping has a timeout of its own (a minute by default).
+            ("grpc.http2.ping_timeout_ms", int(config.keepalive_timeout * 1000)),
         )
         if secure:
             credentials = grpc.ssl_channel_credentials(

@@ -149,7 +149,8 @@ class EtcdDatastore:
             compare=compares, success=operations, failure=[_range_op(key, 0) for key in guarded]
         )
         try:
-            answer = await self._connection.write(lambda link: link.txn, request)
+            guards = [change.guard is not None for change in changes]
+            answer = await self._connection.write(request, guarded=all(guards))
         except PermissionDenied as problem:
             raise PermissionDenied(f"{problem}: {_named_keys(seen)}") from None
         except ValueTooLarge as problem:

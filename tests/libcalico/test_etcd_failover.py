@@ -1,0 +1,278 @@
+"""Several endpoints: one of three real members dies under load, and work goes on (ETCD-1).
+
+Also: an established watch whose server hangs is noticed by keepalive, and a member that only
+lags is not taken for another store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import connect
+from libcalico.datastore.interface import CommitConflict, Datastore, Put, Selection
+from libcalico.datastore.syncer import Syncer
+from libcalico.errors import DatastoreError, DatastoreUnavailable
+from libcalico.model import Handle, HandleKey
+from tests.support.etcd import Etcd, free_ports, make_cluster
+from tests.support.proxy import Proxy
+
+pytestmark = pytest.mark.asyncio
+
+log = logging.getLogger(__name__)
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[list[Etcd]]:
+    """A cluster of three."""
+    made = make_cluster(tmp_path / "cluster")
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.kill()
+
+
+@dataclass
+class Tally:
+    """What one kind of operation went through: the longest gap between two successes."""
+
+    done: int = 0
+    failed: list[str] = field(default_factory=list)
+    last: float = field(default_factory=time.monotonic)
+    gap: float = 0.0
+
+    def success(self) -> None:
+        now = time.monotonic()
+        self.gap, self.last, self.done = max(self.gap, now - self.last), now, self.done + 1
+
+
+class Load:
+    """Readers, a writer with guards, and a follower, all on one connection."""
+
+    def __init__(self, store: Datastore) -> None:
+        self.store = store
+        self.reads, self.writes, self.follows = Tally(), Tally(), Tally()
+        self.seen = -1
+        self.written = -1
+
+    async def read(self) -> None:
+        while True:
+            try:
+                await self.store.get(HandleKey("count"))
+                self.reads.success()
+            except DatastoreError as problem:
+                self.reads.failed.append(str(problem))
+            await asyncio.sleep(0.005)
+
+    async def write(self) -> None:
+        number, revision = 0, 0
+        key = HandleKey("count")
+        while True:
+            try:
+                revision = await self.store.commit([Put(key, Handle({"n": number}), revision)])
+            except DatastoreUnavailable as problem:
+                self.writes.failed.append(str(problem))
+                continue
+            except CommitConflict as conflict:
+                # The answer to the write before was lost: look what became of it.
+                entry = conflict.current[key]
+                assert entry is not None
+                assert entry.value.block["n"] in (number, number - 1)
+                revision = entry.revision
+                if entry.value.block["n"] != number:
+                    continue
+            self.writes.success()
+            self.written = number
+            number += 1
+            await asyncio.sleep(0.005)
+
+    async def follow(self) -> None:
+        async for batch in Syncer(self.store, [Selection("Handle")]).batches():
+            for update in batch.updates:
+                assert update.entry is not None
+                number = update.entry.value.block["n"]
+                assert number > self.seen
+                self.seen = number
+                self.follows.success()
+
+
+@pytest.mark.promise("M-171")
+@pytest.mark.promise("F-111")
+@pytest.mark.parametrize("victim", ["the leader", "the one in use"])
+async def test_one_of_three_members_dies_under_load(members: list[Etcd], victim: str) -> None:
+    endpoints = ",".join(one.endpoint for one in members)
+    store = await connect(DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoints))
+    load = Load(store)
+    tasks = [asyncio.create_task(one()) for one in (load.read, load.write, load.follow)]
+    try:
+        await asyncio.sleep(1.0)
+        dead = leader(members) if victim == "the leader" else in_use(store, members)
+        before = load.reads.done, load.writes.done, load.follows.done
+        assert min(before) > 10
+        await asyncio.to_thread(dead.kill)
+        await asyncio.sleep(3.0)
+        for task in tasks:
+            assert not task.done(), task.exception()
+        for tally, old in zip((load.reads, load.writes, load.follows), before, strict=True):
+            assert tally.done > old + 50
+            assert tally.gap < 3.5, tally
+        # At most the write in flight and those that the election turned away fail.
+        assert len(load.writes.failed) <= 5, load.writes.failed
+        assert load.reads.failed == []
+        last = load.written
+        deadline = time.monotonic() + 5
+        while load.seen < last:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        log.warning(
+            "%s died: longest gap of reads %.2f s, writes %.2f s, watch %.2f s; %d writes unsure",
+            victim, load.reads.gap, load.writes.gap, load.follows.gap, len(load.writes.failed),
+        )  # fmt: skip
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        await store.close()
+    assert all(isinstance(one, asyncio.CancelledError) for one in outcomes), outcomes
+
+
+def leader(members: list[Etcd]) -> Etcd:
+    """The member that leads now."""
+    import msgspec
+
+    for one in members:
+        (said,) = msgspec.json.decode(one.ctl("endpoint", "status", "-w", "json"))
+        if said["Status"]["leader"] == said["Status"]["header"]["member_id"]:
+            return one
+    raise AssertionError("nobody leads")
+
+
+def in_use(store: Datastore, members: list[Etcd]) -> Etcd:
+    """The member that the store talks to."""
+    connection = store._connection  # type: ignore[attr-defined]
+    endpoint = connection._links[connection._first].endpoint
+    return next(one for one in members if one.endpoint == endpoint)
+
+
+@pytest.mark.promise("M-171")
+async def test_clients_spread_over_the_members() -> None:
+    endpoints = [f"http://127.0.0.1:{port}" for port in free_ports(3)]
+    config = DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=",".join(endpoints))
+    first = set()
+    for _ in range(40):
+        store = await connect(config)
+        connection = store._connection  # type: ignore[attr-defined]
+        first.add(connection._all()[connection._first].endpoint)
+        await store.close()
+    assert first == set(endpoints)
+
+
+@pytest.mark.promise("M-171")
+async def test_a_member_that_lost_the_others_is_left(
+    members: list[Etcd], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its clients are told, instead of waiting; a watch on it ends."""
+    endpoints = ",".join(one.endpoint for one in members)
+    store = await connect(
+        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoints, timeout=3.0)
+    )
+    try:
+        await store.get(HandleKey("a"))
+        alone = in_use(store, members)
+        for one in members:
+            if one is not alone:
+                one.kill()
+        start = time.monotonic()
+        with pytest.raises(DatastoreUnavailable) as problem:
+            await store.get(HandleKey("a"))
+        assert time.monotonic() - start < 4.5
+        assert alone.endpoint in str(problem.value)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["one endpoint", "two endpoints"])
+async def test_a_watch_that_hangs_is_noticed_within_keepalive(
+    private_etcd: Etcd, other: bool
+) -> None:
+    private_etcd.restart_with("--grpc-keepalive-min-time=500ms")
+    proxy = await Proxy(private_etcd.port).start()
+    endpoints = f"http://127.0.0.1:{proxy.port}" + (f",{private_etcd.endpoint}" if other else "")
+    config = DatastoreConfig(
+        datastore_type="etcdv3",
+        etcd_endpoints=endpoints,
+        timeout=1.0,
+        keepalive=1.0,
+        keepalive_timeout=1.0,
+    )
+    store = await connect(config)
+    try:
+        await through(store, proxy)
+        stream = store.watch([Selection("Handle")], 1)
+        assert list(await anext(stream)) == []
+        proxy.hang()
+        start = time.monotonic()
+        with pytest.raises(DatastoreUnavailable, match="broke off"):
+            await asyncio.wait_for(anext(stream), 20)
+        assert 0.5 < time.monotonic() - start < 6.0
+        if not other:
+            proxy.mend()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                await store.get(HandleKey("a"))
+                break
+            except DatastoreUnavailable:
+                assert time.monotonic() < deadline
+    finally:
+        await store.close()
+        await proxy.stop()
+
+
+async def through(store: Datastore, proxy: Proxy) -> None:
+    """Make the store prefer the proxy."""
+    await store.get(HandleKey("a"))
+    connection = store._connection  # type: ignore[attr-defined]
+    (chosen,) = (
+        index
+        for index, one in enumerate(connection._links)
+        if one.endpoint.endswith(f":{proxy.port}")
+    )
+    connection._first = chosen
+
+
+CALLS: dict[str, Callable[[Datastore], Awaitable[object]]] = {
+    "get": lambda store: store.get(HandleKey("a")),
+    "list": lambda store: store.list(Selection("Handle")),
+    "commit": lambda store: store.commit([Put(HandleKey("a"), Handle({}))]),
+    "watch": lambda store: anext(store.watch([Selection("Handle")], 1)),
+}
+
+
+@pytest.mark.parametrize("operation", list(CALLS))
+async def test_a_server_that_takes_and_never_answers_is_left_in_time(
+    etcd: Etcd, operation: str
+) -> None:
+    proxy = await Proxy(etcd.port).start()
+    config = DatastoreConfig(
+        datastore_type="etcdv3", etcd_endpoints=f"http://127.0.0.1:{proxy.port}", timeout=1.0
+    )
+    store = await connect(config)
+    try:
+        await store.get(HandleKey("a"))
+        proxy.hang()
+        start = time.monotonic()
+        with pytest.raises(DatastoreUnavailable):
+            await CALLS[operation](store)
+        assert time.monotonic() - start < 2.0
+    finally:
+        await store.close()
+        await proxy.stop()
