@@ -2,7 +2,7 @@
 
 A node frees cooled addresses with its next write of the block; a block that lies idle, or has
 no owner any more, is swept from outside. Source: data model 4.7 (block GC), 8.6 (the sweep).
-Tested in tests/ipam/test_cooling.py.
+Tested in tests/ipam/test_library.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The CNI daemon keeps them by a watch, so that an ADD reads nothing; whoever has no watch reads
 them. Namespaces are many and seldom matter: their labels are read only where a pool selects by
-them. Tested in tests/ipam/test_facts.py.
+them. Tested in tests/ipam/test_library.py.
 """
 
 from __future__ import annotations

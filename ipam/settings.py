@@ -2,7 +2,7 @@
 
 The v3 resource IPAMConfiguration is another object that the allocator does not read where the
 datastore is etcd; so it is with Calico. Source: data model 1.9, 4.8.
-Tested in tests/ipam/test_settings.py.
+Tested in tests/ipam/test_library.py.
 """
 
 from __future__ import annotations
