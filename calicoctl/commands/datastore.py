@@ -8,6 +8,14 @@ migrate = lazy_group(
     "migrate",
     "Lock the datastore, or move what it holds to another one.",
     {
+        "export": (
+            "calicoctl.commands.datastore_export:export",
+            "Write what the datastore holds to standard output.",
+        ),
+        "import": (
+            "calicoctl.commands.datastore_import:import_",
+            "Store what `export` wrote.",
+        ),
         "lock": ("calicoctl.commands.datastore_lock:lock", "Stop everything that changes it."),
         "unlock": ("calicoctl.commands.datastore_lock:unlock", "Go on after a lock."),
     },
@@ -20,6 +28,10 @@ datastore = lazy_group(
         "migrate": (
             "calicoctl.commands.datastore:migrate",
             "Lock the datastore, or move what it holds to another one.",
+        ),
+        "migrate-policy-names": (
+            "calicoctl.commands.datastore_policies:migrate_policy_names",
+            "Rename the keys of policies that an older release wrote.",
         ),
     },
 )
