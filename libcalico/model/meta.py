@@ -24,10 +24,10 @@ R = TypeVar("R", bound=msgspec.Struct)
 class OwnerReference(Struct, frozen=True):
     """Who owns an object (metav1.OwnerReference)."""
 
-    apiVersion: str
-    kind: str
-    name: str
-    uid: str
+    apiVersion: str = always("")
+    kind: str = always("")
+    name: str = always("")
+    uid: str = always("")
     controller: bool | None = None
     blockOwnerDeletion: bool | None = None
 

@@ -40,7 +40,7 @@ class NodeWireguardSpec(Struct, frozen=True):
 class NodeAddress(Struct, frozen=True):
     """One address of the node; `type` is CalicoNodeIP, InternalIP or ExternalIP."""
 
-    address: str
+    address: str = always("")
     type: str = ""
 
 
