@@ -105,7 +105,7 @@ class Client:
         if entry is None:
             raise NotFound(f"resource does not exist: {key}")
         if entry.broken:
-            raise MuslinError(f"the datastore holds a value that cannot be read: {entry.broken}")
+            raise _unreadable(entry)
         return _completed(entry)
 
     async def _find(self, key: ResourceKey) -> Entry | None:
@@ -129,13 +129,14 @@ class Client:
             raise
 
     async def list(self, kind: str, namespace: str = "") -> Result:
-        """All resources of a kind, by name; of all namespaces when none is given."""
+        """All resources of a kind, by name; of all namespaces when none is given.
+
+        What cannot be read is named in `Result.broken`, beside what can.
+        """
         listing = await self.store.list(Selection(kind, namespace=namespace))
-        entries = [_completed(entry) for entry in listing.entries]
-        if listing.broken:
-            told = "; ".join(f"{key}: {reason}" for key, reason in listing.broken)
-            raise MuslinError(f"the datastore holds values that cannot be read: {told}")
-        return Result(kind, entries, listing=True, revision=listing.revision)
+        entries = [_completed(entry) for entry in listing.entries if not entry.broken]
+        broken = [f"{key}: {reason}" for key, reason in listing.broken]
+        return Result(kind, entries, listing=True, revision=listing.revision, broken=broken)
 
     async def create(self, resource: Any) -> None:
         """Store a new resource; raises `AlreadyExists`."""
@@ -166,7 +167,9 @@ class Client:
     async def update(self, resource: Any) -> None:
         """Replace a resource that exists; raises `NotFound`, or `MuslinError` when out of date."""
         version = resource.metadata.resourceVersion
-        await self.modify(key_of(resource), lambda old: _merged(resource, old), "Update", version)
+        await self.modify(
+            key_of(resource), lambda old: _merged(resource, old), "Update", version, True
+        )
 
     async def modify(
         self,
@@ -174,8 +177,12 @@ class Client:
         change: Callable[[Any], Any],
         operation: str,
         version: str = "",
+        whole: bool = False,
     ) -> None:
         """Store what `change` makes of the stored resource; raises `NotFound`.
+
+        `whole`: the change replaces everything, so a stored value that cannot be read is no
+        hindrance; a part of it can be changed only where all of it is known.
 
         With a `version`, that one must be stored, or `MuslinError` is raised at once; without,
         a conflict is read, changed and tried again, at most `UPDATE_TRIES` times.
@@ -189,6 +196,8 @@ class Client:
                 raise NotFound(f"resource does not exist: {key}")
             if version and version != str(current.revision):
                 raise _out_of_date(version, current)
+            if current.broken and not whole:
+                raise _unreadable(current)
             changed = change(current.value)
             guards = await effects.before_update(
                 self.store, current.value, changed, self._allow_overlap
@@ -242,6 +251,10 @@ def _out_of_date(version: str, stored: Entry) -> MuslinError:
         f"resource version '{version}' is out of date (latest: {stored.revision})."
         " Update the resource YAML/JSON in order to make changes"
     )
+
+
+def _unreadable(entry: Entry) -> MuslinError:
+    return MuslinError(f"the datastore holds a value that cannot be read: {entry.broken}")
 
 
 def _completed(entry: Entry) -> Entry:

@@ -84,7 +84,8 @@ def page(context: click.Context) -> str:
 
 def _options(context: click.Context) -> list[tuple[str, str]]:
     records = (one.get_help_record(context) for one in context.command.get_params(context))
-    return [record for record in records if record]
+    # Arguments stand in the synopsis; their records have no text.
+    return [record for record in records if record and record[1]]
 
 
 def _records(title: str, records: Sequence[tuple[str, str]]) -> list[str]:

@@ -40,13 +40,17 @@ _GO_ESCAPES = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one request found: entries of one kind; `listing` when a whole kind was asked for."""
+    """What one request found: entries of one kind; `listing` when a whole kind was asked for.
+
+    `broken` names what the datastore holds and nobody can read.
+    """
 
     kind: str
     # Without its text: asyncio prints the result of its main task in passing.
     entries: Sequence[Entry] = field(repr=False)
     listing: bool = False
     revision: int = 0
+    broken: Sequence[str] = ()
 
 
 def tree(entry: Entry, export: bool = False) -> dict[str, Any]:

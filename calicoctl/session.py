@@ -15,7 +15,7 @@ from calicoctl import versions
 from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
-from libcalico.errors import DatastoreError, MuslinError
+from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
 
 CLUSTER = ResourceKey("ClusterInformation", "default")
@@ -72,10 +72,10 @@ async def cluster(store: Datastore) -> tuple[str, str]:
 async def _check_version(store: Datastore) -> None:
     try:
         version, _ = await cluster(store)
-    except DatastoreError:
+    except DatastoreUnavailable:
         raise
     except MuslinError:
-        # An object that cannot be read says nothing about versions.
+        # An object that cannot be read, or not by this user, says nothing about versions.
         return
     if version and comparable(version) != comparable(versions.CALICO):
         raise MuslinError(

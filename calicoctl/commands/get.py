@@ -21,6 +21,7 @@ from calicoctl.commands.common import (
 )
 from calicoctl.output import Result
 from calicoctl.session import Options, datastore
+from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
@@ -96,7 +97,11 @@ async def _fetch(
         client = Client(store)
         if kind is not None and not keys:
             namespace = scope if KINDS[kind].namespaced else ""
-            results.append(await client.list(kind, namespace))
+            listed = await client.list(kind, namespace)
+            results.append(listed)
+            errors += [
+                f"the datastore holds a value that cannot be read: {one}" for one in listed.broken
+            ]
         renamed = await renamed_of(store, legacy)
         for key in keys:
             try:
@@ -105,12 +110,25 @@ async def _fetch(
                 raise
             except MuslinError as error:
                 errors.append(str(error))
+        template = style.startswith("go-template")
+        nodes = any(found.kind == "Node" for found in results)
         context = columns.Context()
-        if style not in ("yaml", "json", "ps") and any(found.kind == "Node" for found in results):
-            entry = await store.get(ResourceKey("BGPConfiguration", "default"))
-            if entry is not None and entry.value.spec.asNumber is not None:
-                context = columns.Context(str(entry.value.spec.asNumber))
+        if template or (nodes and style not in ("yaml", "json", "ps")):
+            context = await _context(store)
     return results, errors, context
+
+
+async def _context(store: Datastore) -> columns.Context:
+    try:
+        entry = await store.get(ResourceKey("BGPConfiguration", "default"))
+    except DatastoreUnavailable:
+        raise
+    except MuslinError:
+        # Who may not read it, or nobody can: the table has Calico's default then.
+        return columns.Context()
+    if entry is None or entry.value.spec.asNumber is None:
+        return columns.Context()
+    return columns.Context(str(entry.value.spec.asNumber))
 
 
 def _show(

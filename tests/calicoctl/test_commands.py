@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from libcalico.datastore.interface import Put
@@ -94,6 +96,65 @@ def test_what_get_prints_can_be_applied(ctl: Ctl) -> None:
     for kind in ("ippool", "bgppeer", "tier"):
         text = ctl("get", kind, "-o", "yaml").out
         assert ctl("apply", "-f", "-", stdin=text).code == 0, kind
+
+
+@pytest.mark.promise("M-175")
+def test_several_documents_from_standard_input_and_from_folders(ctl: Ctl, tmp_path: Path) -> None:
+    here_document = f"---\n{P1}\n---\n# nothing here\n---\n{TOR}\n...\n"
+    done = ctl("apply", "-f", "-", stdin=here_document)
+    assert done.out == "Successfully applied 2 resource(s)\n"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.yaml").write_text(P2)
+    (tmp_path / "notes.txt").write_text("not a resource")
+    (tmp_path / "sub" / "b.json").write_text(TOR)
+    flat = ctl("apply", "-f", str(tmp_path))
+    assert flat.out == "Successfully applied 1 'IPPool' resource(s)\n"
+    assert ctl("apply", "-f", str(tmp_path), "-R").out == "Successfully applied 2 resource(s)\n"
+
+
+@pytest.mark.promise("M-173")
+def test_kinds_in_mixed_case(ctl: Ctl) -> None:
+    ctl("apply", "-f", "-", stdin=P1)
+    for word in ("ipPool", "ippool", "IPPOOLS", "pool", "Pools", "ipp", "IPPs"):
+        assert ctl("get", word).out == (
+            "NAME   CIDR           SELECTOR   \np1     10.65.0.0/16   all()      \n\n"
+        )
+        assert ctl("get", word, "-o", "wide").out.split()[:4] == ["NAME", "CIDR", "NAT", "IPIPMODE"]
+
+
+def test_every_resource_that_failed_is_named(ctl: Ctl) -> None:
+    done = ctl("replace", "-f", "-", stdin=f"{P1}\n---\n{P2}\n---\n{TOR}")
+    assert done.err == (
+        "resource does not exist: IPPool(p1)\n"
+        "resource does not exist: IPPool(p2)\n"
+        "resource does not exist: BGPPeer(tor)\n"
+    )
+    ctl("apply", "-f", "-", stdin=P2)
+    done = ctl("delete", "pool", "p1", "p2", "p3")
+    assert done.out == "Partial success: deleted the first 1 out of 3 'IPPool' resources:\n"
+    assert done.err == (
+        "hit error: [resource does not exist: IPPool(p1); resource does not exist: IPPool(p3)]\n"
+    )
+
+
+def test_policies_of_the_kubernetes_api_are_left_to_it(ctl: Ctl) -> None:
+    text = document("NetworkPolicy", "knp.default.web", selector="all()")
+    for verb in ("create", "apply", "replace", "delete"):
+        done = ctl(verb, "-f", "-", stdin=text)
+        assert done.code == 1
+        assert "must be managed through the kubernetes API" in done.err
+    for words in (("patch", "-p", "{}"), ("label", "a=b")):
+        done = ctl(words[0], "np", "knp.default.web", *words[1:])
+        assert "must be managed through the kubernetes API" in done.err
+
+
+def test_an_overlap_of_pools_is_refused_unless_it_is_wanted(ctl: Ctl) -> None:
+    ctl("apply", "-f", "-", stdin=P1)
+    inside = document("IPPool", "inside", cidr="10.65.4.0/24")
+    done = ctl("create", "-f", "-", stdin=inside)
+    assert done.code == 1
+    assert "spec.cidr: '10.65.4.0/24' is not valid: overlaps IPPool(p1)" in done.err
+    assert ctl("create", "-f", "-", "--allow-overlap", stdin=inside).code == 0
 
 
 def test_get_and_delete_by_file(ctl: Ctl) -> None:
@@ -286,6 +347,28 @@ def test_usage_errors_exit_1(ctl: Ctl) -> None:
         assert (done.code, done.out) == (1, ""), arguments
         assert done.err, arguments
     assert ctl("apply", "-f", "-", "--skip-empty").out == "No resources specified\n"
+
+
+def test_what_cannot_be_read_is_named_beside_what_can(ctl: Ctl, etcd: Etcd) -> None:
+    root = "/calico/resources/v3/projectcalico.org"
+    ctl("apply", "-f", "-", stdin=P1)
+    etcd.put(f"{root}/ippools/broken", b'{"kind": "IPPool", "spec": {"cidr": 7}}')
+    done = ctl("get", "pools")
+    assert done.code == 1
+    assert [line.split()[0] for line in done.out.splitlines() if line] == ["NAME", "p1"]
+    assert "the datastore holds a value that cannot be read" in done.err
+    assert "broken" in done.err
+    # A part of a policy that cannot be read must not be changed: the rest is not known.
+    etcd.put(
+        f"{root}/globalnetworkpolicies/bad",
+        b'{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3",'
+        b'"metadata":{"name":"bad"},"spec":{"selector":"all()","ingress":7}}',
+    )
+    for command in (("patch", "gnp", "bad", "-p", "{}"), ("label", "gnp", "bad", "a=b")):
+        assert "cannot be read" in ctl(*command).err
+    good = document("GlobalNetworkPolicy", "bad", selector="all()")
+    assert ctl("replace", "-f", "-", stdin=good).code == 0
+    assert ctl("label", "gnp", "bad", "a=b").code == 0
 
 
 def test_version_gate(ctl: Ctl, etcd: Etcd) -> None:

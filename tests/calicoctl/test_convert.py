@@ -87,3 +87,29 @@ def test_refusals(ctl: Ctl, tmp_path: Path) -> None:
     assert "unrecognized output format" in ctl("convert", "-f", "-", "-o", "wide").err
     nameless = "apiVersion: v1\nkind: Namespace\nmetadata: {}\n"
     assert "metadata.name" in ctl("convert", "-f", "-", stdin=nameless).err
+
+
+OLD = """\
+apiVersion: v1
+kind: ipPool
+metadata: {cidr: 192.168.0.0/16}
+spec:
+  ipip: {enabled: true, mode: cross-subnet}
+  nat-outgoing: true
+"""
+
+
+def test_first_generation_documents_are_converted(ctl: Ctl) -> None:
+    done = ctl("convert", "-f", "-", stdin=f"{OLD}---\n{KUBERNETES}")
+    assert done.code == 0, done.err
+    found = list(yaml.safe_load_all(done.out))
+    assert [one["kind"] for one in found] == ["IPPool", "Profile", "Profile", "NetworkPolicy"]
+    assert found[0] == {
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "IPPool",
+        "metadata": {"name": "192-168-0-0-16"},
+        "spec": {"cidr": "192.168.0.0/16", "ipipMode": "CrossSubnet", "natOutgoing": True},
+    }
+    bad = ctl("convert", "-f", "-", stdin=OLD.replace("192.168.0.0/16", "192.168.0.0/33"))
+    assert (bad.code, bad.out) == (1, "")
+    assert "192.168.0.0/33" in bad.err

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from ipaddress import ip_network
 from typing import Any
 
+from msgspec.structs import replace
+
 from libcalico.datastore.interface import Change, Put
-from libcalico.model import Block, BlockAffinity, Handle
+from libcalico.model import (
+    Block,
+    BlockAffinity,
+    Handle,
+    Metadata,
+    ResourceKey,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
+)
 from libcalico.model.ipam import Attribute
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey
 from tests.calicoctl.conftest import Ctl
@@ -79,3 +90,68 @@ def test_deleting_a_node_takes_everything_of_it(ctl: Ctl, etcd: Etcd) -> None:
     assert not [key for key in left if "node1" in key or "tor" in key]
     assert "projectcalico.org/nodes/node2" in left
     assert [key for key in etcd.keys("/calico/ipam/") if "/host/" in key] == []
+
+
+def test_a_node_with_more_endpoints_than_one_commit_takes(ctl: Ctl, etcd: Etcd) -> None:
+    node = document("Node", "node1", bgp={"ipv4Address": "10.99.1.1/24"})
+    hosts = [
+        document("HostEndpoint", f"h{index}", node=f"node{index % 2 + 1}", interfaceName="eth0")
+        for index in range(4)
+    ]
+    ctl("apply", "-f", "-", stdin="\n---\n".join([node, *hosts]))
+    pods = [replace(wep(), pod=f"web-{index}") for index in range(150)]
+    endpoints = [
+        WorkloadEndpoint(
+            metadata=Metadata(name=f"node1-k8s-{spec.pod.replace('-', '--')}-eth0", namespace="d"),
+            spec=spec,
+        )
+        for spec in pods
+    ]
+
+    async def write() -> None:
+        async with etcd.connect() as store:
+            for start in range(0, len(endpoints), 100):
+                await store.commit(
+                    [
+                        Put(ResourceKey("WorkloadEndpoint", one.metadata.name, "d"), one)
+                        for one in endpoints[start : start + 100]
+                    ]
+                )
+
+    asyncio.run(write())
+    assert ctl("delete", "node", "node1").code == 0
+    left = [key.rpartition("v3/")[2] for key in etcd.keys("/calico/resources/")]
+    assert [key for key in left if "endpoints" in key] == [
+        "projectcalico.org/hostendpoints/h1",
+        "projectcalico.org/hostendpoints/h3",
+    ]
+
+
+def wep() -> WorkloadEndpointSpec:
+    return WorkloadEndpointSpec(orchestrator="k8s", node="node1", endpoint="eth0")
+
+
+def test_what_a_write_fills_in(ctl: Ctl) -> None:
+    felix = document("FelixConfiguration", "default", logSeverityScreen="Info")
+    ctl("apply", "-f", "-", stdin=f"{felix}\n---\n{WEP}")
+    spec = json.loads(ctl("get", "felixconfig", "default", "-o", "json").out)["spec"]
+    assert (spec["floatingIPs"], spec["bpfConnectTimeLoadBalancing"]) == ("Disabled", "TCP")
+    assert spec["bpfHostNetworkedNATWithoutCTLB"] == "Enabled"
+    shown = json.loads(ctl("get", "wep", "node1-k8s-web--0-eth0", "-o", "json").out)
+    assert shown["metadata"]["labels"] == {
+        "projectcalico.org/namespace": "default",
+        "projectcalico.org/orchestrator": "k8s",
+    }
+
+
+def test_a_tier_goes_only_when_it_is_empty(ctl: Ctl) -> None:
+    tier = document("Tier", "secure", order=10)
+    staged = document("StagedGlobalNetworkPolicy", "s1", tier="secure", selector="all()")
+    assert ctl("apply", "-f", "-", stdin=f"{tier}\n---\n{staged}").code == 0
+    done = ctl("delete", "tier", "secure")
+    assert done.code == 1
+    assert "it holds 1 StagedGlobalNetworkPolicy resource(s)" in done.err
+    assert ctl("delete", "sgnp", "s1").code == 0
+    assert ctl("delete", "tier", "secure").code == 0
+    for name in ("default", "kube-admin", "kube-baseline"):
+        assert "it is built in" in ctl("delete", "tier", name).err

@@ -8,6 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from calicoctl.cli import COMMANDS
 from tests.support.etcd import Etcd
 
 CALICOCTL = [sys.executable, "-m", "calicoctl.main"]
@@ -38,7 +41,8 @@ def test_version_of_the_client_is_cheap() -> None:
     script = (
         "import sys; sys.argv[1:] = ['version', '--client']\n"
         "from calicoctl.main import run; run(sys.argv[1:])\n"
-        "print([m for m in ('grpc', 'yaml', 'msgspec', 'asyncio') if m in sys.modules])"
+        "heavy = ('grpc', 'yaml', 'msgspec', 'asyncio', 'click', 'logging')\n"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -50,13 +54,32 @@ def test_version_of_the_client_is_cheap() -> None:
         start = time.perf_counter()
         assert ctl("version", "--client").returncode == 0
         times.append(time.perf_counter() - start)
-    print(f"version --client: best {min(times) * 1000:.0f} ms")
+    # The goal is for the median of twenty (`./run bench calicoctl`); here the machine is busy.
+    assert min(times) < 0.06
 
 
 def test_help_names_every_command() -> None:
     text = ctl("--help").stdout
-    for name in ("get", "create", "apply", "replace", "delete", "ipam", "node", "version"):
+    for name in COMMANDS:
         assert f"\n  {name} " in text
+
+
+@pytest.mark.parametrize("words", ["get tiers", "apply --help", "ipam show --help", "node --help"])
+def test_a_command_imports_nothing_of_the_others(words: str) -> None:
+    script = (
+        f"import sys; sys.argv[1:] = {words.split()!r}\n"
+        "from calicoctl.main import run; run(sys.argv[1:])\n"
+        "print([m for m in sorted(sys.modules) if m.startswith('calicoctl.commands.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    command = words.split()[0]
+    others = ("get", "write", "delete", "patch", "label", "ipam", "node", "convert", "version")
+    loaded = done.stdout.splitlines()[-1]
+    for other in others:
+        if other not in (command, "write" if command == "apply" else ""):
+            assert f"calicoctl.commands.{other}" not in loaded
 
 
 def test_no_datastore_configured() -> None:
