@@ -97,6 +97,7 @@ async def borrowable(
     cooldown: int = 0,
 ) -> list[IPNetwork]:
     """Blocks of others with free addresses, in this host's block order; entries are learned."""
+    own = blocks.owner_text(host)
     found: list[IPNetwork] = []
     listing = await store.list(Selection("Block"))
     entries = {entry.key: entry for entry in listing.entries}
@@ -106,7 +107,8 @@ async def borrowable(
             for key, entry in entries.items()
             if isinstance(key, BlockKey)
             and within(key.cidr, pool.cidr)
-            and _lends(entry.value, key.cidr, reserved, now, cooldown)
+            and entry.value.owner != own
+            and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
         }
         start = int(next(block_order(pool, host), pool.cidr).network_address)
         # By number: in the order of their texts half of a pool would come out of turn.
@@ -119,12 +121,13 @@ async def borrowable(
     return found
 
 
-def _lends(
+def free_addresses(
     block: Block, cidr: IPNetwork, reserved: Sequence[IPNetwork], now: int, cooldown: int
-) -> bool:
+) -> int:
+    """How many addresses of a block may be given out now."""
     edit = Edit(block)
     edit.collect(now, cooldown)
-    return bool(edit.free(1, blocks.reserved_ordinals(cidr, reserved)))
+    return len(edit.free(blocks.size(cidr), blocks.reserved_ordinals(cidr, reserved)))
 
 
 async def _first(
