@@ -49,6 +49,8 @@ from libcalico.datastore.interface import Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.local import node_api
+from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.lacking import Lacking
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,14 @@ def selections() -> list[Selection]:
     """What BGP follows in the datastore."""
     families = ("Node", "BGPConfiguration", "BGPPeer", "IPPool", "BlockAffinity", "Block")
     return [Selection(family) for family in families]
+
+
+def _ours(key: Key, me: str) -> bool:
+    """Whether this agent names what an object asks for in vain."""
+    if not isinstance(key, ResourceKey):
+        return False
+    mine = key.kind == "BGPConfiguration" and key.name in ("default", f"node.{me}")
+    return mine or key.kind == "BGPPeer"
 
 
 class Agent:
@@ -84,6 +94,7 @@ class Agent:
         self.status: dict[IPAddress, PeerStatus] = {}
         self.felix_refused: dict[str, str] = {}
         self.in_sync = False
+        self.lacking = Lacking(log)
         self.writer = Writer(self.describe)
         self.metrics = Metrics()
         self._speaker, self._publisher, self._settings = speaker, publisher, settings
@@ -111,6 +122,8 @@ class Agent:
         for update in batch.updates:
             value = update.entry.value if update.entry is not None else None
             changed |= self.view.apply(update.key, value)
+            if _ours(update.key, self.view.me):
+                self.lacking.update(update.key, value)
             if why := self.view.broken.get(str(update.key)):
                 log.error("left out, not usable: %s", why, extra={"object": str(update.key)})
         if not batch.in_sync:
@@ -331,6 +344,10 @@ class Agent:
             "peers": peers,
             "refused": [{"peer": each.source, "reason": each.reason} for each in self.plan.refused],
             "felix_refused": self.felix_refused,
+            "conditions": [
+                {"object": subject, "reason": reason}
+                for subject, reason in self.lacking.conditions()[:100]
+            ],
         }
 
     def _describe(self, planned: PlannedPeer) -> dict[str, Any]:

@@ -16,7 +16,8 @@ Schema (`time` and `pid` are added by `libcalico.status_file`):
                 "received": 3, "stale": 0, "sent": 1,
                 "graceful_restart": "no" | "yes" | "keeping routes"}],
      "refused": [{"peer": "BGPPeer(tor)", "reason": "..."}],
-     "felix_refused": {"10.65.0.0/16": "reason", ...}}
+     "felix_refused": {"10.65.0.0/16": "reason", ...},
+     "conditions": [{"object": "BGPPeer(tor)", "reason": "spec.reachableBy: not enforced: ..."}]}
 
 `Active` means that the peer is expected to dial, `Connect` that we do. Written when
 something changed, at most every 0.2 s, and every 10 s. Tested in tests/bgp/test_agent.py.

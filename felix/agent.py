@@ -14,6 +14,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from felix import metrics
 from felix.calc.graph import Calculator, selections
@@ -30,13 +31,27 @@ from libcalico.datastore import connect
 from libcalico.datastore.syncer import Syncer
 from libcalico.health import Reporter
 from libcalico.logs import level_number
-from libcalico.model import ResourceKey
+from libcalico.model import Key, ResourceKey
+from libcalico.model.lacking import Lacking
 
 HEARTBEAT_TIMEOUT = 90.0
 STATUS_INTERVAL = 10.0
 _SETTINGS = "FelixConfiguration"
 
 log = logging.getLogger(__name__)
+
+
+def _ours(key: Key, value: Any, node: str) -> bool:
+    """Whether this felix names what an object asks for in vain (policies say it themselves)."""
+    match key:
+        case ResourceKey(kind="WorkloadEndpoint"):
+            return bool(value.spec.node == node)
+        case ResourceKey(kind="FelixConfiguration", name=name):
+            # The others are part of the configuration, which names its own problems.
+            return name != "default" and not name.startswith("node.")
+        case ResourceKey(kind="IPPool"):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +71,7 @@ class Agent:
         self.calc = Calculator(node)
         self._told_problems: set[str] = set()
         self._problems: list[str] = []
+        self._lacking = Lacking(log)
         self.config = self._configure()
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
@@ -115,6 +131,8 @@ class Agent:
                 settings |= isinstance(update.key, ResourceKey) and update.key.kind == _SETTINGS
                 value = update.entry.value if update.entry is not None else None
                 changed |= self.calc.update(update.key, value)
+                ours = value is not None and _ours(update.key, value, self.node)
+                self._lacking.update(update.key, value if ours else None)
                 broken = self.calc.broken.get(update.key)
                 if broken:
                     log.warning("left out: %s", broken, extra={"object": str(update.key)})
@@ -181,4 +199,5 @@ class Agent:
         ]
         found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
         found += [("configuration", text) for text in self._problems]
+        found += self._lacking.conditions()
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

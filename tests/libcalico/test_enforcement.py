@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from felix.config.parameters import PARAMETERS
 from felix.config.resolve import resolve
 from libcalico.datastore.etcd.keys import key_of_path
-from libcalico.model import KINDS, FelixConfigurationSpec, fields
+from libcalico.model import KINDS, FelixConfigurationSpec, ResourceKey, fields
 from libcalico.model.codec import decode_value, resource_from_tree
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.enforcement import State, felix_parameter, not_enforced, row_of, table
+from libcalico.model.lacking import Lacking
 from tests.libcalico.golden_data import documents, pairs
 
 ROOT = Path(__file__).parents[2]
@@ -156,3 +158,20 @@ def test_felix_names_the_parameters_that_have_no_effect() -> None:
     assert "not enforced: there is no eBPF data plane" in str(found.problems[0])
     assert found.config.max_ipset_size == 9
     assert felix_parameter("NoSuchThing") is None
+
+
+def test_agents_say_it_once_and_keep_it_for_their_status(caplog: pytest.LogCaptureFixture) -> None:
+    def peer(**spec: Any) -> Any:
+        return resource_from_tree({"kind": "BGPPeer", "metadata": {"name": "p"}, "spec": spec})
+
+    key = ResourceKey("BGPPeer", "p")
+    lacking = Lacking(logging.getLogger("test"))
+    lacking.update(key, peer(peerIP="10.0.0.1"))
+    assert lacking.conditions() == []
+    lacking.update(key, peer(reachableBy="10.0.0.2"))
+    lacking.update(key, peer(reachableBy="10.0.0.3", keepaliveTime="1s"))
+    told = [record.getMessage() for record in caplog.records]
+    assert [one.partition(":")[0] for one in told] == ["spec.reachableBy", "spec.keepaliveTime"]
+    assert [subject for subject, _ in lacking.conditions()] == ["BGPPeer(p)"] * 2
+    lacking.update(key, None)
+    assert lacking.conditions() == []
