@@ -1,0 +1,34 @@
+"""Users and roles on a real etcd, by the script that is shipped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.etcd import Etcd
+
+SCRIPT = Path(__file__).parent.parent.parent / "manifests" / "etcd-roles"
+ROOT = "root:root word"
+
+
+def make_roles(server: Etcd, *arguments: str) -> list[str]:
+    """Run the script; the roles it made."""
+    command = [str(SCRIPT), *arguments, f"--endpoints={server.endpoint}", *server.ctl_flags]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.split("\n") if line and not line.startswith("Role ")]
+
+
+def enable_auth(server: Etcd, users: Mapping[str, str]) -> None:
+    """From now on a login is needed; `users` are name:password -> role."""
+    for user, role in users.items():
+        server.ctl("user", "add", user)
+        server.ctl("user", "grant-role", user.partition(":")[0], role)
+    server.ctl("user", "add", ROOT)
+    server.ctl("user", "grant-role", "root", "root")
+    server.ctl("auth", "enable")
+    server.ctl_flags = [*server.ctl_flags, f"--user={ROOT}"]
