@@ -189,10 +189,12 @@ def _free_v6(network: IPNetwork, busy: Sequence[IPNetwork], count: int) -> list[
     return found
 
 
-def check(pool: IPPool, facts: Facts, allow_overlap: bool = False) -> None:
+def check(
+    pool: IPPool, facts: Facts, allow_overlap: bool = False, override: str = "--allow-overlap"
+) -> None:
     """Refuse a pool that may not be created beside what is known. Raises InvalidValue.
 
-    With `allow_overlap` only POOL-1 is kept.
+    With `allow_overlap` only POOL-1 is kept; `override` is how the operator says so.
     """
     found = problems(pool, facts)
     if found and not allow_overlap:
@@ -201,7 +203,7 @@ def check(pool: IPPool, facts: Facts, allow_overlap: bool = False) -> None:
             "spec.cidr",
             pool.spec.cidr,
             f"overlaps {_some(found)}; free are {free or 'no networks of this size'}"
-            " (--allow-overlap stores it all the same)",
+            f" ({override} stores it all the same)",
             f"IPPool({pool.metadata.name})",
         )
     others: Iterable[IPPool] = facts.pools

@@ -11,6 +11,7 @@ from ipaddress import IPv6Network, ip_network
 
 from msgspec.structs import replace
 
+from ipam import overlap
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.bgp import BGPConfiguration
 from libcalico.model.felixconfig import FelixConfiguration
@@ -18,7 +19,7 @@ from libcalico.model.ipam import IPAMConfiguration, IPAMConfigurationSpec
 from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import Metadata
 from libcalico.model.pool import IPPool, IPPoolSpec
-from node.environment import IPInterface, PoolWish
+from node.environment import ALLOW_OVERLAP, PoolWish
 
 POOL_NAMES = {4: "default-ipv4-ippool", 6: "default-ipv6-ippool"}
 IPV4_POOL = ip_network("192.168.0.0/16")
@@ -29,19 +30,19 @@ def default_pool(
     version: int,
     wish: PoolWish,
     existing: Iterable[IPPool],
-    local: Iterable[IPInterface],
+    taken: Iterable[IPNetwork],
     random_bytes: Callable[[int], bytes],
 ) -> IPPool | None:
     """The pool to create for a family, None when it has one already or none is wanted.
 
-    `local` are the node's own addresses: the default range gives way to them. Raises
+    `taken` are the networks that are somebody's: the default range gives way to them. Raises
     `InvalidValue` for a CIDR that is wrong, `MuslinError` when every default is taken.
     """
     if wish.cidr.lower() == "none":
         return None
     if any(pool.spec.network.version == version for pool in existing):
         return None
-    cidr = _wished(version, wish.cidr) if wish.cidr else _free(version, local, random_bytes)
+    cidr = _wished(version, wish.cidr) if wish.cidr else _free(version, taken, random_bytes)
     return IPPool(
         metadata=Metadata(name=POOL_NAMES[version]),
         spec=IPPoolSpec(
@@ -68,18 +69,31 @@ def _wished(version: int, text: str) -> IPNetwork:
 
 
 def _free(
-    version: int, local: Iterable[IPInterface], random_bytes: Callable[[int], bytes]
+    version: int, taken: Iterable[IPNetwork], random_bytes: Callable[[int], bytes]
 ) -> IPNetwork:
     if version == 6:
         # A unique local prefix (RFC 4193): fd, 40 random bits, a /48.
         return IPv6Network((b"\xfd" + random_bytes(5) + bytes(10), 48))
-    taken = [address.network for address in local if address.version == 4]
+    busy = [network for network in taken if network.version == 4]
     for candidate in (IPV4_POOL, *IPV4_FALLBACKS):
-        if not any(candidate.overlaps(network) for network in taken):
+        if not any(candidate.overlaps(network) for network in busy):
             return candidate
+    facts = overlap.Facts(hosts=tuple(overlap.Taken(network, "") for network in busy))
+    free = ", ".join(str(one) for one in overlap.candidates(IPV4_POOL, facts))
     raise MuslinError(
-        "every default IPv4 pool overlaps a network of this node: set CALICO_IPV4POOL_CIDR"
+        "every default IPv4 pool overlaps a network of this cluster: set CALICO_IPV4POOL_CIDR,"
+        f" for example to one of {free or 'a smaller size'}"
     )
+
+
+def check_pool(version: int, pool: IPPool, facts: overlap.Facts, allow_overlap: bool) -> None:
+    """Refuse a default pool that takes what is somebody else's. Raises InvalidValue."""
+    try:
+        overlap.check(pool, facts, allow_overlap, f"{ALLOW_OVERLAP}=true")
+    except InvalidValue as error:
+        if error.field != "spec.cidr":
+            raise
+        raise InvalidValue(f"CALICO_IPV{version}POOL_CIDR", error.value, error.rule) from None
 
 
 def felix_default(stored: FelixConfiguration | None) -> FelixConfiguration:

@@ -31,6 +31,8 @@ _MODES = {
     "cross-subnet": "CrossSubnet",
 }
 
+ALLOW_OVERLAP = "CALICO_POOL_ALLOW_OVERLAP"
+
 
 @dataclass(frozen=True, slots=True)
 class AddressWish:
@@ -72,6 +74,8 @@ class Settings:
     default_pools: bool
     pool4: PoolWish
     pool6: PoolWish
+    allow_overlap: bool = False
+    """Whether a default pool may take a network that is somebody's already."""
     nodename_file: Path = field(default=paths.NODENAME)
     log_dir: Path | None = None
 
@@ -126,6 +130,7 @@ def settings(environ: Mapping[str, str]) -> Settings:
         default_pools=not no_pools,
         pool4=_pool(environ, 4),
         pool6=_pool(environ, 6),
+        allow_overlap=_flag(environ, ALLOW_OVERLAP, False),
         nodename_file=Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME),
         log_dir=Path(log_dir) if log_dir else None,
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 import socket
 from ipaddress import ip_address
 
-from linux import addresses, links
+from felix import ROUTE_PROTOCOL
+from ipam.overlap import Taken
+from linux import addresses, links, routes
 from linux.netlink import Socket
 from node.autodetect import Interface, IPAddress
 
@@ -21,6 +23,30 @@ def read() -> list[Interface]:
     return [
         Interface(name, tuple(one.interface for one in found if one.index == index))
         for index, name in names.items()
+    ]
+
+
+ROUTERS = frozenset({ROUTE_PROTOCOL, 12, 80})
+"""Routes of ours, of BIRD and of Calico's felix: they lead to pods."""
+POD_LINKS = ("cali", "tunl", "vxlan.calico", "vxlan-v6.calico", "wireguard.cali", "wg-v6.cali")
+
+
+def kernel_networks() -> list[Taken]:
+    """The networks that this machine's routes lead to, but for those that lead to pods.
+
+    A default route says nothing about networks; loopback and link-local ones are everybody's.
+    """
+    with Socket() as sock:
+        names = {link.index: link.name for link in links.dump(sock)}
+        found = routes.dump(sock, table=routes.TABLE_MAIN)
+    return [
+        Taken(route.dst, f"route {route.dst} via {names.get(route.oif, 'an unknown link')}")
+        for route in found
+        if route.type == "unicast"
+        and route.dst.prefixlen
+        and route.protocol not in ROUTERS
+        and not names.get(route.oif, "").startswith(POD_LINKS)
+        and not (route.dst.is_loopback or route.dst.is_link_local or route.dst.is_multicast)
     ]
 
 

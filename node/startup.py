@@ -17,14 +17,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from libcalico import apiconfig, pools
+from ipam import overlap
+from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.keys import BlockKey, ResourceKey
+from libcalico.model.keys import ResourceKey
 from libcalico.model.validate import validate
 from node import autodetect, defaults, interfaces, registration
 from node.environment import AddressWish, IPInterface, Settings, node_name, settings
@@ -162,19 +163,19 @@ async def _address(
 
 async def _default_pools(store: Datastore, chosen: Settings) -> None:
     found = await asyncio.to_thread(interfaces.read)
-    local = [address for one in found for address in one.addresses]
+    local = [address.network for one in found for address in one.addresses]
+    routes = await asyncio.to_thread(interfaces.kernel_networks)
     for version, wish in ((4, chosen.pool4), (6, chosen.pool6)):
         if version == 6 and not Path("/proc/sys/net/ipv6").exists():
             continue
-        existing = [entry.value for entry in (await store.list(Selection("IPPool"))).entries]
-        pool = defaults.default_pool(version, wish, existing, local, os.urandom)
+        facts = await overlap.read_facts(store, routes)
+        taken = [*local, *facts.all()]
+        pool = defaults.default_pool(version, wish, facts.pools, taken, os.urandom)
         if pool is None:
             continue
         pool = apply_defaults(pool)
         validate(pool)
-        listing = await store.list(Selection("Block"))
-        blocks = [entry.key.cidr for entry in listing.entries if isinstance(entry.key, BlockKey)]
-        pools.check_create(pool, existing, blocks)
+        defaults.check_pool(version, pool, facts, chosen.allow_overlap)
         try:
             await store.commit([Put(ResourceKey("IPPool", pool.metadata.name), pool, ABSENT)])
             log.info("made a default pool", extra={"cidr": pool.spec.cidr})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_interface
+from ipaddress import ip_network
 
 import pytest
 
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
+from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import Metadata
 from libcalico.model.pool import IPPool, IPPoolSpec
 from node import defaults
-from node.environment import IPInterface, settings
+from node.environment import settings
 
 
 def ones(count: int) -> bytes:
@@ -26,19 +27,19 @@ def cidr(
     version: int,
     environ: dict[str, str],
     existing: list[IPPool] | None = None,
-    local: list[IPInterface] | None = None,
+    taken: list[IPNetwork] | None = None,
 ) -> str | None:
     found = settings(environ)
     wish = found.pool4 if version == 4 else found.pool6
-    made = defaults.default_pool(version, wish, existing or [], local or [], ones)
+    made = defaults.default_pool(version, wish, existing or [], taken or [], ones)
     return made.spec.cidr if made else None
 
 
 def test_ranges() -> None:
     assert cidr(4, {}) == "192.168.0.0/16"
-    assert cidr(4, {}, local=[ip_interface("192.168.7.1/24")]) == "172.16.0.0/16"
-    taken = [ip_interface("192.168.7.1/24"), ip_interface("172.16.0.1/15")]
-    assert cidr(4, {}, local=taken) == "172.18.0.0/16"
+    assert cidr(4, {}, taken=[ip_network("192.168.7.0/24")]) == "172.16.0.0/16"
+    taken = [ip_network("192.168.7.0/24"), ip_network("172.16.0.0/15")]
+    assert cidr(4, {}, taken=taken) == "172.18.0.0/16"
     assert cidr(4, {"CALICO_IPV4POOL_CIDR": "10.65.0.0/16"}) == "10.65.0.0/16"
     assert cidr(6, {}) == "fd11:1111:1111::/48"
 
@@ -53,9 +54,9 @@ def test_what_is_wrong_is_named() -> None:
     for text in ("10.0.0.1/8", "fd00::/48", "banana"):
         with pytest.raises(InvalidValue, match="CALICO_IPV4POOL_CIDR"):
             cidr(4, {"CALICO_IPV4POOL_CIDR": text})
-    everything = [ip_interface("192.168.0.1/16"), ip_interface("172.16.0.1/12")]
-    with pytest.raises(MuslinError, match="CALICO_IPV4POOL_CIDR"):
-        cidr(4, {}, local=everything)
+    everything = [ip_network("192.168.0.0/16"), ip_network("172.16.0.0/12")]
+    with pytest.raises(MuslinError, match=r"CALICO_IPV4POOL_CIDR.*10\.0\.0\.0/16"):
+        cidr(4, {}, taken=everything)
 
 
 def test_pool_fields_come_from_the_environment() -> None:

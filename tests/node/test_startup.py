@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from libcalico.errors import MuslinError
+from libcalico.errors import InvalidValue, MuslinError
 from node import startup
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
@@ -110,6 +110,30 @@ def test_pools_only_where_wanted(etcd_inside: Etcd, environ: dict[str, str]) -> 
     )
     assert etcd_inside.keys(RESOURCES + "ippools/") == [RESOURCES + "ippools/default-ipv4-ippool"]
     assert resource(etcd_inside, "ippools/default-ipv4-ippool")["spec"]["ipipMode"] == "CrossSubnet"
+
+
+@pytest.mark.promise("PAIN-6")
+def test_a_default_pool_gives_way_to_routes_and_a_wished_one_is_refused(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    for network in ("192.168.128.0/24", "172.16.5.0/24"):
+        subprocess.run(["ip", "route", "add", network, "via", "10.99.1.254"], check=True)
+    try:
+        with pytest.raises(InvalidValue, match=r"route 172\.16\.5\.0/24 via eth0; free are ") as e:
+            start(environ, CALICO_IPV4POOL_CIDR="172.16.0.0/16")
+        assert e.value.field == "CALICO_IPV4POOL_CIDR"
+        assert "CALICO_POOL_ALLOW_OVERLAP=true" in str(e.value)
+        assert etcd_inside.keys(RESOURCES + "ippools/") == []
+        start(environ)
+        pool = resource(etcd_inside, "ippools/default-ipv4-ippool")["spec"]
+        assert pool["cidr"] == "172.18.0.0/16", "docker0 has 172.17.0.0/16"
+        etcd_inside.delete(RESOURCES + "ippools/")
+        start(environ, CALICO_IPV4POOL_CIDR="172.16.0.0/16", CALICO_POOL_ALLOW_OVERLAP="true")
+        pool = resource(etcd_inside, "ippools/default-ipv4-ippool")["spec"]
+        assert pool["cidr"] == "172.16.0.0/16"
+    finally:
+        for network in ("192.168.128.0/24", "172.16.5.0/24"):
+            subprocess.run(["ip", "route", "del", network], check=True)
 
 
 def test_what_the_operator_set_stays(etcd_inside: Etcd, environ: dict[str, str]) -> None:
