@@ -116,7 +116,8 @@ def _candidates(
 ) -> Iterator[tuple[BlockKey, Collection[int]]]:
     own = blocks.owner_text(sources.host)
     borrowable = () if sources.strict else sources.borrowable
-    for cidr in (*sources.affine, *borrowable):
+    # A block twice would give one ordinal twice to one request.
+    for cidr in dict.fromkeys((*sources.affine, *borrowable)):
         if cidr.version != family:
             continue
         key = BlockKey(cidr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import ip_network
@@ -95,9 +95,9 @@ async def borrowable(
     reserved: Sequence[IPNetwork] = (),
     now: int = 0,
     cooldown: int = 0,
+    known: Collection[IPNetwork] = (),
 ) -> list[IPNetwork]:
-    """Blocks of others with free addresses, in this host's block order; entries are learned."""
-    own = blocks.owner_text(host)
+    """Blocks with free addresses but for the `known`, in this host's order; entries are learned."""
     found: list[IPNetwork] = []
     listing = await store.list(Selection("Block"))
     entries = {entry.key: entry for entry in listing.entries}
@@ -107,7 +107,7 @@ async def borrowable(
             for key, entry in entries.items()
             if isinstance(key, BlockKey)
             and within(key.cidr, pool.cidr)
-            and entry.value.owner != own
+            and key.cidr not in known
             and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
         }
         start = int(next(block_order(pool, host), pool.cidr).network_address)

@@ -9,7 +9,7 @@ Invariants: IPAM-5 (one transaction), IPAM-7 (guards), and
   IPAM-13  An object that nobody can read (a pool's selector, a handle, an endpoint) fails the
            requests that need it, and no other.
 
-Tested in tests/ipam/test_service.py.
+Tested in tests/ipam/test_service.py and tests/ipam/test_service_requests.py.
 """
 
 from __future__ import annotations

@@ -242,9 +242,12 @@ class Worker:
         for members in by_pools.values():
             tickets = [ticket for ticket, _ in members]
             chosen = [pool for pool in usable[id(tickets[0])] if pool.family == family]
-            caps = [t.request.max_blocks for t in tickets if isinstance(t.request, Allocate)]
+            asked = [t.request for t in tickets if isinstance(t.request, Allocate)]
+            caps = [request.max_blocks for request in asked]
+            least = min(1 if r.partial else r.wanted(family) for r in asked)
+            missing = sum(answer.missing for _, answer in members)
             try:
-                await self._more(chosen, sum(a.missing for _, a in members), max(caps, default=0))
+                await self._more(chosen, missing, max(caps, default=0), least)
             except PoolEdited:
                 self._facts = await read_facts(self._store, self._host)
             except IPAMError as error:
@@ -253,7 +256,9 @@ class Worker:
                 group = [ticket for ticket in group if ticket not in tickets]
         return group
 
-    async def _more(self, chosen: Sequence[Pool], missing: int, max_blocks: int) -> None:
+    async def _more(
+        self, chosen: Sequence[Pool], missing: int, max_blocks: int, least: int
+    ) -> None:
         self._config = self._facts.config or await get_config(self._store)
         found = 0
         while found < missing:
@@ -269,21 +274,29 @@ class Worker:
                     return
                 if isinstance(error, BlockLimit) or not isinstance(error, PoolsExhausted):
                     raise
-                await self._borrow(chosen, error)
+                await self._borrow(chosen, least, error)
                 return
             self._affine = sorted({*affine, cidr}, key=str)
             found += blocks.free_count(self._view.value(BlockKey(cidr)))
 
-    async def _borrow(self, chosen: Sequence[Pool], error: PoolsExhausted) -> None:
+    async def _borrow(self, chosen: Sequence[Pool], least: int, error: PoolsExhausted) -> None:
+        """Look for blocks of others, enough for the request that wants the `least` addresses."""
         if self._config.strict_affinity:
             raise PoolsExhausted(f"{error}; strict affinity forbids borrowing") from error
         now, cooldown = self._clock(), self._config.ipCooldownSeconds
+        reserved = self._facts.reserved
         borrowed = await claims.borrowable(
-            self._store, self._view, self._host, chosen, self._facts.reserved, now, cooldown
+            self._store, self._view, self._host, chosen, reserved, now, cooldown, self._affine or ()
         )
-        if not borrowed:
+        own = [cidr for cidr in self._affine or () if pools.containing(chosen, cidr)]
+        free = sum(
+            claims.free_addresses(self._view.value(BlockKey(cidr)), cidr, reserved, now, cooldown)
+            for cidr in (*own, *borrowed)
+        )
+        if free < least:
+            few = f"{free} are free, and {least} are wanted" if free else "all are in use"
             raise PoolsExhausted(
-                f"no free address in pools {pools.names(chosen)}: all are in use"
+                f"no free address in pools {pools.names(chosen)}: {few}"
             ) from error
         others = [c for c in self._borrowable if not pools.containing(chosen, c)]
         self._borrowable = others + borrowed

@@ -97,16 +97,17 @@ async def serve(endpoint: str, node: str, count: int, width: int, tag: str) -> d
         await allocator.warm()
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        cpu, began = time.process_time(), time.perf_counter()
+        cpu, began = time.process_time(), time.time()
         if width == 1:
             latencies = await serial(allocator, node, count, tag)
         else:
             latencies = await bursts(allocator, node, count, width, tag)
-        took = time.perf_counter() - began
+        ended = time.time()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return {
-            "seconds": took,
+            "began": began,
+            "ended": ended,
             "cpu_seconds": time.process_time() - cpu,
             "latencies": latencies,
             "transactions": allocator.transactions,
