@@ -2,7 +2,7 @@
 
 The texts are those of etcd's `rpctypes` (api/v3rpc/rpctypes/error.go); the codes alone do not
 tell a lost leader from a lost answer. What is not known is taken as "it may have happened"
-(ETCD-1). Pure; tested in tests/libcalico/test_etcd_failures.py.
+(ETCD-1). Pure; tested in tests/libcalico/test_etcd_limits.py.
 """
 
 from __future__ import annotations
