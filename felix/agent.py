@@ -28,7 +28,7 @@ from felix.servers import Servers
 from felix.status import StatusFile
 from libcalico import apiconfig, paths
 from libcalico.datastore import connect
-from libcalico.datastore.syncer import Syncer
+from libcalico.datastore.syncer import Syncer, Update
 from libcalico.health import Reporter
 from libcalico.logs import level_number
 from libcalico.model import Key, ResourceKey
@@ -72,6 +72,7 @@ class Agent:
         self._told_problems: set[str] = set()
         self._problems: list[str] = []
         self._lacking = Lacking(log)
+        self._unreadable: dict[Key, str] = {}
         self.config = self._configure()
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
@@ -131,6 +132,7 @@ class Agent:
                 settings |= isinstance(update.key, ResourceKey) and update.key.kind == _SETTINGS
                 value = update.entry.value if update.entry is not None else None
                 changed |= self.calc.update(update.key, value)
+                self._note_unreadable(update)
                 ours = value is not None and _ours(update.key, value, self.node)
                 self._lacking.update(update.key, value if ours else None)
                 broken = self.calc.broken.get(update.key)
@@ -148,6 +150,13 @@ class Agent:
                 await self._reconfigure()
             if changed:
                 self.dataplane.kick()
+
+    def _note_unreadable(self, update: Update) -> None:
+        key = update.key
+        if isinstance(key, ResourceKey) and key.kind == _SETTINGS:
+            self._unreadable.pop(key, None)
+            if update.entry is not None and update.entry.broken:
+                self._unreadable[key] = f"{update.entry.broken}; its other parameters are in force"
 
     async def _reconfigure(self) -> None:
         config = self._configure()
@@ -199,5 +208,6 @@ class Agent:
         ]
         found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
         found += [("configuration", text) for text in self._problems]
+        found += [(str(key), reason) for key, reason in self._unreadable.items()]
         found += self._lacking.conditions()
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

@@ -5,7 +5,8 @@ as if it were gone, everything that it denies would open; a network set or a pro
 vanished would empty the sets that deny rules use. So the value is read again, member by
 member: what is readable keeps its meaning, a rule that is not becomes a rule without an
 action, and `validate.problems` is never empty for the result. Whoever enforces policy lets
-such a rule deny.
+such a rule deny. Of Felix's parameters those that can be read stay in force: one typing
+error must not put all the others back to their defaults.
 
 Tested in tests/libcalico/test_salvage.py.
 """
@@ -13,11 +14,13 @@ Tested in tests/libcalico/test_salvage.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, get_origin
 
 import msgspec
 
 from libcalico.model import policy
+from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.kinds import KINDS, Resource
 from libcalico.model.meta import Metadata
@@ -25,6 +28,7 @@ from libcalico.model.overlay import struct_fields
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 from libcalico.model.rules import Rule
 
+SETTINGS = "FelixConfiguration"
 KINDS_OF_POLICY = frozenset({*policy.POLICY_KINDS, "Profile", "NetworkSet", "GlobalNetworkSet"})
 UNREADABLE = Rule()
 UNREADABLE_TEXT = "?"
@@ -34,11 +38,13 @@ _RULES = ("ingress", "egress")
 
 
 def salvage(key: Key, raw: bytes) -> Resource | None:
-    """A resource that stands for undecodable bytes; None for kinds that decide no policy."""
-    if not isinstance(key, ResourceKey) or key.kind not in KINDS_OF_POLICY:
+    """A resource that stands for undecodable bytes; None for kinds that need none."""
+    if not isinstance(key, ResourceKey) or key.kind not in {*KINDS_OF_POLICY, SETTINGS}:
         return None
     type_ = KINDS[key.kind].type
     tree = _mapping(_tree(raw))
+    if key.kind == SETTINGS:
+        return FelixConfiguration(metadata=_metadata(key, tree), spec=_parameters(tree.get("spec")))
     found: Resource = type_(
         metadata=_metadata(key, tree), spec=_spec(struct_fields(type_)["spec"], tree.get("spec"))
     )
@@ -97,6 +103,16 @@ def _spec(type_: Any, value: Any) -> Any:
     elif doubtful:
         known["nets"] = [UNREADABLE_TEXT, *known.get("nets", [])]
     return type_(**known)
+
+
+def _parameters(value: Any) -> FelixConfigurationSpec:
+    fields = struct_fields(FelixConfigurationSpec)
+    known: dict[str, Any] = {}
+    for name, one in _mapping(value).items():
+        if name in fields:
+            with suppress(msgspec.ValidationError):
+                known[name] = msgspec.convert(one, fields[name])
+    return FelixConfigurationSpec(**known)
 
 
 def _member(name: str, type_: Any, value: Any) -> Any:

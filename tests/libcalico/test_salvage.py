@@ -68,6 +68,14 @@ def test_where_the_place_or_direction_is_lost_both_directions_begin_with_a_denia
     assert found.spec.types == ["Ingress", "Egress"]
 
 
+def test_parameters_of_felix_that_can_be_read_stay_in_force() -> None:
+    key = ResourceKey("FelixConfiguration", "default")
+    spec = {"healthPort": "x", "iptablesFilterDenyAction": "Reject", "new": 1, "ipv6Support": None}
+    found: Any = salvage(key, raw(spec))
+    assert found.spec.set_fields() == {"iptablesFilterDenyAction": "Reject"}
+    assert salvage(key, b"{").spec.set_fields() == {}  # type: ignore[union-attr]
+
+
 def test_sets_keep_their_networks_and_profiles_their_labels() -> None:
     key = ResourceKey("GlobalNetworkSet", "p")
     found: Any = salvage(key, raw({"nets": ["10.0.0.0/8", 7]}, labels={"role": "db", "n": 1}))
