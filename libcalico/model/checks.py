@@ -99,16 +99,16 @@ class Problems(list[InvalidValue]):
 
     def network(self, field: str, value: str, version: int = 0, host_bits: bool = False) -> None:
         """A CIDR or bare address; without `host_bits` the bits behind the mask must be 0."""
-        family = f"IPv{version} " if version else ""
+        wanted = f"an IPv{version} CIDR" if version else "a CIDR"
         try:
             network = ip_network(value, strict=False)
         except ValueError:
-            self.add(field, value, f"must be an {family}CIDR such as 10.0.0.0/16 or fd00::/64")
+            self.add(field, value, f"must be {wanted} such as 10.0.0.0/16 or fd00::/64")
             return
         if "%" in value or ("/" in value and not value.rpartition("/")[2].isdigit()):
             self.add(field, value, "must be a CIDR with a prefix length")
         elif version and network.version != version:
-            self.add(field, value, f"must be an {family}CIDR")
+            self.add(field, value, f"must be {wanted}")
         elif not host_bits and ip_address(value.partition("/")[0]) != network.network_address:
             self.add(field, value, f"the bits behind the mask must be 0, as in {network}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from ipaddress import ip_network
 from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -46,8 +47,8 @@ FELIX = {
 def apply_defaults(resource: R) -> R:
     """The resource with what v3.32 fills in before it stores: pure, and idempotent.
 
-    A pool's CIDR becomes canonical; one that is no CIDR is left for `validate`. So are
-    durations (`90s` is stored as `1m30s`).
+    A pool's CIDR becomes canonical; one that is none, or has bits behind the mask, is left for
+    `validate`. Durations become canonical, too (`90s` is stored as `1m30s`).
     """
     return canonical_durations(_filled(resource))
 
@@ -163,8 +164,11 @@ def _tier(tier: Tier) -> Tier:
 
 def _pool(pool: IPPool) -> IPPool:
     spec = pool.spec
+    if not spec.cidr.rpartition("/")[2].isdigit():
+        return pool
     try:
-        network = spec.network
+        # Strictly: bits behind the mask are refused by validation, not dropped.
+        network = ip_network(spec.cidr)
     except ValueError:
         return pool
     return replace(

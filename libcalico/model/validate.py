@@ -5,8 +5,7 @@ model section 2 (the Go validators and the CRD schema together, for 3.26 to toda
 of these releases takes is taken). What depends on other objects is elsewhere
 (libcalico/pools.py); types and unknown fields are libcalico/model/shape.py's.
 
-Tested in tests/libcalico/test_validate.py, test_invalid_documents.py and
-test_valid_documents.py.
+Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ def check(pool: IPPool, found: Problems) -> None:
         found.add("spec.cidr", spec.cidr, f"must be at most {MAX_CIDR} characters")
     before = len(found)
     found.network("spec.cidr", spec.cidr)
+    if len(found) == before and "/" not in spec.cidr:
+        rule = f"must be a CIDR with a prefix length, such as {spec.network}"
+        found.add("spec.cidr", spec.cidr, rule)
     if len(found) == before:
         _check_network(pool, found)
     found.one_of("spec.ipipMode", spec.ipipMode, MODES)

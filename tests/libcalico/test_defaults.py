@@ -79,7 +79,7 @@ def stored(kind: str, spec: dict[str, Any] | None, name: str = "default") -> dic
         ),
         (
             "IPPool",
-            {"cidr": "10.0.0.7/16"},
+            {"cidr": "10.0.0.0/16"},
             {
                 "cidr": "10.0.0.0/16",
                 "vxlanMode": "Never",

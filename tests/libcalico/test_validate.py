@@ -234,15 +234,16 @@ def test_all_problems_are_found_at_once() -> None:
 
 
 def test_defaults_are_what_v3_32_stores_and_change_nothing_twice() -> None:
-    pool = apply_defaults(resource("IPPool", {"cidr": "10.65.3.4/16"}))
+    pool = apply_defaults(resource("IPPool", {"cidr": "10.65.0.0/16"}))
     assert codec.encode_value(ResourceKey("IPPool", "x"), pool).endswith(
         b'"spec":{"cidr":"10.65.0.0/16","vxlanMode":"Never","ipipMode":"Never","blockSize":26,'
         b'"nodeSelector":"all()","allowedUses":["Workload","Tunnel"],"assignmentMode":"Automatic"}}'
     )
     wide = apply_defaults(resource("IPPool", {"cidr": "FD00:0::/64"}))
     assert (wide.spec.cidr, wide.spec.blockSize) == ("fd00::/64", 122)
-    broken = resource("IPPool", {"cidr": "nonsense"})
-    assert apply_defaults(broken) == broken
+    for broken in ("nonsense", "10.65.3.4/16", "10.65.0.0/255.255.0.0", "10.65.3.4"):
+        pool = resource("IPPool", {"cidr": broken})
+        assert apply_defaults(pool) == pool
     for kind in KINDS:
         spec = {"cidr": "10.0.0.0/16"} if kind == "IPPool" else {}
         once = apply_defaults(resource(kind, spec, "default"))
