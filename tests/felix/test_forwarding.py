@@ -120,6 +120,25 @@ def test_parameters_of_the_datastore_apply_live(world: World) -> None:
     eventually(lambda: "cali40all-hosts-net" not in world.node.run("ipset", "list", "-name"))
 
 
+def test_what_has_no_effect_is_told(world: World) -> None:
+    path = world.folder / "run" / "calico" / "status" / "felix.json"
+    spec = {"bpfEnabled": True, "healthPort": "x", "bpfLogLevel": ""}
+    world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", spec)
+    name = f"FelixConfiguration(node.{NODE})"
+
+    def told() -> list[str]:
+        conditions = ready_status(path).get("conditions", [])
+        return sorted(one["reason"] for one in conditions if name in str(one))
+
+    eventually(lambda: len(told()) == 2, within=12)
+    first, second = told()
+    assert "bpfEnabled='True': not enforced: there is no eBPF data plane" in first
+    assert "spec.healthPort: 'x' is not valid" in second
+    assert second.endswith("its other parameters are in force")
+    world.delete("felixconfigurations", f"node.{NODE}")
+    eventually(lambda: not told(), within=12)
+
+
 def test_an_endpoint_before_its_interface_is_served_when_that_comes(world: World) -> None:
     early = Pod(world.outside, "cali0000early", "10.65.0.41", "")
     world.put_endpoint("early", early)
