@@ -122,9 +122,9 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
 
 def selects(selection: Selection, key: Key) -> bool:
     """Whether a key inside the range of a selection belongs to it."""
+    if isinstance(key, ResourceKey):
+        return not selection.name_prefix or key.name.startswith(selection.name_prefix)
     match key:
-        case ResourceKey(_, name, _):
-            return name.startswith(selection.name_prefix)
         case FelixStatusKey() | WorkloadStatusKey():
             family = "FelixStatus" if isinstance(key, FelixStatusKey) else "WorkloadStatus"
             return family == selection.family and selection.host in ("", key.host)
@@ -161,8 +161,9 @@ def _resource(rest: str) -> ResourceKey | None:
     kind = kind_of_plural(plural)
     if kind is None or len(names) != (2 if kind.namespaced else 1) or not all(names):
         return None
-    parts = [unescape(part) for part in names]
-    return ResourceKey(kind.name, parts[-1], parts[0] if kind.namespaced else "")
+    if "%" in rest:
+        names = [unescape(part) for part in names]
+    return ResourceKey(kind.name, names[-1], names[0] if kind.namespaced else "")
 
 
 def _block(cidr: IPNetwork) -> str:

@@ -41,7 +41,8 @@ from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
-PAGE = 500
+PAGE = 2000
+"""Keys in one page. For each page etcd walks the whole range, so a small one costs more."""
 SLICE = 100
 MAX_OPERATIONS = 128
 LIST_ATTEMPTS = 3
@@ -96,22 +97,32 @@ class EtcdDatastore:
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one."""
         first, end = keys.range_of(selection)
-        more = True
-        while more:
+
+        async def fetch(first: bytes) -> Any:
             request = pb.RangeRequest(key=first, range_end=end, limit=PAGE, revision=revision)
-            answer = await self._read(lambda link: link.range, request, [selection])
-            revision = revision or answer.header.revision
-            page = Listing([], revision, [])
-            kvs, more = answer.kvs, answer.more
-            for start in range(0, len(kvs), SLICE):
-                for kv in kvs[start : start + SLICE]:
-                    _collect(selection, kv, page.entries, page.broken)
-                await asyncio.sleep(0)
-            if more:
-                first = kvs[-1].key + b"\0"
-            elif selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
-                page.entries.append(_built_in())
-            yield page
+            return await self._read(lambda link: link.range, request, [selection])
+
+        answer = await fetch(first)
+        revision = revision or answer.header.revision
+        ahead: asyncio.Task[Any] | None = None
+        try:
+            while answer is not None:
+                page, kvs = Listing([], revision, []), answer.kvs
+                # etcd gathers the next page while this one is decoded and consumed.
+                if answer.more:
+                    ahead = asyncio.create_task(fetch(kvs[-1].key + b"\0"))
+                for start in range(0, len(kvs), SLICE):
+                    for kv in kvs[start : start + SLICE]:
+                        _collect(selection, kv, page.entries, page.broken)
+                    await asyncio.sleep(0)
+                if ahead is None and _holds_built_in(selection):
+                    page.entries.append(_built_in())
+                yield page
+                answer, ahead = (await ahead if ahead else None), None
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision.
@@ -225,6 +236,10 @@ def _entries(
                 raise
             found[key] = Entry(key, None, kvs[0].mod_revision, kvs[0].value)
     return found
+
+
+def _holds_built_in(selection: Selection) -> bool:
+    return selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix)
 
 
 def _built_in() -> Entry:

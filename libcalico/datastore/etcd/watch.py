@@ -1,10 +1,10 @@
 """One watch stream of etcd over several selections, as batches of events.
 
 Every selection is a watch of its own on the stream, all starting behind the same revision.
-Responses that etcd had to fragment are put together again before anything is delivered, so
-the changes of one revision arrive together (DS-3). A revision that is compacted, or that
-this etcd has never reached (a store restored from a backup), raises `Compacted`; a member
-that only lags behind the others does not.
+Of a response that etcd had to fragment, what is complete is delivered at once and the revision
+at its end with the next, so the changes of one revision arrive together (DS-3). A revision
+that is compacted, or that this etcd has never reached (a store restored from a backup),
+raises `Compacted`; a member that only lags behind the others does not.
 """
 
 from __future__ import annotations
@@ -139,7 +139,6 @@ class _Stream:
                         range_end=end,
                         start_revision=self._start + 1,
                         progress_notify=True,
-                        prev_kv=True,
                         watch_id=number,
                         fragment=True,
                     )
@@ -165,14 +164,16 @@ class _Stream:
             self._positions[number] = max(self._positions[number], response.header.revision)
             after = min(self._positions.values())
             return [_Share(self._selections[number - 1], [], after, after)]
-        events = self._fragments.setdefault(number, [])
-        events.extend(response.events)
+        events = [*self._fragments.pop(number, ()), *response.events]
         if response.fragment:
+            # The revision at the end may go on in the next fragment: it waits for the rest.
+            last = events[-1].kv.mod_revision
+            cut = next(at for at, one in enumerate(events) if one.kv.mod_revision == last)
+            events, self._fragments[number] = events[:cut], events[cut:]
+        if not events:
             return []
-        del self._fragments[number]
         before = min(self._positions.values())
-        if events:
-            self._positions[number] = events[-1].kv.mod_revision
+        self._positions[number] = events[-1].kv.mod_revision
         after = min(self._positions.values())
         return [_Share(self._selections[number - 1], events, before, after)]
 
