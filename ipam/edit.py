@@ -83,9 +83,8 @@ class Edit:
 
     def held(self, handle_id: str) -> list[int]:
         """The ordinals of a handle, ascending."""
-        by_handle, by_index = self._index()
-        found = [o for i in by_handle.get(handle_id, ()) for o in by_index.get(i, ())]
-        return sorted(found)
+        indexes, ordinals = self._by_handle().get(handle_id, ()), self._by_index()
+        return sorted(ordinal for index in indexes for ordinal in ordinals.get(index, ()))
 
     def sequence(self, ordinal: int) -> int | None:
         """The block's sequence number from before the write that gave the ordinal out."""
@@ -113,7 +112,7 @@ class Edit:
         if released_at:
             self._point(ordinals, self._index_of(Attribute(releasedAt=released_at)))
             return
-        _, by_index = self._index()
+        by_index = self._by_index()
         queued = set(self._queue) if self._is_odd() else ()
         for ordinal in ordinals:
             index = self._allocations[ordinal]
@@ -164,19 +163,32 @@ class Edit:
         # Only in a block that breaks IPAM-1 can an allocated ordinal be queued already.
         return sum(1 for i in self._allocations if i is None) != len(self._queue)
 
-    def _index(self) -> tuple[dict[str, list[int]], dict[int, list[int]]]:
-        if self._ordinals is None or self._indexes is None:
-            self._ordinals, self._indexes = {}, {}
+    def _by_index(self) -> dict[int, list[int]]:
+        """The ordinals of each attribute; who only assigns never needs them."""
+        if self._ordinals is None:
+            self._ordinals = {}
             for ordinal, index in enumerate(self._allocations):
                 if index is not None:
                     self._ordinals.setdefault(index, []).append(ordinal)
+        return self._ordinals
+
+    def _by_handle(self) -> dict[str, list[int]]:
+        """The attributes of each handle."""
+        if self._indexes is None:
+            found: dict[str, list[int]] = {}
             for index, attribute in enumerate(self._attributes):
-                self._indexes.setdefault(handle_of(attribute), []).append(index)
-        return self._indexes, self._ordinals
+                handle = attribute.handle_id or ""
+                if "\r" in handle:
+                    handle = handle_of(attribute)
+                if handle in found:
+                    found[handle].append(index)
+                else:
+                    found[handle] = [index]
+            self._indexes = found
+        return self._indexes
 
     def _index_of(self, wanted: Attribute) -> int:
-        by_handle, _ = self._index()
-        same = by_handle.setdefault(handle_of(wanted), [])
+        same = self._by_handle().setdefault(handle_of(wanted), [])
         for index in same:
             if self._attributes[index] == wanted:
                 return index
@@ -185,15 +197,15 @@ class Edit:
         return len(self._attributes) - 1
 
     def _point(self, ordinals: Sequence[int], index: int) -> None:
-        _, by_index = self._index()
         for ordinal in ordinals:
             before = self._allocations[ordinal]
             if before is not None:
-                by_index[before].remove(ordinal)
+                self._by_index()[before].remove(ordinal)
                 self._freed = True
             self._allocations[ordinal] = index
             self._sequences[str(ordinal)] = self.block.sequenceNumber
-        by_index.setdefault(index, []).extend(ordinals)
+            if self._ordinals is not None:
+                self._ordinals.setdefault(index, []).append(ordinal)
         self.changed = True
 
 

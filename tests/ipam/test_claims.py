@@ -9,9 +9,10 @@ from ipaddress import ip_network
 import pytest
 
 from ipam import affinities, blocks, claims
-from ipam.errors import PoolsExhausted
+from ipam.errors import PoolEdited, PoolsExhausted
 from ipam.naming import rfc3339
 from ipam.pools import Pool
+from ipam.service import NodeAllocator, read_facts
 from ipam.view import View
 from libcalico.datastore.interface import Change, CommitConflict, Entry, Put
 from libcalico.errors import DatastoreUnavailable
@@ -19,6 +20,8 @@ from libcalico.model import BlockAffinity, IPAMConfig
 from libcalico.model.ipam import CONFIRMED, DEFAULT_IPAM_CONFIG, PENDING, PENDING_DELETION
 from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork
 from tests.ipam.memory import MemoryStore
+from tests.ipam.world import allocate, put_node, put_pool
+from tests.support.etcd import Etcd
 
 CIDR = ip_network("10.0.0.0/30")
 POOL = Pool("p", ip_network("10.0.0.0/29"), 30)
@@ -167,3 +170,26 @@ async def test_an_owner_who_was_faster_keeps_its_claim() -> None:
         await claims.claim_one(store, View(), "n1", [pool], 0, DEFAULT_IPAM_CONFIG, clock)
     assert marked == 1
     assert store.entries[AffinityKey("n2", CIDR)].value.state == CONFIRMED
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-5")
+async def test_a_pool_that_was_remade_is_not_claimed_from_as_it_was(etcd: Etcd) -> None:
+    """IPAM-14: an allocator with old facts makes no block of the old size among the new ones."""
+    async with etcd.connect() as store:
+        await put_pool(store, "p", "10.0.0.0/26", 28)
+        await put_node(store, "n1")
+        old = await read_facts(store, "n1")
+        await put_pool(store, "p", "10.0.0.0/26", 29)
+        with pytest.raises(PoolEdited):
+            await affinities.claim(
+                store, View(), "n1", ip_network("10.0.0.0/28"), pool=old.pools[0]
+            )
+        assert etcd.keys("/calico/ipam/") == [], "the claim is taken back"
+        allocator = NodeAllocator(store, "n1", lambda: old)
+        worker = asyncio.create_task(allocator.run())
+        granted = await allocator.perform(allocate("web"))
+        assert len(granted.addresses) == 1
+        (block,) = etcd.keys("/calico/ipam/v2/assignment/")
+        assert block.endswith("-29")
+        worker.cancel()
