@@ -53,7 +53,7 @@ def choose_addresses(
     """The addresses that a request gets, and what changes by that."""
     companion = request.companion
     step = Step(request.handle_id, request.attributes)
-    if companion and (kept := _kept(draft, request, companion)):
+    if companion and (kept := _kept(draft, request, companion, step)):
         step.companion = companion.change(draft.view.get(companion.key), kept)
         return Granted(tuple(kept), fresh=False), step
     answer = (
@@ -170,7 +170,7 @@ def _fixed(
     return Granted(tuple(request.fixed))
 
 
-def _kept(draft: Draft, request: Allocate, companion: Companion) -> list[IPAddress]:
+def _kept(draft: Draft, request: Allocate, companion: Companion, step: Step) -> list[IPAddress]:
     """The addresses that this attachment has already, if they are all still its own."""
     addresses = list(companion.held(draft.view.get(companion.key)))
     if not addresses:
@@ -185,6 +185,7 @@ def _kept(draft: Draft, request: Allocate, companion: Companion) -> list[IPAddre
         raise Missing(handle_key)
     held: set[IPAddress] = set()
     for key in _blocks_of(draft, draft.handle(request.handle_id)):
+        step.seen.append(key)
         edit = draft.edit(key)
         if edit is not None:
             held.update(draft.addresses(key, edit.held(request.handle_id)))
@@ -204,6 +205,7 @@ def choose_release(draft: Draft, request: Release) -> tuple[Answer, Step]:
     released: list[IPAddress] = []
     handle = draft.handle(request.handle_id)
     for key in _blocks_of(draft, handle):
+        step.seen.append(key)
         edit = draft.edit(key)
         cidr = str(key.cidr)
         # Calico's counts may overstate: what is not in the block goes from the handle as well.

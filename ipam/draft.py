@@ -1,5 +1,8 @@
 """The plan in the making: what a group of requests changes, before it is committed.
 
+Invariant IPAM-15: what a block says about a handle is believed only in a transaction that
+writes or compares the block: a stale view must not make a handle forget an address.
+
 A request fills a `Step` without touching anything; `Draft.enter` takes the whole step over, or
 the request leaves no trace (IPAM-8). Pure; tested through tests/ipam/test_planner.py.
 """
@@ -14,7 +17,7 @@ from ipam import blocks, handles
 from ipam.blocks import IPAddress
 from ipam.edit import Edit, release_stamp
 from ipam.view import View
-from libcalico.datastore.interface import ABSENT, Change, Delete, Put
+from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put
 from libcalico.model import Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
 
@@ -32,10 +35,13 @@ class Step:
     freed: list[tuple[BlockKey, list[int]]] = field(default_factory=list)
     handle: dict[str, int] = field(default_factory=dict)
     companion: Change | None = None
+    seen: list[BlockKey] = field(default_factory=list)
+    """Blocks that decided something and may stay as they are: the transaction compares them."""
 
     def keys(self) -> set[Key]:
         """Every object that the step changes, without the companion's."""
         touched: set[Key] = {key for key, _ in self.given + self.freed}
+        touched.update(self.seen)
         if self.handle and self.handle_id:
             touched.add(HandleKey(self.handle_id))
         return touched
@@ -54,6 +60,7 @@ class Draft:
         self._now, self._cooldown = now, cooldown
         self._edits: dict[BlockKey, Edit] = {}
         self._touched: set[BlockKey] = set()
+        self._seen: set[BlockKey] = set()
         self._handles: dict[HandleKey, Handle | None] = {}
         self._companions: dict[Key, Change] = {}
         self.candidates: dict[tuple[int, tuple[str, ...]], list[Candidate]] = {}
@@ -95,11 +102,12 @@ class Draft:
         companion = step.companion
         if companion is not None and companion.key in self._companions:
             return False
-        touched = self._touched | self._handles.keys() | step.keys()
+        touched = self._touched | self._seen | self._handles.keys() | step.keys()
         return len(touched) + len(self._companions) + (companion is not None) <= limit
 
     def enter(self, step: Step) -> None:
         """Take the step over."""
+        self._seen.update(step.seen)
         for key, ordinals in step.given:
             edit = self._edits[key]
             edit.give(ordinals, step.handle_id, step.attributes)
@@ -132,6 +140,9 @@ class Draft:
             else:
                 value = blocks.written(block, entry.value)
                 made.append(Put(key, value, entry.revision, self.view.base(key)))
+        for key in sorted(self._seen - self._touched, key=_order):
+            entry = self.view.get(key)
+            made.append(Check(key, entry.revision if entry else ABSENT))
         for handle_key, handle in self._handles.items():
             held = self.view.get(handle_key)
             if handle is not None:

@@ -199,7 +199,7 @@ def _plan_handle(
     draft = Draft(view, now=time.time_ns(), cooldown=config.ipCooldownSeconds)
     edit = draft.edit(key)
     held = edit.held(handle_id) if edit else []
-    step = Step(handle_id)
+    step = Step(handle_id, seen=[key])
     if held:
         step.freed.append((key, held))
     handle = view.value(handle_key)

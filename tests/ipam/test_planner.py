@@ -9,12 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam import blocks, planner
+from ipam import blocks, handles, planner
 from ipam.planner import Sources, plan
 from ipam.pools import Pool, block_order
-from ipam.requests import Granted, Request, Short
+from ipam.requests import Granted, Release, Request, Short
 from ipam.view import View
-from libcalico.datastore.interface import Put
+from libcalico.datastore.interface import Check, Delete, Put
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork
 from tests.ipam.world import allocate, release
 
@@ -60,8 +60,8 @@ def test_plans_are_whole_and_within_limits(
     written = [c.value for c in made.changes if isinstance(c, Put) and isinstance(c.key, BlockKey)]
     stored = [item.address for block in written for item in blocks.allocations(block)]
     assert sorted(stored, key=str) == sorted(given_out, key=str)
-    handles = [change for change in made.changes if isinstance(change.key, HandleKey)]
-    assert len(handles) == sum(isinstance(a, Granted) for a in made.outcome)
+    written_handles = [change for change in made.changes if isinstance(change.key, HandleKey)]
+    assert len(written_handles) == sum(isinstance(a, Granted) for a in made.outcome)
 
 
 def test_two_requests_for_one_endpoint_go_into_two_groups() -> None:
@@ -84,3 +84,16 @@ def test_a_torn_block_is_passed_over() -> None:
     (answer,) = made.outcome
     assert isinstance(answer, Granted)
     assert answer.addresses[0] in sources.affine[1]
+
+
+def test_what_a_stale_block_says_about_a_handle_is_compared() -> None:
+    """IPAM-15: the handle counts an address that the block at hand does not show."""
+    view, sources = view_of(1, 0)
+    key = BlockKey(sources.affine[0])
+    handle = HandleKey("net.web")
+    view.wrote([Put(handle, handles.add(None, str(key.cidr), 1), 0)], 7)
+    made = plan(view, [Release("net.web")], [[]], sources)
+    assert Check(key, 1) in made.changes, "else the handle forgets what the real block holds"
+    assert Delete(handle, 7) in made.changes
+    view.learn({key: None})
+    assert Check(key, 0) in plan(view, [Release("net.web")], [[]], sources).changes
