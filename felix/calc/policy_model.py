@@ -17,11 +17,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from libcalico.model.keys import ResourceKey
 
+IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
+ANY_INTERFACE = "*"
+"""What a host endpoint names that stands for every interface of the host."""
 
 
 class Verb(Enum):
@@ -46,6 +49,8 @@ class EntityMatch:
 
     `sets` are all required. `ports` (first, last) and `named_ports` (ids of address-and-port
     sets) are alternatives of each other; so are the negative ones, none of which may hold.
+    `services` are address-and-port sets, all required, of a destination only; the endpoints of
+    a service that is a source are among `sets`.
     """
 
     nets: tuple[IPNetwork, ...] = ()
@@ -108,10 +113,33 @@ class TierView:
 
 @dataclass(frozen=True, slots=True)
 class EndpointPolicy:
-    """All that decides about the traffic of one local endpoint."""
+    """All that decides about the traffic of one local endpoint.
+
+    A workload endpoint has `tiers` and `profiles` only. A host endpoint's `tiers` decide about
+    what the host itself sends and receives, `forward` about what it forwards, `untracked`
+    before connections are tracked, `pre_dnat` (ingress only) before addresses are translated.
+    The last two never end in a deny (reference section 6).
+    """
 
     tiers: tuple[TierView, ...] = ()
     profiles: tuple[str, ...] = ()
+    untracked: tuple[TierView, ...] = ()
+    pre_dnat: tuple[TierView, ...] = ()
+    forward: tuple[TierView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostEndpoint:
+    """An interface of this node, or (`ANY_INTERFACE`) all that belong to no workload.
+
+    Where `interface` is empty it is the one that has one of `addresses`
+    (`felix.calc.hosts.interfaces_of` says which that is).
+    """
+
+    key: ResourceKey
+    interface: str = ""
+    addresses: frozenset[IPAddress] = frozenset()
+    policy: EndpointPolicy = EndpointPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +166,8 @@ class PolicyChanges:
     policies: dict[ResourceKey, ResolvedPolicy | None] = field(default_factory=dict)
     profiles: dict[str, ResolvedPolicy | None] = field(default_factory=dict)
     endpoints: dict[ResourceKey, EndpointPolicy | None] = field(default_factory=dict)
+    host_endpoints: dict[ResourceKey, HostEndpoint | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.sets or self.policies or self.profiles or self.endpoints)
+        told = (self.sets, self.policies, self.profiles, self.endpoints, self.host_endpoints)
+        return any(told)
