@@ -1,4 +1,4 @@
-"""What policy sees of a workload endpoint: its labels and its named ports.
+"""What policy sees of an endpoint: a workload's labels, and named ports.
 
 The labels that Calico adds (data model 3.3) are added over what the object itself says, so
 no workload can claim to lie in another namespace.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from libcalico.model import ResourceKey, WorkloadEndpoint
+from libcalico.model import HostEndpoint, ResourceKey, WorkloadEndpoint
 from libcalico.policy_selectors import NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL
 
 ORCHESTRATOR_LABEL = "projectcalico.org/orchestrator"
@@ -40,7 +40,7 @@ def workload_labels(key: ResourceKey, value: WorkloadEndpoint) -> Labels:
     return tuple(sorted(labels.items()))
 
 
-def named_ports(value: WorkloadEndpoint) -> tuple[NamedPort, ...]:
+def named_ports(value: WorkloadEndpoint | HostEndpoint) -> tuple[NamedPort, ...]:
     """The ports that have a name and a protocol with ports; others match nothing."""
     found = []
     for port in value.spec.ports:

@@ -190,5 +190,9 @@ def test_figures_are_plain_numbers() -> None:
         "sets": 1,
         "members": 1,
         "endpoints": 1,
+        "host_endpoints": 0,
+        "staged_policies": 0,
+        "active_staged_policies": 0,
+        "staged_matches": 0,
         "conditions": 0,
     }

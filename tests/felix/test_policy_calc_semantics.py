@@ -306,14 +306,15 @@ def test_both_families_of_a_pod_count() -> None:
     assert not world.into("a", Packet("fd00::8", "fd00::1"))
 
 
-def test_what_only_host_endpoints_have_is_not_applied_and_named() -> None:
+def test_policies_for_host_endpoints_never_touch_a_workload() -> None:
     for field in ("doNotTrack", "preDNAT"):
         key, value = global_policy(
             "g", selector="all()", types=["Ingress"], applyOnForward=True, **{field: True}
         )
         world = cluster((key, value))
         assert world.into("a", Packet(B, A))
-        assert field in world.engine.conditions[key]
+        assert key not in world.told.policies
+        assert key not in world.engine.conditions
 
 
 def test_a_missing_profile_closes_and_is_named() -> None:

@@ -8,15 +8,17 @@ Invariants:
   ACT-1  A policy of a tier that nobody defined is applied, behind all defined tiers, and what
          it does not allow is denied at the tier's end.
   ACT-2  A change makes only those endpoints dirty whose list may differ.
-Tested in tests/felix/test_policy_calc_order.py.
+  ACT-3  doNotTrack and preDNAT policies act on host endpoints only, applyOnForward adds to what
+         they do; workload endpoints see the normal ones alone (reference section 6).
+Tested in tests/felix/test_policy_calc_order.py and test_policy_calc_hosts.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from felix.calc.policy.facts import PolicyFacts
+from felix.calc.policy.facts import PolicyFacts, Stage
 from felix.calc.policy.index import LabelIndex
 from felix.calc.policy.items import Item
 from felix.calc.policy.operations import Operations
@@ -24,7 +26,9 @@ from felix.calc.policy_model import EndpointPolicy, TierView
 from libcalico.model import ResourceKey, Tier
 from libcalico.model.checks import SINGLE_LABEL
 
-Views = dict[frozenset[str], tuple[TierView, ...]]
+HOST_ENDPOINT = "HostEndpoint"
+Views = dict[tuple[bool, frozenset[str]], EndpointPolicy]
+"""Lists by what they depend on: whether of a host endpoint, and which selectors match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class ActivePolicies:
         self._by_tier: dict[str, set[ResourceKey]] = {}
         self._tiers: dict[str, TierFacts] = {}
         self._profiles: dict[ResourceKey, tuple[str, ...]] = {}
+        self._hosts: set[ResourceKey] = set()
         self.changed: set[ResourceKey] = set()
         self.dirty: set[ResourceKey] = set()
 
@@ -62,9 +67,23 @@ class ActivePolicies:
     def is_active(self, key: ResourceKey) -> bool:
         """Whether a policy is needed here."""
         facts = self._policies.get(key)
-        if facts is None or facts.selector is None:
+        if facts is None:
             return False
-        return facts.hinted or self._index.matches_any(facts.selector.text)
+        if facts.hinted:
+            return True
+        text = facts.selector.text
+        if facts.stage is not Stage.NORMAL:
+            # A node has few host endpoints.
+            return any(text in self._index.selectors_of(host) for host in self._hosts)
+        return self._index.matches_any(text)
+
+    def matches(self, key: ResourceKey) -> int:
+        """How many local endpoints a policy's selector matches."""
+        facts = self._policies.get(key)
+        found = self._index.items_of(facts.selector.text) if facts is not None else ()
+        if facts is not None and facts.stage is not Stage.NORMAL:
+            return sum(1 for each in found if each in self._hosts)
+        return sum(1 for _ in found)
 
     def put_policy(self, key: ResourceKey, facts: PolicyFacts | None) -> None:
         """A policy is so now; None: it is gone."""
@@ -79,14 +98,12 @@ class ActivePolicies:
         if facts is not None:
             self._policies[key] = facts
             self._by_tier.setdefault(facts.tier, set()).add(key)
-            if facts.selector is not None:
-                text = self._index.watch(facts.selector)
-                self._by_selector.setdefault(text, set()).add(key)
+            text = self._index.watch(facts.selector)
+            self._by_selector.setdefault(text, set()).add(key)
             self._touch(facts)
-        if before is not None and before.selector is not None:
+        if before is not None:
             text = before.selector.text
-            stays = facts is not None and facts.selector is not None and facts.selector.text == text
-            if not stays:
+            if facts is None or facts.selector.text != text:
                 _drop(self._by_selector, text, key)
                 if text not in self._by_selector:
                     self._index.unwatch(text)
@@ -108,11 +125,14 @@ class ActivePolicies:
             if self._profiles.pop(key, None) is None:
                 return
             left, entered = self._index.remove(key), frozenset[str]()
+            self._hosts.discard(key)
             self.dirty.add(key)
         else:
             if self._profiles.get(key) != item.profiles:
                 self._profiles[key] = item.profiles
                 self.dirty.add(key)
+            if key.kind == HOST_ENDPOINT:
+                self._hosts.add(key)
             before, after = self._index.put(key, item.labels, item.profiles)
             left, entered = before - after, frozenset(after - before)
         if left or entered:
@@ -135,25 +155,46 @@ class ActivePolicies:
         if profiles is None:
             return None
         selectors = frozenset(self._index.selectors_of(key))
-        tiers = views.get(selectors)
-        if tiers is None:
-            tiers = views[selectors] = tuple(self._tier_views(selectors))
-        return EndpointPolicy(tiers, profiles)
+        which = (key in self._hosts, selectors)
+        found = views.get(which)
+        if found is None:
+            self._operations.views += 1
+            matching = (self._policies[k] for text in selectors for k in self._by_selector[text])
+            found = views[which] = self.lists(matching, host=key in self._hosts)
+        return replace(found, profiles=profiles)
 
-    def _tier_views(self, selectors: frozenset[str]) -> Iterator[TierView]:
-        self._operations.views += 1
+    def matching(self, key: ResourceKey) -> list[PolicyFacts]:
+        """The policies whose selectors match a local endpoint, in no order."""
+        selectors = self._index.selectors_of(key)
+        return [self._policies[k] for text in selectors for k in self._by_selector[text]]
+
+    def lists(self, policies: Iterable[PolicyFacts], *, host: bool) -> EndpointPolicy:
+        """These policies in order, by tier and, for a host endpoint, by stage."""
+        by_stage: dict[Stage, list[PolicyFacts]] = {stage: [] for stage in Stage}
+        for facts in policies:
+            by_stage[facts.stage].append(facts)
+        normal = by_stage[Stage.NORMAL]
+        tiers = tuple(self._tier_views(normal))
+        if not host:
+            return EndpointPolicy(tiers)
+        return EndpointPolicy(
+            tiers,
+            untracked=tuple(map(_open_ended, self._tier_views(by_stage[Stage.UNTRACKED]))),
+            pre_dnat=tuple(map(_open_ended, self._tier_views(by_stage[Stage.PRE_DNAT]))),
+            forward=tuple(self._tier_views(facts for facts in normal if facts.forward)),
+        )
+
+    def _tier_views(self, policies: Iterable[PolicyFacts]) -> Iterator[TierView]:
         found: dict[str, list[PolicyFacts]] = {}
-        for text in selectors:
-            for key in self._by_selector[text]:
-                facts = self._policies[key]
-                found.setdefault(facts.tier, []).append(facts)
+        for facts in policies:
+            found.setdefault(facts.tier, []).append(facts)
         for name in sorted(found, key=self._tier_rank):
-            policies = sorted(found[name], key=lambda facts: facts.rank)
+            ordered = sorted(found[name], key=lambda facts: facts.rank)
             tier = self._tiers.get(name)
             yield TierView(
                 name,
-                ingress=tuple(facts.key for facts in policies if facts.ingress),
-                egress=tuple(facts.key for facts in policies if facts.egress),
+                ingress=tuple(facts.key for facts in ordered if facts.ingress),
+                egress=tuple(facts.key for facts in ordered if facts.egress),
                 ends_in_deny=tier is None or tier.ends_in_deny,
             )
 
@@ -164,8 +205,12 @@ class ActivePolicies:
         return (readable, tier is None, order is None, order or 0.0, name)
 
     def _touch(self, facts: PolicyFacts) -> None:
-        if facts.selector is not None:
-            self.dirty.update(self._index.items_of(facts.selector.text))
+        self.dirty.update(self._index.items_of(facts.selector.text))
+
+
+def _open_ended(view: TierView) -> TierView:
+    # Whatever the tier says: what these stages leave undecided, later ones decide.
+    return replace(view, ends_in_deny=False)
 
 
 def _drop(table: dict[str, set[ResourceKey]], name: str, key: ResourceKey) -> None:

@@ -10,7 +10,9 @@ Invariants:
          taken back in reverse (POL-2).
   ENG-3  An endpoint whose profile nobody defines is closed by that profile, and a condition
          says so.
-Tested in tests/felix/test_policy_calc_engine.py, _model.py, _semantics.py, _operations.py.
+  ENG-4  Rules rely on services only while somebody tells who stands behind them (SVC-1).
+Tested in tests/felix/test_policy_calc_engine.py, _model.py, _semantics.py, _operations.py,
+_hosts.py, _services.py, _staged.py.
 """
 
 from __future__ import annotations
@@ -20,22 +22,34 @@ from types import MappingProxyType
 from typing import Any
 
 from felix.calc.endpoints import Endpoint, from_resource
-from felix.calc.policy.active import ActivePolicies, Views, tier_facts
+from felix.calc.hosts_facts import host_facts
+from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies, Views, tier_facts
 from felix.calc.policy.facts import (
     Policy,
     closed,
     facts_of,
     joined,
     labels_to_apply,
+    names_services,
     resolve_policy,
     unenforced,
 )
+from felix.calc.policy.hosts import HostTable
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.operations import Operations
 from felix.calc.policy.programs import Programs
 from felix.calc.policy.rules import resolve
+from felix.calc.policy.service_sets import NeededSets, ServiceSets
 from felix.calc.policy.sets import SetTable
-from felix.calc.policy_model import EndpointPolicy, PolicyChanges, ResolvedPolicy, SetKind
+from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
+from felix.calc.policy_model import (
+    EndpointPolicy,
+    HostEndpoint,
+    PolicyChanges,
+    ResolvedPolicy,
+    SetKind,
+)
+from felix.calc.services import ServiceSlice, SliceKey
 from libcalico.errors import InvalidValue
 from libcalico.model import Profile, ResourceKey
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
@@ -43,9 +57,11 @@ from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 KINDS = (
     "GlobalNetworkPolicy",
     "GlobalNetworkSet",
+    HOST_ENDPOINT,
     "NetworkPolicy",
     "NetworkSet",
     "Profile",
+    *STAGED_KINDS,
     "Tier",
     "WorkloadEndpoint",
 )
@@ -53,7 +69,7 @@ KINDS = (
 
 
 class PolicyEngine:
-    """Policies, profiles, tiers, network sets and all endpoints, seen from one node.
+    """Policies, profiles, tiers, network sets, services and all endpoints, seen from one node.
 
     `conditions` names every object that is broken or not enforced in full. `operations`
     counts work.
@@ -65,15 +81,21 @@ class PolicyEngine:
         self.conditions: dict[ResourceKey, str] = {}
         self._in_sync = False
         self._sets = SetTable(self.operations)
+        self._services = ServiceSets()
+        self._services_known = False
+        self._needed = NeededSets(self._sets, self._services)
         self._active = ActivePolicies(self.operations)
+        self._hosts = HostTable()
+        self._staged = StagedPolicies(self._feed_staged)
         self._stored: dict[ResourceKey, Policy] = {}
         self._stored_profiles: dict[str, Profile] = {}
+        self._stored_staged: dict[ResourceKey, StagedResource] = {}
         self._local: dict[ResourceKey, Item] = {}
         self._profile_users: dict[str, set[ResourceKey]] = {}
         self._stale: set[ResourceKey] = set()
         self._stale_profiles: set[str] = set()
-        self._programs: Programs[ResourceKey] = Programs(self._sets)
-        self._profiles: Programs[str] = Programs(self._sets)
+        self._programs: Programs[ResourceKey] = Programs(self._needed)
+        self._profiles: Programs[str] = Programs(self._needed)
         self._endpoints: dict[ResourceKey, EndpointPolicy] = {}
         self._put_profile(DEFAULT_ALLOW, default_allow())
 
@@ -111,7 +133,21 @@ class PolicyEngine:
     @property
     def sets(self) -> Mapping[str, SetKind]:
         """The sets in use, as of the last flush."""
-        return self._sets.kinds
+        return self._needed.kinds
+
+    @property
+    def host_endpoints(self) -> Mapping[ResourceKey, HostEndpoint]:
+        """The host endpoints of this node, as of the last flush."""
+        return self._hosts.told
+
+    @property
+    def staged(self) -> Mapping[ResourceKey, Staged]:
+        """The staged policies: none of them is in what a flush tells."""
+        return self._staged.policies()
+
+    def would_be(self, key: ResourceKey) -> EndpointPolicy | None:
+        """What would decide about an endpoint of this node were the staged policies in force."""
+        return self._staged.would_be(key, self._active)
 
     def endpoint(self, key: ResourceKey) -> EndpointPolicy | None:
         """What decides about a local endpoint, as of the last flush."""
@@ -119,7 +155,7 @@ class PolicyEngine:
 
     def members(self, set_id: str) -> frozenset[str]:
         """The members of a set as of the last flush. Raises KeyError for an unknown set."""
-        return self._sets.members(set_id)
+        return self._needed.members(set_id)
 
     def figures(self) -> dict[str, int]:
         """Plain numbers for metrics."""
@@ -128,9 +164,13 @@ class PolicyEngine:
             "active_policies": len(self._programs.told),
             "active_profiles": len(self._profiles.told),
             "active_selectors": self._sets.selectors + self._active.selectors,
-            "sets": len(self._sets),
-            "members": self._sets.size,
+            "sets": len(self._needed),
+            "members": self._needed.size,
             "endpoints": len(self._endpoints),
+            "host_endpoints": len(self._hosts.told),
+            "staged_policies": len(self._staged),
+            "active_staged_policies": self._staged.active_policies,
+            "staged_matches": self._staged.matches,
             "conditions": len(self.conditions),
         }
 
@@ -144,7 +184,7 @@ class PolicyEngine:
             or self._active.dirty
             or self._programs.dirty
             or self._profiles.dirty
-            or self._sets.dirty
+            or self._needed.dirty
         )
 
     def update(self, key: ResourceKey, value: Any) -> bool:
@@ -157,8 +197,15 @@ class PolicyEngine:
                 self._workload(key, value)
             case "NetworkSet" | "GlobalNetworkSet":
                 self._remote(key, None if value is None else of_network_set(key, value))
+            case "HostEndpoint":
+                self._host(key, value)
             case "NetworkPolicy" | "GlobalNetworkPolicy":
                 self._put_policy(key, value)
+            case _ if key.kind in STAGED_KINDS:
+                self._stored_staged.pop(key, None)
+                if value is not None:
+                    self._stored_staged[key] = value
+                self._say(key, self._staged.put(key, value, services=self._services_known))
             case "Profile":
                 self._put_profile(key.name, value)
             case "Tier":
@@ -167,17 +214,26 @@ class PolicyEngine:
 
     def put_local(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """An endpoint of this node is so now; None: it is gone. Returns whether to flush."""
-        item = None if endpoint is None else of_local(endpoint)
-        old = self._local.get(key)
-        if item is not None:
+        if endpoint is not None:
             self.conditions.pop(key, None)
-            self._local[key] = item
-        elif old is not None:
-            del self._local[key]
-        self._sets.put(key, item)
-        self._use_profiles(key, old.profiles if old else (), item.profiles if item else ())
-        if self._in_sync:
-            self._active.put_endpoint(key, item)
+        self._put_local_item(key, None if endpoint is None else of_local(endpoint))
+        return self.dirty
+
+    def put_slice(self, key: SliceKey, value: ServiceSlice | None) -> bool:
+        """A slice of a service is so now; None: it is gone. Returns whether to flush."""
+        self._services.put(key, value)
+        return self.dirty
+
+    def services_known(self, known: bool) -> bool:
+        """Whether all slices have been told: until then no rule relies on them."""
+        if self._services_known != known:
+            self._services_known = known
+            self._stale |= {key for key, policy in self._stored.items() if names_services(policy)}
+            self._stale_profiles |= {
+                name for name, one in self._stored_profiles.items() if names_services(one)
+            }
+            for key, value in self._stored_staged.items():
+                self._say(key, self._staged.put(key, value, services=known))
         return self.dirty
 
     def flush(self) -> PolicyChanges:
@@ -189,10 +245,10 @@ class PolicyEngine:
         for name in self._stale_profiles:
             self._settle_profile(name)
         self._stale_profiles.clear()
-        changes.sets = self._sets.flush()
+        changes.sets = self._needed.flush()
         changes.policies = self._programs.flush()
         changes.profiles = self._profiles.flush()
-        changes.endpoints = self._flush_endpoints()
+        self._flush_endpoints(changes)
         return changes
 
     def _workload(self, key: ResourceKey, value: Any) -> None:
@@ -202,6 +258,35 @@ class PolicyEngine:
         if key in self._local:
             self.put_local(key, None)
         self._remote(key, None if value is None else of_remote(key, value))
+
+    def _host(self, key: ResourceKey, value: Any) -> None:
+        facts, trouble = (None, "") if value is None else host_facts(key, value)
+        self._say(key, trouble)
+        mine = facts if facts is not None and facts.node == self.node else None
+        if self._hosts.put(key, mine):
+            self._active.dirty.add(key)
+        if mine is not None or key in self._local:
+            self._put_local_item(key, None if mine is None else mine.item)
+        if mine is None:
+            self._sets.put(key, None if facts is None else facts.item)
+
+    def _put_local_item(self, key: ResourceKey, item: Item | None) -> None:
+        old = self._local.get(key)
+        if item is not None:
+            self._local[key] = item
+        elif old is not None:
+            del self._local[key]
+        self._sets.put(key, item)
+        self._use_profiles(key, old.profiles if old else (), item.profiles if item else ())
+        self._staged.put_endpoint(key, item)
+        if self._in_sync:
+            self._active.put_endpoint(key, item)
+
+    def _feed_staged(self, index: ActivePolicies) -> None:
+        for name, profile in self._stored_profiles.items():
+            index.set_profile(name, labels_to_apply(profile.spec.labelsToApply))
+        for key, item in self._local.items():
+            index.put_endpoint(key, item)
 
     def _remote(self, key: ResourceKey, read: tuple[Item, str] | None) -> None:
         item, trouble = read or (None, "")
@@ -233,6 +318,7 @@ class PolicyEngine:
         labels = None if profile is None else labels_to_apply(profile.spec.labelsToApply)
         self._sets.set_profile(name, labels)
         self._active.set_profile(name, labels)
+        self._staged.set_profile(name, labels)
         if _rules(before) != _rules(profile):
             self._stale_profiles.add(name)
 
@@ -264,7 +350,9 @@ class PolicyEngine:
                 self._programs.remove(key)
                 continue
             facts = facts_of(key, policy)
-            resolved, rules, condition = resolve_policy(facts, policy)
+            resolved, rules, condition = resolve_policy(
+                facts, policy, services=self._services_known
+            )
             self.operations.rules += len(rules.rules)
             self._say(key, condition)
             if active:
@@ -285,8 +373,9 @@ class PolicyEngine:
             self._say(key, "it does not exist: the endpoints that name it are closed by it")
             return
         try:
-            ingress = resolve(profile.spec.ingress, "spec.ingress")
-            egress = resolve(profile.spec.egress, "spec.egress")
+            known = self._services_known
+            ingress = resolve(profile.spec.ingress, "spec.ingress", services=known)
+            egress = resolve(profile.spec.egress, "spec.egress", services=known)
         except InvalidValue as error:
             self._profiles.put(name, closed(key, ""), ())
             self._say(key, f"{error}; closed")
@@ -296,20 +385,21 @@ class PolicyEngine:
         self._profiles.put(name, ResolvedPolicy(key, "", ingress.rules, egress.rules), rules.needs)
         self._say(key, unenforced(rules))
 
-    def _flush_endpoints(self) -> dict[ResourceKey, EndpointPolicy | None]:
-        changes: dict[ResourceKey, EndpointPolicy | None] = {}
+    def _flush_endpoints(self, changes: PolicyChanges) -> None:
         views: Views = {}
         dirty, self._active.dirty = self._active.dirty, set()
         for key in dirty:
             view = self._active.view(key, views)
+            if key.kind == HOST_ENDPOINT:
+                self._hosts.settle(key, view, changes.host_endpoints)
+                continue
             if view == self._endpoints.get(key):
                 continue
-            changes[key] = view
+            changes.endpoints[key] = view
             if view is None:
                 del self._endpoints[key]
             else:
                 self._endpoints[key] = view
-        return changes
 
     def _say(self, key: ResourceKey, condition: str) -> None:
         if condition:

@@ -12,7 +12,10 @@ Invariants:
   NWA-3  A policy whose tier or order cannot be understood stands before all others that it
          could be meant to precede.
   NWA-4  Whatever is closed, not applied, or enforced in part only is named by a condition.
-Tested in tests/felix/test_policy_calc_unreadable.py.
+  NWA-5  A policy for host endpoints whose stage contradicts the rest of it (both doNotTrack and
+         preDNAT; preDNAT with egress) closes in the stage that counts first. It never touches
+         workload endpoints, whatever it says.
+Tested in tests/felix/test_policy_calc_unreadable.py and test_policy_calc_hosts.py (NWA-5).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,9 +31,9 @@ from msgspec.structs import replace
 from felix.calc.policy.rules import Rules, resolve
 from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
-from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, ResourceKey
+from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, Profile, ResourceKey
 from libcalico.model.checks import SINGLE_LABEL
-from libcalico.model.policy import EGRESS, INGRESS, tier_of
+from libcalico.model.policy import EGRESS, INGRESS, NetworkPolicySpec, tier_of
 from libcalico.model.salvage import UNREADABLE
 from libcalico.policy_selectors import policy_selector
 from libcalico.selectors import Selector, parse
@@ -40,23 +44,35 @@ NEEDED_EVERYWHERE = "AssumeNeededOnEveryNode"
 DENY_ALL = (ResolvedRule(Verb.DENY),)
 
 
+class Stage(Enum):
+    """Where on a packet's way a policy acts; all but `NORMAL` on host endpoints only."""
+
+    NORMAL = "normal"
+    UNTRACKED = "doNotTrack"
+    PRE_DNAT = "preDNAT"
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """A policy without its rules. `selector` None: it is not applied, `problem` says why.
+    """A policy without its rules.
 
-    `closed` policies deny everything. `order` infinite is last. `hinted`: kept ready on every
-    node, whether or not it selects something there.
+    `closed` policies deny everything, `problem` says why. `order` infinite is last. `hinted`:
+    kept ready on every node, whether or not it selects something there. `forward`: of a host
+    endpoint it also judges what the host forwards. `notice` is said of a policy in force.
     """
 
     key: ResourceKey
     tier: str
     order: float
-    selector: Selector | None
+    selector: Selector
     ingress: bool
     egress: bool
     hinted: bool = False
     closed: bool = False
     problem: str = ""
+    stage: Stage = Stage.NORMAL
+    forward: bool = False
+    notice: str = ""
 
     @property
     def rank(self) -> tuple[float, str]:
@@ -75,10 +91,9 @@ def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
     tier = tier_of(policy)
     if SINGLE_LABEL.fullmatch(tier) is None:
         problem = f"spec.tier: {tier!r} is no name of a tier; closed"
-    selector: Selector | None
+    stage, confused, notice = _stage(policy)
+    problem = problem or confused
     selector, trouble = _selection(key, policy)
-    if field := _for_hosts(policy):
-        selector, trouble = None, f"{field} policies apply to host endpoints only; not applied"
     return PolicyFacts(
         key=key,
         tier=tier,
@@ -86,10 +101,13 @@ def facts_of(key: ResourceKey, policy: Policy) -> PolicyFacts:
         selector=selector,
         # Without types both directions count here; writers fill them in (reference 1.2).
         ingress=INGRESS in types or not types,
-        egress=EGRESS in types or not types,
+        egress=stage is not Stage.PRE_DNAT and (EGRESS in types or not types),
         hinted=NEEDED_EVERYWHERE in spec.performanceHints,
         closed=bool(problem or trouble),
         problem=trouble or problem,
+        stage=stage,
+        forward=isinstance(policy, GlobalNetworkPolicy) and policy.spec.applyOnForward,
+        notice=notice,
     )
 
 
@@ -102,13 +120,21 @@ def _order(policy: Policy) -> float:
     return -math.inf if unreadable else math.inf
 
 
-def _for_hosts(policy: Policy) -> str:
-    """The field that keeps a policy from workload endpoints, or nothing."""
-    if isinstance(policy, NetworkPolicy):
-        return ""
-    if policy.spec.doNotTrack:
-        return "doNotTrack"
-    return "preDNAT" if policy.spec.preDNAT else ""
+def _stage(policy: Policy) -> tuple[Stage, str, str]:
+    """The stage, why the policy is to close there, and what is to be said anyway."""
+    spec = policy.spec
+    if isinstance(spec, NetworkPolicySpec) or not (spec.doNotTrack or spec.preDNAT):
+        return Stage.NORMAL, "", ""
+    # What Calico's calculation looks at first.
+    stage = Stage.UNTRACKED if spec.doNotTrack else Stage.PRE_DNAT
+    if spec.doNotTrack and spec.preDNAT:
+        return stage, "spec.preDNAT: true: must not stand with doNotTrack; closed", ""
+    if stage is Stage.PRE_DNAT and (spec.egress or EGRESS in spec.types):
+        return stage, "spec.preDNAT: true: must not stand with egress; closed", ""
+    if spec.applyOnForward:
+        return stage, "", ""
+    lacking = f"spec.applyOnForward: false: must be true with {stage.value}; applied as if it were"
+    return stage, "", lacking
 
 
 def _selection(key: ResourceKey, policy: Policy) -> tuple[Selector, str]:
@@ -141,18 +167,25 @@ def _without(policy: Policy, fields: Iterable[str]) -> Policy:
     return replace(policy, spec=replace(policy.spec, **dict.fromkeys(fields, "")))
 
 
-def resolve_policy(facts: PolicyFacts, policy: Policy) -> tuple[ResolvedPolicy, Rules, str]:
-    """What its chains hold, all rules with their needs, and the condition it is in."""
+def resolve_policy(
+    facts: PolicyFacts, policy: Policy, *, services: bool = False
+) -> tuple[ResolvedPolicy, Rules, str]:
+    """What its chains hold, all rules with their needs, and the condition it is in.
+
+    `services`: whether the endpoints of services are known.
+    """
     if facts.closed:
         return closed(facts.key, facts.tier), Rules(()), facts.problem
     try:
-        ingress = resolve(policy.spec.ingress, "spec.ingress", facts.key.namespace)
-        egress = resolve(policy.spec.egress, "spec.egress", facts.key.namespace)
+        ingress = resolve(
+            policy.spec.ingress, "spec.ingress", facts.key.namespace, services=services
+        )
+        egress = resolve(policy.spec.egress, "spec.egress", facts.key.namespace, services=services)
     except InvalidValue as error:
         return closed(facts.key, facts.tier), Rules(()), f"{error}; closed"
     both = joined(ingress, egress)
     resolved = ResolvedPolicy(facts.key, facts.tier, ingress.rules, egress.rules)
-    return resolved, both, unenforced(both)
+    return resolved, both, "; ".join(filter(None, (facts.notice, unenforced(both))))
 
 
 def closed(key: ResourceKey, tier: str, *, missing: bool = False) -> ResolvedPolicy:
@@ -175,6 +208,15 @@ def unenforced(rules: Rules) -> str:
     if not rules.unenforced:
         return ""
     return f"{', '.join(rules.unenforced[:5])}: not supported; such rules allow nothing"
+
+
+def names_services(value: Policy | Profile) -> bool:
+    """Whether any rule of a policy or profile names a service."""
+    return any(
+        side.services is not None
+        for rule in (*value.spec.ingress, *value.spec.egress)
+        for side in (rule.source, rule.destination)
+    )
 
 
 def labels_to_apply(tree: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from felix.calc.policy.sets import SetNeed, SetTable
+from felix.calc.policy.service_sets import Need, NeededSets
 from felix.calc.policy_model import ResolvedPolicy
 
 K = TypeVar("K", bound=Hashable)
@@ -20,9 +20,9 @@ K = TypeVar("K", bound=Hashable)
 class Programs(Generic[K]):
     """Resolved policies by key; `flush` tells what differs from what was told."""
 
-    def __init__(self, sets: SetTable) -> None:
+    def __init__(self, sets: NeededSets) -> None:
         self._sets = sets
-        self._active: dict[K, tuple[ResolvedPolicy, tuple[SetNeed, ...]]] = {}
+        self._active: dict[K, tuple[ResolvedPolicy, tuple[Need, ...]]] = {}
         self._told: dict[K, ResolvedPolicy] = {}
         self._dirty: set[K] = set()
 
@@ -39,7 +39,7 @@ class Programs(Generic[K]):
         """Whether a flush would look at anything."""
         return bool(self._dirty)
 
-    def put(self, key: K, resolved: ResolvedPolicy, needs: tuple[SetNeed, ...]) -> None:
+    def put(self, key: K, resolved: ResolvedPolicy, needs: tuple[Need, ...]) -> None:
         """Active, with these rules."""
         for need in needs:
             self._sets.acquire(need)

@@ -1,6 +1,7 @@
 """From stored rules to resolved rules: selectors become sets, texts become values.
 
-What Calico accepts and the data plane lacks (services, http) is left in `unenforced`, so
+What Calico accepts and the data plane lacks (http; services where nobody tells who stands
+behind them, or where Calico takes none) is left in `unenforced`, so
 that the rule model can keep access from widening (POL-1): it leaves out such an allow rule
 and applies such a deny rule without the match. Two verbs are settled here: a pass rule
 becomes a deny rule, for without it a later allow rule could take what the pass was to send
@@ -9,7 +10,7 @@ to the next tier; a log rule, which decides nothing, is left out.
 What Calico refuses raises `InvalidValue`: nobody knows what such a rule means, and its whole
 policy closes (`felix.calc.policy.facts`).
 
-Tested in tests/felix/test_policy_calc_rules.py.
+Tested in tests/felix/test_policy_calc_rules.py, test_policy_calc_services.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from felix.calc.labels import WITH_PORTS, protocol_number
 from felix.calc.policy.items import IPNetwork, read_network
-from felix.calc.policy.sets import SetNeed, port_set, selector_set
+from felix.calc.policy.service_sets import Need, ServiceNeed, service_set
+from felix.calc.policy.sets import port_set, selector_set
 from felix.calc.policy_model import EntityMatch, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
 from libcalico.model import EntityRule, Rule, numorstring
@@ -31,6 +33,8 @@ VERBS = {"allow": Verb.ALLOW, "deny": Verb.DENY, "pass": Verb.PASS, "log": Verb.
 ICMP_VERSIONS = {1: 4, 58: 6}
 DEFAULT_PORT_PROTOCOL = 6
 EVERYONE = parse("all()")
+SERVICE_SIDES = {"spec.ingress": "source", "spec.egress": "destination"}
+"""The only side of a rule that may name a service, by direction (data model 2.10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +42,25 @@ class Rules:
     """Resolved rules, the sets they need (each once), and what of them is not enforced."""
 
     rules: tuple[ResolvedRule, ...]
-    needs: tuple[SetNeed, ...] = ()
+    needs: tuple[Need, ...] = ()
     unenforced: tuple[str, ...] = ()
 
 
-def resolve(rules: Sequence[Rule], field: str, namespace: str = "") -> Rules:
+def resolve(
+    rules: Sequence[Rule], field: str, namespace: str = "", *, services: bool = False
+) -> Rules:
     """The rules of one direction, `field` being its name (`spec.ingress`).
 
-    `namespace` is that of a NetworkPolicy, else empty. Raises InvalidValue naming the field.
+    `namespace` is that of a NetworkPolicy, else empty; `services`: whether the endpoints of
+    services are known. Raises InvalidValue naming the field.
     """
-    needs: dict[str, SetNeed] = {}
+    side = SERVICE_SIDES.get(field) if services else None
+    needs: dict[str, Need] = {}
     found: list[ResolvedRule] = []
     unenforced: list[str] = []
     for number, rule in enumerate(rules):
         where = f"{field}[{number}]"
-        resolved = _Reader(where, namespace, needs).rule(rule)
+        resolved = _Reader(where, namespace, needs, side).rule(rule)
         unenforced += [f"{where}.{lacking}" for lacking in resolved.unenforced]
         if resolved.unenforced and resolved.verb is Verb.LOG:
             continue
@@ -73,8 +81,11 @@ def _spread(rule: ResolvedRule) -> list[ResolvedRule]:
 
 
 class _Reader:
-    def __init__(self, where: str, namespace: str, needs: dict[str, SetNeed]) -> None:
+    def __init__(
+        self, where: str, namespace: str, needs: dict[str, Need], service_side: str | None
+    ) -> None:
         self._where, self._namespace, self._needs = where, namespace, needs
+        self._service_side = service_side
 
     def rule(self, rule: Rule) -> ResolvedRule:
         protocol = self._protocol("protocol", rule.protocol)
@@ -88,7 +99,7 @@ class _Reader:
         unenforced = [
             f"{side}.services"
             for side, entity in (("source", rule.source), ("destination", rule.destination))
-            if entity.services is not None
+            if entity.services is not None and self._service(side, entity) is None
         ]
         if rule.http is not None:
             unenforced.append("http")
@@ -161,19 +172,23 @@ class _Reader:
         kind = WITH_PORTS[protocol or DEFAULT_PORT_PROTOCOL] if names or not_names else ""
         # A set of named ports holds only whom the selector matches: it says all.
         covered = names and not ports
+        service = self._service(side, entity)
+        sets = [] if selector is None or covered else [self._need(selector_set(selector))]
+        if service is not None and not service.ports:
+            sets.append(self._need(service))
         return EntityMatch(
             nets=self._nets(f"{side}.nets", entity.nets),
             not_nets=self._nets(f"{side}.notNets", entity.notNets),
-            sets=() if selector is None or covered else (self._need(selector_set(selector)),),
+            sets=tuple(sets),
             not_sets=() if excluded is None else (self._need(selector_set(excluded)),),
             ports=ports,
             named_ports=tuple(self._need(port_set(scope, kind, name)) for name in names),
             not_ports=not_ports,
             not_named_ports=tuple(self._need(port_set(scope, kind, name)) for name in not_names),
-            services=self._services(entity),
+            services=(self._need(service),) if service is not None and service.ports else (),
         )
 
-    def _need(self, need: SetNeed) -> str:
+    def _need(self, need: Need) -> str:
         self._needs[need.id] = need
         return need.id
 
@@ -223,7 +238,11 @@ class _Reader:
             raise self._bad(field, list(values), "needs protocol TCP, UDP or SCTP")
         return tuple(dict.fromkeys(ranges)), tuple(dict.fromkeys(names))
 
-    def _services(self, entity: EntityRule) -> tuple[str, ...]:
-        if entity.services is None:
-            return ()
-        return (f"{entity.services.namespace or self._namespace}/{entity.services.name}",)
+    def _service(self, side: str, entity: EntityRule) -> ServiceNeed | None:
+        """The set of a service, with ports where it is what is reached; None: not enforced."""
+        if entity.services is None or side != self._service_side:
+            return None
+        namespace = entity.services.namespace or self._namespace
+        if not (namespace and entity.services.name):
+            return None
+        return service_set(namespace, entity.services.name, ports=side == "destination")

@@ -1,0 +1,54 @@
+"""The host endpoints of this node: what the dataplane was told of each.
+
+Tested in tests/felix/test_policy_calc_hosts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from felix.calc.hosts_facts import HostFacts
+from felix.calc.policy_model import EndpointPolicy, HostEndpoint
+from libcalico.model import ResourceKey
+
+
+class HostTable:
+    """Facts by host endpoint, and what was told."""
+
+    def __init__(self) -> None:
+        self._facts: dict[ResourceKey, HostFacts] = {}
+        self._told: dict[ResourceKey, HostEndpoint] = {}
+
+    @property
+    def told(self) -> Mapping[ResourceKey, HostEndpoint]:
+        """What was told last."""
+        return MappingProxyType(self._told)
+
+    def put(self, key: ResourceKey, facts: HostFacts | None) -> bool:
+        """A host endpoint of this node is so now, None: it is gone; returns whether it differs."""
+        before = self._facts.get(key)
+        if facts is None:
+            self._facts.pop(key, None)
+        else:
+            self._facts[key] = facts
+        return before != facts
+
+    def settle(
+        self,
+        key: ResourceKey,
+        policy: EndpointPolicy | None,
+        changes: dict[ResourceKey, HostEndpoint | None],
+    ) -> None:
+        """Note in `changes` what differs now that this policy decides about it."""
+        facts = self._facts.get(key)
+        now = None
+        if facts is not None and policy is not None:
+            now = HostEndpoint(key, facts.interface, facts.addresses, policy)
+        if now == self._told.get(key):
+            return
+        changes[key] = now
+        if now is None:
+            del self._told[key]
+        else:
+            self._told[key] = now

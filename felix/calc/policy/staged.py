@@ -1,0 +1,200 @@
+"""Staged policies: what would be if they were in force. Nothing of this is ever programmed.
+
+A staged policy is read and resolved as the policy that it would become, and matched with the
+local endpoints, so that metrics can tell how many it concerns, conditions what of it could not
+be enforced, and explain what it would decide. It lives beside the enforced policies: it never
+makes a set, a chain or a list of an endpoint.
+
+Invariants:
+  STG-1  What the engine tells does not depend on staged policies.
+  STG-2  `would_be` of an endpoint is what the engine would tell if each `Set` policy were stored
+         in place of its target and each target of a `Delete` were gone.
+Tested in tests/felix/test_policy_calc_staged.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import msgspec
+
+from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies
+from felix.calc.policy.facts import Policy, PolicyFacts, facts_of, resolve_policy
+from felix.calc.policy.items import Item
+from felix.calc.policy.operations import Operations
+from felix.calc.policy.service_sets import Need
+from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy
+from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
+from libcalico.errors import InvalidValue
+from libcalico.model import (
+    GlobalNetworkPolicy,
+    GlobalNetworkPolicySpec,
+    NetworkPolicy,
+    NetworkPolicySpec,
+    ResourceKey,
+    StagedGlobalNetworkPolicy,
+    StagedKubernetesNetworkPolicy,
+    StagedNetworkPolicy,
+)
+
+STAGED_KINDS = (
+    "StagedGlobalNetworkPolicy",
+    "StagedKubernetesNetworkPolicy",
+    "StagedNetworkPolicy",
+)
+SET, DELETE = "Set", "Delete"
+StagedResource = StagedNetworkPolicy | StagedGlobalNetworkPolicy | StagedKubernetesNetworkPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged policy: `target` is the policy that `action` is meant for.
+
+    `facts` and `resolved` are those of the policy that it would become (of a `Delete`: none),
+    `needs` the sets that its rules would name, `problem` what of it cannot be read or enforced.
+    `endpoints` counts the local ones that it selects.
+    """
+
+    key: ResourceKey
+    action: str
+    target: ResourceKey
+    facts: PolicyFacts | None = None
+    resolved: ResolvedPolicy | None = None
+    needs: tuple[Need, ...] = ()
+    problem: str = ""
+    endpoints: int = 0
+
+
+Feed = Callable[[ActivePolicies], None]
+
+
+class StagedPolicies:
+    """The staged policies and the local endpoints that they select.
+
+    `feed` hands a fresh index what it missed: it is asked when the first staged policy comes,
+    so a cluster without any pays nothing.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._active: ActivePolicies | None = None
+        self._staged: dict[ResourceKey, Staged] = {}
+        self._targets: dict[ResourceKey, set[ResourceKey]] = {}
+
+    def __len__(self) -> int:
+        return len(self._staged)
+
+    @property
+    def matches(self) -> int:
+        """How many pairs of a staged policy and a local endpoint that it selects there are."""
+        active = self._active
+        return 0 if active is None else sum(map(active.matches, self._staged))
+
+    @property
+    def active_policies(self) -> int:
+        """How many staged policies select a local endpoint."""
+        active = self._active
+        return 0 if active is None else sum(map(active.is_active, self._staged))
+
+    def policies(self) -> Mapping[ResourceKey, Staged]:
+        """All of them, counted now."""
+        active = self._active
+        if active is None:
+            return MappingProxyType({})
+        return MappingProxyType(
+            {key: replace(one, endpoints=active.matches(key)) for key, one in self._staged.items()}
+        )
+
+    def put(self, key: ResourceKey, value: StagedResource | None, *, services: bool) -> str:
+        """A staged policy is so now; None: it is gone. Returns what is wrong with it."""
+        before = self._staged.pop(key, None)
+        if before is not None:
+            self._targets[before.target].discard(key)
+        one = None if value is None else _read(key, value, services=services)
+        if one is not None:
+            self._staged[key] = one
+            self._targets.setdefault(one.target, set()).add(key)
+            if self._active is None:
+                self._active = ActivePolicies(Operations())
+                self._feed(self._active)
+        if self._active is not None:
+            self._active.put_policy(key, None if one is None else one.facts)
+            self._forget_marks()
+        return "" if one is None else one.problem
+
+    def put_endpoint(self, key: ResourceKey, item: Item | None) -> None:
+        """A local endpoint is so now; None: it is gone."""
+        if self._active is not None:
+            self._active.put_endpoint(key, item)
+            self._forget_marks()
+
+    def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A profile hands down these labels; None: it does not exist."""
+        if self._active is not None:
+            self._active.set_profile(name, labels)
+            self._forget_marks()
+
+    def would_be(self, key: ResourceKey, enforced: ActivePolicies) -> EndpointPolicy | None:
+        """What would decide about a local endpoint; its lists name staged policies as such."""
+        now = enforced.view(key, {})
+        if now is None or self._active is None:
+            return now
+        kept = (f for f in enforced.matching(key) if not self._replaced(f.key))
+        new = (f for f in self._active.matching(key) if self._staged[f.key].action == SET)
+        lists = enforced.lists([*kept, *new], host=key.kind == HOST_ENDPOINT)
+        return replace(lists, profiles=now.profiles)
+
+    def _replaced(self, key: ResourceKey) -> bool:
+        staged: Iterable[ResourceKey] = self._targets.get(key, ())
+        return any(self._staged[one].action in (SET, DELETE) for one in staged)
+
+    def _forget_marks(self) -> None:
+        # Nobody flushes this index: what it marks is not asked for.
+        if self._active is not None:
+            self._active.changed.clear()
+            self._active.dirty.clear()
+
+
+def _read(key: ResourceKey, value: StagedResource, *, services: bool) -> Staged:
+    action = value.spec.stagedAction or SET
+    target = _target(key)
+    if action != SET:
+        known = action in (DELETE, "Learn", "Ignore")
+        problem = "" if known else f"spec.stagedAction: {action!r}: must be Set or Delete"
+        return Staged(key, action, target, problem=problem)
+    try:
+        policy, problem = _policy(value)
+    except InvalidValue as error:
+        return Staged(key, action, target, problem=f"{error}; would not be converted")
+    facts = facts_of(key, policy)
+    resolved, rules, condition = resolve_policy(facts, policy, services=services)
+    problem = "; ".join(filter(None, (problem, condition)))
+    return Staged(key, action, target, facts, resolved, rules.needs, problem)
+
+
+def _target(key: ResourceKey) -> ResourceKey:
+    if key.kind == "StagedKubernetesNetworkPolicy":
+        return ResourceKey("NetworkPolicy", POLICY_PREFIX + key.name, key.namespace)
+    return ResourceKey(key.kind.removeprefix("Staged"), key.name, key.namespace)
+
+
+def _policy(value: StagedResource) -> tuple[Policy, str]:
+    """The policy that it would become, and what is left out of it. Raises InvalidValue."""
+    metadata, spec = value.metadata, value.spec
+    match value:
+        case StagedKubernetesNetworkPolicy():
+            tree = msgspec.to_builtins(msgspec.structs.replace(spec, stagedAction=""))
+            tree.pop("stagedAction", None)
+            named = {"name": metadata.name, "namespace": metadata.namespace}
+            policy, dropped = network_policy({"metadata": named, "spec": tree})
+            return policy, "; ".join(f"{error}; left out" for error in dropped[:5])
+        case StagedNetworkPolicy():
+            own = NetworkPolicySpec
+            fields = {name: getattr(spec, name) for name in own.__struct_fields__}
+            return NetworkPolicy(metadata=metadata, spec=own(**fields)), ""
+        case StagedGlobalNetworkPolicy():
+            whole = GlobalNetworkPolicySpec
+            fields = {name: getattr(spec, name) for name in whole.__struct_fields__}
+            return GlobalNetworkPolicy(metadata=metadata, spec=whole(**fields)), ""
