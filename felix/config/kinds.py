@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from libcalico import goregex
+
 Parser = Callable[[Any], Any]
 _TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f")
 _GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")
@@ -56,6 +58,30 @@ def duration(value: Any) -> float:
     return seconds
 
 
+def at_least(least: float) -> Parser:
+    """A duration that must not be shorter than some seconds."""
+
+    def parse(value: Any) -> float:
+        seconds = duration(value)
+        if seconds < least:
+            raise ValueError(f"must be {least:g} seconds or more")
+        return seconds
+
+    return parse
+
+
+def timeouts(value: Any) -> tuple[tuple[str, float], ...]:
+    """`Name=90s,Name=2m`, or the list of names and timeouts of a FelixConfiguration."""
+    if isinstance(value, (list, tuple)):
+        pairs = [(str(one.get("name", "")), str(one.get("timeout", ""))) for one in value]
+    else:
+        parts = [part.strip() for part in str(value).split(",") if part.strip()]
+        pairs = [(name, limit) for name, _, limit in (part.partition("=") for part in parts)]
+    if not all(name and limit for name, limit in pairs):
+        raise ValueError("must be a comma list such as CalculationGraph=90s")
+    return tuple((name.strip(), duration(limit)) for name, limit in pairs)
+
+
 def choice(*allowed: str) -> Parser:
     """One of these words, in any case; the value is the word as spelled here."""
     by_lower = {word.lower(): word for word in allowed}
@@ -71,6 +97,24 @@ def choice(*allowed: str) -> Parser:
 
 def text(value: Any) -> str:
     """Any text."""
+    return str(value)
+
+
+def pattern(value: Any) -> str:
+    """A regular expression that Go takes, too."""
+    wrong = goregex.problem(str(value))
+    if wrong:
+        raise ValueError(f"must be a regular expression: {wrong}")
+    return str(value)
+
+
+_REGION = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+def region(value: Any) -> str:
+    """A region's name as keys of the datastore hold it, or empty."""
+    if str(value) and not _REGION.fullmatch(str(value)):
+        raise ValueError("must be lower-case letters, digits and hyphens")
     return str(value)
 
 

@@ -1,7 +1,8 @@
 """Felix's parameters, as one table (wall 7): name, type, default, environment, stored field.
 
 Code reads the attributes of `Config`; documentation and the CRD read `PARAMETERS`, which is
-made from it. Names and defaults are Calico's (dataplane reference 7.6, data model 2.8).
+made from it. Names and defaults are Calico's (dataplane reference 7.6, data model 2.8); those
+of Calico's that felix does not act on stand in `felix/config/others.py`.
 `FELIX_<NAME>` in the environment, `<Name> = value` in the file, `<field>` in a
 FelixConfiguration.
 Tested in tests/felix/test_config.py.
@@ -9,49 +10,16 @@ Tested in tests/felix/test_config.py.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from felix.config import kinds
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One row of the table. `local` ones are never taken from the datastore."""
-
-    name: str
-    attribute: str
-    parse: kinds.Parser
-    default: Any
-    field: str
-    doc: str
-    local: bool = False
-
-    @property
-    def env(self) -> str:
-        """Its name in the environment."""
-        return f"FELIX_{self.name.upper()}"
-
-
-def _row(
-    name: str,
-    parse: kinds.Parser,
-    default: Any,
-    doc: str,
-    *,
-    field: str = "",
-    local: bool = False,
-) -> Any:
-    field = field or name[0].lower() + name[1:]
-    return dataclasses.field(
-        default=default,
-        metadata={"name": name, "parse": parse, "field": field, "doc": doc, "local": local},
-    )
-
+from felix.config.rows import Parameter, table_of
+from felix.config.rows import row as _row
 
 _ALLOW = kinds.choice("ACCEPT", "RETURN")
 _PORT = kinds.integer(1, 65535)
+_MTU = kinds.integer(0, 65535)
+MTU_IFACES = r"^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +42,11 @@ class Config:
         "IpsetsRefreshInterval", kinds.duration, 90.0, "How often ipsets are read back; 0: never."
     )
     max_ipset_size: int = _row(
-        "MaxIpsetSize", kinds.integer(1, 1 << 31), 1048576, "Members an ipset may hold."
+        "MaxIpsetSize",
+        kinds.integer(1, 1 << 31),
+        1048576,
+        "Members an ipset may hold.",
+        restart=True,
     )
     interface_prefix: tuple[str, ...] = _row(
         "InterfacePrefix", kinds.prefixes, ("cali",), "Prefixes of workload interfaces."
@@ -98,21 +70,32 @@ class Config:
         "IptablesFilterDenyAction", kinds.choice("DROP", "REJECT"), "DROP", "How denied is denied."
     )
     iptables_backend: str = _row(
-        "IptablesBackend", kinds.choice("auto", "legacy", "nft"), "auto", "Which iptables."
+        "IptablesBackend",
+        kinds.choice("auto", "legacy", "nft"),
+        "auto",
+        "Which iptables.",
+        restart=True,
     )
     iptables_mark_mask: int = _row(
         "IptablesMarkMask", kinds.mark_mask, 0xFFFF0000, "Mark bits that felix may use."
     )
     iptables_lock_timeout: float = _row(
-        "IptablesLockTimeoutSecs", kinds.duration, 10.0, "How long to wait for the xtables lock."
+        "IptablesLockTimeoutSecs",
+        kinds.duration,
+        10.0,
+        "How long to wait for the xtables lock.",
+        restart=True,
     )
-    ipv6_support: bool = _row("Ipv6Support", kinds.boolean, True, "Whether IPv6 is programmed.")
+    ipv6_support: bool = _row(
+        "Ipv6Support", kinds.boolean, True, "Whether IPv6 is programmed.", restart=True
+    )
     ip_forwarding: str = _row(
         "IPForwarding",
         kinds.choice("Enabled", "Disabled"),
         "Enabled",
         "Whether felix switches forwarding on.",
         field="ipForwarding",
+        restart=True,
     )
     log_prefix: str = _row(
         "LogPrefix", kinds.text, "calico-packet", "Begins the line of a Log rule; %t %k %n %p."
@@ -143,12 +126,61 @@ class Config:
         "Destinations that outgoing NAT leaves alone.",
         field="natOutgoingExclusions",
     )
+    ipip_enabled: bool | None = _row(
+        "IpInIpEnabled",
+        kinds.boolean,
+        None,
+        "Whether IP in IP counts as in use; unset: as the pools say.",
+        field="ipipEnabled",
+    )
+    vxlan_enabled: bool | None = _row(
+        "VXLANEnabled",
+        kinds.boolean,
+        None,
+        "Whether VXLAN counts as in use; unset: as the pools say.",
+        field="vxlanEnabled",
+    )
+    ipip_mtu: int = _row(
+        "IpInIpMtu", _MTU, 0, "MTU of tunl0; 0: the host's less 20.", field="ipipMTU"
+    )
+    vxlan_mtu: int = _row(
+        "VXLANMTU", _MTU, 0, "MTU of vxlan.calico; 0: the host's less 50.", field="vxlanMTU"
+    )
+    vxlan_mtu_v6: int = _row(
+        "VXLANMTUV6", _MTU, 0, "MTU of vxlan-v6.calico; 0: the host's less 70.", field="vxlanMTUV6"
+    )
+    mtu_iface_pattern: str = _row(
+        "MTUIfacePattern",
+        kinds.pattern,
+        MTU_IFACES,
+        "Whose MTU counts as the host's: the least of the interfaces of these names.",
+        field="mtuIfacePattern",
+    )
+    require_mtu_file: bool = _row(
+        "RequireMTUFile",
+        kinds.boolean,
+        False,
+        "Not ready while the file of the pods' MTU cannot be written.",
+        field="requireMTUFile",
+    )
     nat_outgoing_interface_filter: str = _row(
         "IptablesNATOutgoingInterfaceFilter", kinds.text, "", "Only NAT what leaves by this link."
     )
     health_enabled: bool = _row("HealthEnabled", kinds.boolean, False, "Serve health over HTTP.")
     health_host: str = _row("HealthHost", kinds.text, "localhost", "Address of the health server.")
     health_port: int = _row("HealthPort", _PORT, 9099, "Port of the health server.")
+    health_timeout_overrides: tuple[tuple[str, float], ...] = _row(
+        "HealthTimeoutOverrides",
+        kinds.timeouts,
+        (),
+        "Other time limits of single health reporters: `Name=90s,Name=2m`.",
+    )
+    dataplane_watchdog_timeout: float = _row(
+        "DataplaneWatchdogTimeout",
+        kinds.at_least(20.0),
+        90.0,
+        "How long the main loop may be silent and still counts as alive.",
+    )
     prometheus_metrics_enabled: bool = _row(
         "PrometheusMetricsEnabled", kinds.boolean, False, "Serve /metrics."
     )
@@ -158,12 +190,38 @@ class Config:
     prometheus_metrics_port: int = _row(
         "PrometheusMetricsPort", _PORT, 9091, "Port of the metrics server."
     )
+    prometheus_process_metrics_enabled: bool = _row(
+        "PrometheusProcessMetricsEnabled", kinds.boolean, True, "Serve the metrics process_*."
+    )
     reporting_interval: float = _row(
         "ReportingIntervalSecs",
         kinds.duration,
         30.0,
         "How often felix reports its status; 0: never.",
         field="reportingInterval",
+    )
+    reporting_ttl: float = _row(
+        "ReportingTTLSecs",
+        kinds.duration,
+        90.0,
+        "How long a reported status lives in the datastore unless it is reported again.",
+        field="reportingTTL",
+    )
+    endpoint_reporting_enabled: bool = _row(
+        "EndpointReportingEnabled",
+        kinds.boolean,
+        False,
+        "Report the state of each endpoint to the datastore.",
+    )
+    endpoint_reporting_delay: float = _row(
+        "EndpointReportingDelaySecs",
+        kinds.duration,
+        1.0,
+        "Time between two reports of endpoints.",
+        field="endpointReportingDelay",
+    )
+    openstack_region: str = _row(
+        "OpenstackRegion", kinds.region, "", "Region in the keys of reported states."
     )
     endpoint_status_path_prefix: str = _row(
         "EndpointStatusPathPrefix",
@@ -179,18 +237,7 @@ class Config:
     )
 
 
-PARAMETERS: tuple[Parameter, ...] = tuple(
-    Parameter(
-        name=row.metadata["name"],
-        attribute=row.name,
-        parse=row.metadata["parse"],
-        default=row.default,
-        field=row.metadata["field"],
-        doc=row.metadata["doc"],
-        local=row.metadata["local"],
-    )
-    for row in dataclasses.fields(Config)
-)
+PARAMETERS: tuple[Parameter, ...] = table_of(Config)
 
 ELSEWHERE = frozenset(
     {

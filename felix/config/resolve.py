@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from felix.config.parameters import ELSEWHERE, PARAMETERS, Config, Parameter
+from felix.config.parameters import ELSEWHERE, PARAMETERS, Config
+from felix.config.rows import Parameter
 from libcalico import paths
 from libcalico.model.enforcement import felix_parameter
 
