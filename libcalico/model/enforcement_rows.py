@@ -53,6 +53,11 @@ def _crowded(value: Any, rule: Any) -> bool:
     return value.type is None or (rule.protocol is None and rule.notProtocol is not None)
 
 
+def _quality(value: Any, _metadata: Any) -> bool:
+    """Annotations that ask for a limit or a mark of a pod's traffic."""
+    return any(name.startswith("qos.projectcalico.org/") for name in value)
+
+
 def _rules(at: str) -> Rows:
     """The rows of a list of rules."""
     found = enforced(
@@ -84,8 +89,10 @@ def _rules(at: str) -> Rows:
                 )
             ),
         )
-        found |= stored(
-            "services need a Kubernetes API, which is not followed", f"{entity}.services"
+        found[f"{entity}.services"] = Row(
+            State.IN_PART,
+            "needs a Kubernetes API that felix follows, as a source of ingress or a destination"
+            " of egress",
         )
     return found
 
@@ -99,7 +106,7 @@ _POLICY = {
     **enforced("felix: the directions a policy applies to", "spec.types"),
     **enforced("felix: kept ready on every node", "spec.performanceHints"),
 }
-_STAGED = information("a staged policy is never enforced: it is kept and shown", "spec")
+_STAGED = information("never enforced: felix counts whom it would select", "spec")
 _PEERING_REFUSED = "passwords from a Secret are not read: the peering is not held"
 
 ROWS: dict[str, Rows] = {
@@ -141,8 +148,18 @@ ROWS: dict[str, Rows] = {
         **information("the portmap plugin maps ports", "spec.ports.hostPort", "spec.ports.hostIP"),
         **stored("anti-spoofing knows no exceptions", "spec.allowSpoofedSourcePrefixes"),
         **stored("nothing is limited or marked", "spec.qosControls"),
+        "metadata.annotations": Row(
+            State.IN_PART, "nothing is limited or marked: qos.projectcalico.org/", asks=_quality
+        ),
     },
-    "HostEndpoint": stored("host endpoints are not served", "spec"),
+    "HostEndpoint": {
+        **enforced("felix: which interface it is", "spec.node", "spec.interfaceName"),
+        **enforced("felix: which interface it is; members of sets", "spec.expectedIPs"),
+        **enforced("felix: rules and labels of profiles", "spec.profiles"),
+        **enforced(
+            "felix: named ports", "spec.ports.name", "spec.ports.protocol", "spec.ports.port"
+        ),
+    },
     "IPPool": {
         **enforced("ipam: blocks; felix: outgoing NAT; bgp: what is announced", "spec.cidr"),
         **{
@@ -255,8 +272,8 @@ ROWS: dict[str, Rows] = {
     "NetworkPolicy": _POLICY,
     "GlobalNetworkPolicy": {
         **_POLICY,
-        **stored(
-            "acts on host endpoints, which this release does not serve",
+        **enforced(
+            "felix: where on a packet's way it acts on host endpoints",
             "spec.doNotTrack",
             "spec.preDNAT",
             "spec.applyOnForward",

@@ -29,12 +29,15 @@ from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 from libcalico.model.rules import Rule
 
 SETTINGS = "FelixConfiguration"
-KINDS_OF_POLICY = frozenset({*policy.POLICY_KINDS, "Profile", "NetworkSet", "GlobalNetworkSet"})
+KINDS_OF_POLICY = frozenset(
+    {*policy.POLICY_KINDS, "Profile", "NetworkSet", "GlobalNetworkSet", "HostEndpoint"}
+)
 UNREADABLE = Rule()
 UNREADABLE_TEXT = "?"
 """Neither a selector, nor the name of a tier, nor a direction, nor a network."""
 
 _RULES = ("ingress", "egress")
+_TEXTS = ("nets", "profiles", "expectedIPs")
 
 
 def salvage(key: Key, raw: bytes) -> Resource | None:
@@ -100,6 +103,9 @@ def _spec(type_: Any, value: Any) -> Any:
             known[name] = [UNREADABLE, *known.get(name, [])]
         if "types" in fields:
             known["types"] = [policy.INGRESS, policy.EGRESS]
+    elif doubtful and "profiles" in fields:
+        # A profile that nobody can define: a host endpoint that it decides about is closed.
+        known["profiles"] = [UNREADABLE_TEXT, *known.get("profiles", [])]
     elif doubtful:
         known["nets"] = [UNREADABLE_TEXT, *known.get("nets", [])]
     return type_(**known)
@@ -121,7 +127,7 @@ def _member(name: str, type_: Any, value: Any) -> Any:
         return [_rule(one) for one in value] if isinstance(value, list) else [UNREADABLE]
     if type_ is str:
         return UNREADABLE_TEXT
-    if get_origin(type_) is list and isinstance(value, list) and name == "nets":
+    if get_origin(type_) is list and isinstance(value, list) and name in _TEXTS:
         return [one if isinstance(one, str) else UNREADABLE_TEXT for one in value]
     if get_origin(type_) is dict and isinstance(value, Mapping):
         # A pair that is no label makes the rest doubtful for `problems` all the same.

@@ -122,7 +122,7 @@ def test_an_excluded_icmp_type_is_enforced_but_for_what_the_kernel_lacks() -> No
     [
         ("IPPool", {"cidr": "10.0.0.0/16", "ipipMode": "Never", "vxlanMode": "Never"}, set()),
         ("IPPool", {"cidr": "10.0.0.0/16", "ipipMode": "Always"}, {"spec.ipipMode"}),
-        ("HostEndpoint", {"node": "n", "interfaceName": "eth0"}, {"spec"}),
+        ("HostEndpoint", {"node": "n", "interfaceName": "eth0"}, set()),
         ("BGPPeer", {"peerIP": "10.0.0.1", "asNumber": 1, "nextHopMode": "Auto"}, set()),
         ("BGPPeer", {"filters": ["f"], "password": {}}, {"spec.filters", "spec.password"}),
         (
@@ -130,7 +130,7 @@ def test_an_excluded_icmp_type_is_enforced_but_for_what_the_kernel_lacks() -> No
             {"qosControls": {"ingressBurst": 1}, "ports": [{"name": "p", "port": 1}]},
             {"spec.qosControls"},
         ),
-        ("GlobalNetworkPolicy", {"doNotTrack": False, "preDNAT": True}, {"spec.preDNAT"}),
+        ("GlobalNetworkPolicy", {"applyOnForward": True, "preDNAT": True}, set()),
         ("StagedNetworkPolicy", {"ingress": [{"action": "Allow", "http": {}}]}, set()),
         ("IPAMConfiguration", {"strictAffinity": True}, {"spec.strictAffinity"}),
         ("FelixConfiguration", {"bpfEnabled": False, "bpfMapSizeRoute": 5}, set()),
@@ -175,3 +175,13 @@ def test_agents_say_it_once_and_keep_it_for_their_status(caplog: pytest.LogCaptu
     assert [subject for subject, _ in lacking.conditions()] == ["BGPPeer(p)"] * 2
     lacking.update(key, None)
     assert lacking.conditions() == []
+
+
+def test_annotations_that_limit_a_pods_traffic_are_named() -> None:
+    def named(**annotations: str) -> list[str]:
+        metadata = {"name": "p", "namespace": "n", "annotations": annotations}
+        tree = {"kind": "WorkloadEndpoint", "metadata": metadata, "spec": {"node": "me"}}
+        return [path for path, _ in not_enforced(resource_from_tree(tree))]
+
+    assert named(**{"qos.projectcalico.org/ingressBandwidth": "1M"}) == ["metadata.annotations"]
+    assert named(**{"example.org/qos": "1M"}) == []

@@ -144,3 +144,18 @@ def test_a_broken_policy_reaches_felix_as_an_object_never_as_a_deletion(etcd: Et
         assert "spec.ingress[0].action: 7 is not valid" in update.entry.broken
         assert update.entry.value.spec.selector == "has(a)"
         assert [rule.action for rule in update.entry.value.spec.ingress] == [""]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"profiles": "open"}, {"profiles": ["open", 3]}, {"ports": "http"}, {"ports": [3]}]
+)
+def test_a_host_endpoint_that_cannot_be_read_is_closed_by_a_profile_that_nobody_has(
+    spec: Any,
+) -> None:
+    key = ResourceKey("HostEndpoint", "h")
+    place = {"node": "me", "interfaceName": "eth0", "expectedIPs": ["10.0.0.1"]}
+    found: Any = salvage(key, raw({**place, **spec}))
+    assert (found.spec.node, found.spec.interfaceName) == ("me", "eth0")
+    assert found.spec.expectedIPs == ["10.0.0.1"]
+    assert "?" in found.spec.profiles
+    assert problems(found)
