@@ -154,3 +154,51 @@ def address(value: Any) -> str:
     from ipaddress import ip_address
 
     return str(ip_address(str(value))) if str(value) else ""
+
+
+_PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
+_RATE = re.compile(r"([1-9][0-9]{0,3})/(second|minute|hour|day)")
+Failsafe = tuple[int, int, str]
+"""Protocol number, port, and the network of the peers (empty: any)."""
+
+
+def failsafes(value: Any) -> tuple[Failsafe, ...]:
+    """`tcp:22,udp:10.0.0.0/8:68`, or the same as objects with protocol, port and net."""
+    if isinstance(value, str):
+        return tuple(_failsafe(*_split_failsafe(part)) for part in value.split(",") if part.strip())
+    return tuple(
+        _failsafe(*(_member(entry, name) for name in ("protocol", "net", "port")))
+        for entry in value or ()
+    )
+
+
+def _member(entry: Any, name: str) -> Any:
+    found = entry.get(name) if isinstance(entry, dict) else getattr(entry, name, None)
+    return found if found is not None else ""
+
+
+def _split_failsafe(text: str) -> tuple[str, str, str]:
+    protocol, _, rest = text.strip().partition(":")
+    net, _, port = rest.rpartition(":")
+    return (protocol, net, port) if port else ("tcp", "", protocol)
+
+
+def _failsafe(protocol: Any, net: Any, port: Any) -> Failsafe:
+    from ipaddress import ip_network
+
+    try:
+        number = int(str(port))
+        network = str(ip_network(str(net).strip("[]"), strict=False)) if net else ""
+        if 0 <= number <= 65535:
+            return _PROTOCOLS[str(protocol).lower() or "tcp"], number, network
+    except (KeyError, ValueError):
+        pass
+    raise ValueError("must be entries protocol:port or protocol:net:port of tcp, udp or sctp")
+
+
+def rate(value: Any) -> tuple[int, str]:
+    """A number of packets each second, minute, hour or day."""
+    found = _RATE.fullmatch(str(value))
+    if found is None:
+        raise ValueError("must be 1 to 9999 and a unit, such as 10/second, minute, hour or day")
+    return int(found.group(1)), found.group(2)

@@ -19,6 +19,12 @@ from felix.config.rows import row as _row
 _ALLOW = kinds.choice("ACCEPT", "RETURN")
 _PORT = kinds.integer(1, 65535)
 _MTU = kinds.integer(0, 65535)
+_FAILSAFE_IN = (
+    (6, 22), (17, 68), (6, 179), (6, 2379), (6, 2380), (6, 5473), (6, 6443), (6, 6666), (6, 6667)
+)  # fmt: skip
+_FAILSAFE_OUT = (
+    (17, 53), (17, 67), (6, 179), (6, 2379), (6, 2380), (6, 5473), (6, 6443), (6, 6666), (6, 6667)
+)  # fmt: skip
 MTU_IFACES = r"^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)"
 
 
@@ -229,6 +235,45 @@ class Config:
         "/var/run/calico",
         "Where the directory endpoint-status lies; none: no files.",
     )
+    failsafe_inbound_host_ports: tuple[kinds.Failsafe, ...] = _row(
+        "FailsafeInboundHostPorts",
+        kinds.failsafes,
+        tuple((number, port, "") for number, port in _FAILSAFE_IN),
+        "Ports of the host that no host endpoint's policy closes.",
+    )
+    failsafe_outbound_host_ports: tuple[kinds.Failsafe, ...] = _row(
+        "FailsafeOutboundHostPorts",
+        kinds.failsafes,
+        tuple((number, port, "") for number, port in _FAILSAFE_OUT),
+        "Ports that the host reaches whatever a host endpoint's policy says.",
+    )
+    service_loop_prevention: str = _row(
+        "ServiceLoopPrevention",
+        kinds.choice("Drop", "Reject", "Disabled"),
+        "Drop",
+        "What becomes of a packet for a service that nobody translated.",
+    )
+    workload_source_spoofing: str = _row(
+        "WorkloadSourceSpoofing",
+        kinds.choice("Disabled", "Any"),
+        "Disabled",
+        "Whether workloads may ask for further source addresses.",
+    )
+    log_action_rate_limit: tuple[int, str] | None = _row(
+        "LogActionRateLimit", kinds.rate, None, "How often each Log rule may write; empty: always."
+    )
+    log_action_rate_limit_burst: int = _row(
+        "LogActionRateLimitBurst",
+        kinds.integer(0, 9999),
+        5,
+        "How many packets a Log rule writes before its limit.",
+    )
+    disable_conntrack_invalid_check: bool = _row(
+        "DisableConntrackInvalidCheck",
+        kinds.boolean,
+        False,
+        "Let packets of no known connection come to the policy.",
+    )
     log_severity_screen: str = _row(
         "LogSeverityScreen",
         kinds.choice("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"),
@@ -238,19 +283,3 @@ class Config:
 
 
 PARAMETERS: tuple[Parameter, ...] = table_of(Config)
-
-ELSEWHERE = frozenset(
-    {
-        "datastoretype",
-        "etcdaddr",
-        "etcdscheme",
-        "etcdendpoints",
-        "etcdkeyfile",
-        "etcdcertfile",
-        "etcdcafile",
-        "calicoversion",
-        "clusterguid",
-        "clustertype",
-    }
-)
-"""Parameters of Calico's that are read by others (the datastore client) or carry no setting."""

@@ -1,10 +1,12 @@
 """Which value a parameter has: Calico's precedence, strongest first (reference 7.1).
 
-Environment, file, FelixConfiguration `node.<node>`, FelixConfiguration `default`, built-in
-default. An empty value counts as unset; `none` is the type's zero. A value that cannot be
-parsed is named and the built-in default is used, so a typing error never takes a node down;
-an unknown parameter is named and ignored, and so is one of Calico's that has no effect here
-(libcalico/model/enforcement.py) when its value asks for one.
+Environment, file, FelixConfiguration `node.<node>`, FelixConfigurations whose `nodeSelector`
+matches the node's labels, FelixConfiguration `default`, built-in default. Where two that match
+differ, the first by name counts and the other is named. An empty value counts as unset; `none`
+is the type's zero. A value that cannot be parsed is named and the built-in default is used, so
+a typing error never takes a node down; an unknown parameter is named and ignored, and so is
+one of Calico's that has no effect here (libcalico/model/enforcement.py) when its value asks for
+one.
 Tested in tests/felix/test_config.py.
 """
 
@@ -16,14 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from felix.config.parameters import ELSEWHERE, PARAMETERS, Config
+from felix.config import kinds
+from felix.config.others import ELSEWHERE, FIELD_OF, TYPHA
+from felix.config.parameters import PARAMETERS, Config
 from felix.config.rows import Parameter
-from libcalico import paths
+from libcalico import paths, selectors
+from libcalico.errors import InvalidValue
 from libcalico.model.enforcement import felix_parameter
 
 ANNOTATION_PREFIX = "config.projectcalico.org/"
 UNKNOWN = "is not a parameter of this release; ignored"
 _BY_NAME = {parameter.name.lower(): parameter for parameter in PARAMETERS}
+_TYPHA = {name.lower() for name in TYPHA}
 _BY_FIELD = {parameter.field: parameter for parameter in PARAMETERS}
 
 
@@ -56,8 +62,9 @@ def resolve(
     environ: Mapping[str, str],
     file_text: str = "",
     stored: Mapping[str, Mapping[str, Any]] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """The configuration of a node.
+    """The configuration of a node with these labels.
 
     `stored` maps a FelixConfiguration's name to `{"spec": ..., "annotations": ...}`.
     """
@@ -66,6 +73,7 @@ def resolve(
     stored = stored or {}
     sources = [
         _from_stored("FelixConfiguration(default)", stored.get("default"), problems),
+        _selected(stored, labels or {}, problems),
         _from_stored(f"FelixConfiguration(node.{node})", stored.get(f"node.{node}"), problems),
         _from_file(file_text, problems),
         _from_environment(environ, problems),
@@ -98,7 +106,8 @@ def read_file(path: Path = paths.FELIX_CONFIG) -> str:
 def _parse(parameter: Parameter, value: Any) -> Any:
     if str(value).lower() == "none":
         zero = type(parameter.default)() if parameter.default is not None else None
-        if parameter.default is None or isinstance(parameter.default, (str, float)):
+        empty = parameter.parse is kinds.failsafes or isinstance(parameter.default, (str, float))
+        if parameter.default is None or empty:
             return zero
         raise ValueError("must not be none")
     return parameter.parse(value)
@@ -130,10 +139,42 @@ def _from_file(text: str, problems: list[Problem]) -> Values:
                 yield parameter, "felix.cfg", value
 
 
+def _selected(
+    stored: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str], problems: list[Problem]
+) -> Values:
+    """What the FelixConfigurations say that choose this node by its labels."""
+    taken: dict[str, tuple[str, Any]] = {}
+    for name in sorted(stored):
+        if name == "default" or name.startswith("node."):
+            continue
+        origin, selector = f"FelixConfiguration({name})", stored[name]["spec"].get("nodeSelector")
+        if not selector:
+            reason = "must be set: neither `default` nor `node.<name>`; ignored"
+            problems.append(Problem(origin, "nodeSelector", "", reason))
+            continue
+        try:
+            if not selectors.parse(selector).matches(labels):
+                continue
+        except InvalidValue as error:
+            problems.append(Problem(origin, "nodeSelector", selector, f"{error}; ignored"))
+            continue
+        for parameter, _, value in _from_stored(origin, stored[name], problems):
+            first, before = taken.setdefault(parameter.attribute, (origin, value))
+            if before != value:
+                problems.append(
+                    Problem(origin, parameter.name, str(value), f"{first} says {before!r}, first")
+                )
+    by_attribute = {parameter.attribute: parameter for parameter in PARAMETERS}
+    for attribute, (origin, value) in taken.items():
+        yield by_attribute[attribute], origin, value
+
+
 def _from_stored(origin: str, entry: Mapping[str, Any] | None, problems: list[Problem]) -> Values:
     if entry is None:
         return
     for field, value in entry.get("spec", {}).items():
+        if field == "nodeSelector":
+            continue
         parameter = _BY_FIELD.get(field)
         if parameter is None:
             _without_effect(origin, field, value, problems)
@@ -159,7 +200,12 @@ def _known(name: str, value: str, source: str, problems: list[Problem]) -> Param
 
 def _without_effect(source: str, name: str, value: Any, problems: list[Problem]) -> None:
     """Name a parameter that is not ours: Calico's without effect here, or nobody's."""
-    row = felix_parameter(name)
+    if name.lower() in _TYPHA:
+        if str(value).lower() not in ("", "none"):
+            reason = "not enforced: every felix reads the datastore itself"
+            problems.append(Problem(source, name, str(value), reason))
+        return
+    row = felix_parameter(FIELD_OF.get(name.lower(), name))
     if row is None:
         problems.append(Problem(source, name, str(value), UNKNOWN, unknown=True))
     elif row.lacks(value):

@@ -19,29 +19,27 @@ ENFORCED = """
     allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads endpointStatusPathPrefix
     iptablesMarkMask healthEnabled healthHost healthPort prometheusMetricsEnabled
     prometheusMetricsHost prometheusMetricsPort natPortRange natOutgoingAddress
-    natOutgoingExclusions ipForwarding iptablesNATOutgoingInterfaceFilter
+    natOutgoingExclusions ipForwarding iptablesNATOutgoingInterfaceFilter nodeSelector
+    dataplaneWatchdogTimeout healthTimeoutOverrides openstackRegion mtuIfacePattern
+    requireMTUFile ipipMTU vxlanMTU vxlanMTUV6 reportingInterval reportingTTL
+    endpointReportingEnabled endpointReportingDelay prometheusProcessMetricsEnabled
+    failsafeInboundHostPorts failsafeOutboundHostPorts serviceLoopPrevention
+    workloadSourceSpoofing logActionRateLimit logActionRateLimitBurst
+    disableConntrackInvalidCheck
 """
 
 _STORED: tuple[tuple[str, str], ...] = (
-    ("configurations chosen by a selector are not read", "nodeSelector"),
-    ("the data plane is part of felix", "dataplaneDriver dataplaneWatchdogTimeout"),
-    ("health reports have one time limit", "healthTimeoutOverrides"),
+    ("the data plane is part of felix", "dataplaneDriver"),
     (
         "iptables is read back at intervals only, and waits for its lock itself",
         "iptablesPostWriteCheckInterval iptablesLockProbeInterval",
     ),
     ("features are detected", "featureDetectOverride featureGates"),
     ("netlink has a fixed time limit", "netlinkTimeout"),
-    ("OpenStack is not served", "openstackRegion"),
     ("host endpoints are not served", "interfaceExclude"),
-    ("Log rules are not limited", "logActionRateLimit logActionRateLimitBurst"),
     ("logs go to standard error", "logSeveritySys logDebugFilenameRegex"),
     ("metrics are served without TLS", "prometheusMetricsCAFile prometheusMetricsCertFile"),
     ("metrics are served without TLS", "prometheusMetricsKeyFile prometheusMetricsClientAuth"),
-    (
-        "host endpoints are not served: nothing that these ports keep open is closed",
-        "failsafeInboundHostPorts failsafeOutboundHostPorts",
-    ),
     ("nothing is synchronised to workloads", "policySyncPathPrefix"),
     ("routes of devices have no source", "deviceRouteSourceAddress deviceRouteSourceAddressIPv6"),
     ("routes have felix's own protocol number", "deviceRouteProtocol"),
@@ -56,7 +54,6 @@ _STORED: tuple[tuple[str, str], ...] = (
     ("flow logs are not collected", "flowLogsGoldmaneServer flowLogsCollectorDebugTrace"),
     ("routes have one metric", "ipv4ElevatedRoutePriority ipv6ElevatedRoutePriority"),
     ("neighbours are answered for as always", "localSubnetL2ReachabilityRefreshInterval"),
-    ("the MTU is the CNI configuration's", "mtuIfacePattern"),
 )
 
 _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -65,15 +62,7 @@ _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "metadataPort": ("OpenStack is not served", (8775,)),
     "logFilePath": ("logs go to standard error", ("/var/log/calico/felix.log", "none")),
     "logSeverityFile": ("logs go to standard error", ("Info", "none")),
-    "ipipEnabled": ("no overlay is built", (False,)),
-    "vxlanEnabled": ("no overlay is built", (False,)),
-    "reportingInterval": ("no status is written to the datastore", ("0s", "30s")),
-    "reportingTTL": ("no status is written to the datastore", ("1m30s",)),
-    "endpointReportingEnabled": ("no status is written to the datastore", (False,)),
-    "endpointReportingDelay": ("no status is written to the datastore", ("1s",)),
-    "disableConntrackInvalidCheck": ("packets of no known connection are dropped", (False,)),
     "prometheusGoMetricsEnabled": ("one set of metrics is served", (True,)),
-    "prometheusProcessMetricsEnabled": ("one set of metrics is served", (True,)),
     "prometheusWireGuardMetricsEnabled": ("one set of metrics is served", (True,)),
     "kubeNodePortRanges": ("node ports have no rules of their own", ("['30000:32767']",)),
     "usageReportingEnabled": ("no usage is reported to anybody", (True, False)),
@@ -95,11 +84,8 @@ _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "wireguardEnabledV6": ("nothing is encrypted", (False,)),
     "wireguardHostEncryptionEnabled": ("nothing is encrypted", (False,)),
     "awsSrcDstCheck": ("AWS is not called", ("DoNothing",)),
-    "serviceLoopPrevention": ("service addresses have no rules of their own", ("Disabled",)),
-    "workloadSourceSpoofing": ("anti-spoofing knows no exceptions", ("Disabled",)),
     "floatingIPs": ("floating addresses are not translated", ("Disabled",)),
     "localSubnetL2Reachability": ("neighbours are answered for as always", ("Disabled",)),
-    "requireMTUFile": ("the MTU is the CNI configuration's", (False,)),
 }
 
 _INFORMATION: tuple[tuple[str, str], ...] = (
@@ -131,7 +117,7 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
         " wireguardRoutingRulePriority wireguardInterfaceName wireguardInterfaceNameV6"
         " wireguardMTU wireguardMTUV6 wireguardKeepAlive routeTableRanges routeTableRange",
     ),
-    ("acts with an overlay only", "ipipMTU vxlanMTU vxlanMTUV6 vxlanVNI"),
+    ("acts with an overlay only", "vxlanVNI"),
     ("acts with XDP only", "xdpRefreshInterval"),
     ("acts with flow logs only", "flowLogsFlushInterval flowLogsPolicyEvaluationMode"),
     ("no usage is reported to anybody", "usageReportingInitialDelay usageReportingInterval"),
@@ -146,6 +132,9 @@ def _rows() -> dict[str, Row]:
     for table, state in ((_STORED, State.STORED), (_INFORMATION, State.INFORMATION)):
         for why, names in table:
             found |= {f"spec.{name}": Row(state, why) for name in names.split()}
+    for name in ("ipipEnabled", "vxlanEnabled"):
+        why = "counts for the MTU only: no overlay is built"
+        found[f"spec.{name}"] = Row(State.IN_PART, why, (False,))
     for name, (why, harmless) in _HARMLESS.items():
         found[f"spec.{name}"] = Row(State.STORED, why, harmless)
     return found

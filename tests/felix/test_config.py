@@ -135,3 +135,60 @@ def test_parameters_become_rules() -> None:
     assert (v4.nat.address_v4, v6.nat.address_v6) == ("192.0.2.1", "")
     assert rule_settings(Config(), 4).endpoint_to_host == Drop()
     assert rule_settings(Config(), 4).mangle_allow == Accept()
+
+
+def chosen(labels: dict[str, str], **specs: dict[str, Any]) -> Resolved:
+    """`chosen` configurations on a node with labels."""
+    stored = {name.replace("__", "."): {"spec": spec} for name, spec in specs.items()}
+    return resolve("n1", environ={}, stored=stored, labels=labels)
+
+
+def test_a_configuration_with_a_selector_stands_between_default_and_node() -> None:
+    specs: dict[str, dict[str, Any]] = {
+        "default": {"healthPort": 1, "vxlanPort": 1, "natPortRange": 1},
+        "racks": {"nodeSelector": "rack == 'a'", "healthPort": 2, "vxlanPort": 2},
+        "node__n1": {"healthPort": 3},
+    }
+    here, there = chosen({"rack": "a"}, **specs), chosen({"rack": "b"}, **specs)
+    assert (here.config.health_port, here.config.vxlan_port) == (3, 2)
+    assert here.config.nat_port_range == (1, 1)
+    assert here.origins["vxlan_port"] == "FelixConfiguration(racks)"
+    assert (there.config.health_port, there.config.vxlan_port) == (3, 1)
+    assert here.problems == there.problems == ()
+
+
+def test_two_that_choose_one_node_are_taken_by_name_and_the_other_is_named() -> None:
+    found = chosen(
+        {"a": ""},
+        b={"nodeSelector": "has(a)", "healthPort": 2, "vxlanPort": 7},
+        a={"nodeSelector": "all()", "healthPort": 1, "vxlanPort": 7},
+    )
+    assert (found.config.health_port, found.config.vxlan_port) == (1, 7)
+    (problem,) = found.problems
+    assert problem.source == "FelixConfiguration(b)"
+    assert "FelixConfiguration(a) says 1" in str(problem)
+
+
+@pytest.mark.parametrize("selector", ["", "has(", None])
+def test_a_configuration_for_nobody_is_named(selector: str | None) -> None:
+    found = chosen({"a": ""}, odd={"nodeSelector": selector, "healthPort": 2})
+    assert found.config == Config()
+    (problem,) = found.problems
+    assert "nodeSelector" in str(problem)
+
+
+def test_the_new_kinds_of_values() -> None:
+    environ = {
+        "FELIX_HEALTHTIMEOUTOVERRIDES": "CalculationGraph=2m, InternalDataplaneMainLoop=30",
+        "FELIX_DATAPLANEWATCHDOGTIMEOUT": "19",
+        "FELIX_MTUIFACEPATTERN": "eth(?=0)",
+        "FELIX_OPENSTACKREGION": "North/1",
+    }
+    found = resolved(environ)
+    overrides = (("CalculationGraph", 120.0), ("InternalDataplaneMainLoop", 30.0))
+    assert found.config == Config(health_timeout_overrides=overrides)
+    assert len(found.problems) == 3
+    stored = [{"name": "FelixStartup", "timeout": "1m30s"}]
+    assert resolved({}, "", default={"healthTimeoutOverrides": stored}).config == Config(
+        health_timeout_overrides=(("FelixStartup", 90.0),)
+    )

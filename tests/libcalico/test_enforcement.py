@@ -45,10 +45,11 @@ def test_the_rows_of_felix_are_its_parameters() -> None:
         for path, row in table()["FelixConfiguration"].items()
         if path.startswith("spec.")
     }
-    enforced = {name for name, row in rows.items() if row.state is State.ENFORCED}
-    # The interval is read, but no status is written that it would apply to.
-    parameters = {one.field for one in PARAMETERS} - {"reportingInterval"}
-    assert enforced == parameters & set(FelixConfigurationSpec.__struct_fields__)
+    acted_on = (State.ENFORCED, State.IN_PART)
+    enforced = {name for name, row in rows.items() if row.state in acted_on}
+    parameters = {one.field for one in PARAMETERS} & set(FelixConfigurationSpec.__struct_fields__)
+    # The selector is no parameter: it says for which nodes the others are.
+    assert enforced == parameters | {"nodeSelector"}
 
 
 def test_the_page_is_current() -> None:
@@ -149,11 +150,11 @@ def test_felix_names_the_parameters_that_have_no_effect() -> None:
     stored = {
         "default": {"spec": {"bpfEnabled": True, "wireguardEnabled": False, "maxIpsetSize": 9}}
     }
-    environ = {"FELIX_XDPENABLED": "true", "FELIX_SERVICELOOPPREVENTION": "Reject"}
+    environ = {"FELIX_XDPENABLED": "true", "FELIX_FLOATINGIPS": "Enabled"}
     found = resolve("n1", environ=environ, stored=stored)
     assert [(one.name, one.unknown) for one in found.problems] == [
         ("bpfEnabled", False),
-        ("SERVICELOOPPREVENTION", False),
+        ("FLOATINGIPS", False),
     ]
     assert "not enforced: there is no eBPF data plane" in str(found.problems[0])
     assert found.config.max_ipset_size == 9
