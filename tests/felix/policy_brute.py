@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from felix.calc.endpoints import from_resource
-from felix.calc.policy.facts import closed, facts_of, resolve_policy
+from felix.calc.policy.facts import PolicyFacts, Stage, closed, facts_of, resolve_policy
+from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.rules import resolve
 from felix.calc.policy.sets import SetNeed
-from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy, TierView
+from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, TierView
 from libcalico.model import ResourceKey
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 from tests.felix.policy_objects import ME, Told
@@ -28,18 +29,25 @@ def calculate(objects: Objects) -> Told:
     profiles[DEFAULT_ALLOW] = default_allow()
     items = _items(objects)
     labels = {key: _labels(item, profiles) for key, item in items.items()}
-    local = [k for k, v in objects.items() if k.kind == "WorkloadEndpoint" and v.spec.node == ME]
+    kinds = ("WorkloadEndpoint", "HostEndpoint")
+    local = [k for k, v in objects.items() if k.kind in kinds and v.spec.node == ME]
     policies = {
-        key: facts_of(key, value) for key, value in objects.items() if key.kind.endswith("Policy")
+        key: facts_of(key, value)
+        for key, value in objects.items()
+        if key.kind in ("NetworkPolicy", "GlobalNetworkPolicy")
     }
     needs: dict[str, SetNeed] = {}
     for key in local:
         selected = [
             facts
             for facts in policies.values()
-            if facts.selector is not None and facts.selector.matches(labels[key])
+            if facts.selector.matches(labels[key])
+            and (facts.stage is Stage.NORMAL or key.kind == "HostEndpoint")
         ]
-        told.endpoints[key] = EndpointPolicy(_tiers(selected, objects), items[key].profiles)
+        if key.kind == "HostEndpoint":
+            told.host_endpoints[key] = _host(key, selected, items[key].profiles, objects)
+        else:
+            told.endpoints[key] = EndpointPolicy(_tiers(selected, objects), items[key].profiles)
         for facts in selected:
             resolved, rules, _ = resolve_policy(facts, objects[facts.key])
             told.policies[facts.key] = resolved
@@ -56,11 +64,35 @@ def calculate(objects: Objects) -> Told:
     return told
 
 
+def _host(
+    key: ResourceKey, selected: list[PolicyFacts], profiles: tuple[str, ...], objects: Objects
+) -> HostEndpoint:
+    def stage(wanted: Stage) -> list[PolicyFacts]:
+        return [facts for facts in selected if facts.stage is wanted]
+
+    def early(wanted: Stage) -> tuple[TierView, ...]:
+        views = _tiers(stage(wanted), objects)
+        return tuple(TierView(v.name, v.ingress, v.egress, ends_in_deny=False) for v in views)
+
+    normal = stage(Stage.NORMAL)
+    facts, _ = host_facts(key, objects[key])
+    policy = EndpointPolicy(
+        _tiers(normal, objects),
+        profiles,
+        untracked=early(Stage.UNTRACKED),
+        pre_dnat=early(Stage.PRE_DNAT),
+        forward=_tiers([one for one in normal if one.forward], objects),
+    )
+    return HostEndpoint(key, facts.interface, facts.addresses, policy)
+
+
 def _items(objects: Objects) -> dict[ResourceKey, Item]:
     items = {}
     for key, value in objects.items():
         if key.kind.endswith("NetworkSet"):
             items[key] = of_network_set(key, value)[0]
+        elif key.kind == "HostEndpoint":
+            items[key] = host_facts(key, value)[0].item
         elif key.kind == "WorkloadEndpoint" and value.spec.node == ME:
             items[key] = of_local(from_resource(key, value))
         elif key.kind == "WorkloadEndpoint":

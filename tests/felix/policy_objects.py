@@ -11,20 +11,24 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
+import libcalico.model
 from felix.calc.policy import PolicyEngine
 from felix.calc.policy_model import (
     EndpointPolicy,
     EntityMatch,
+    HostEndpoint,
     PolicyChanges,
     ResolvedPolicy,
     ResolvedRule,
     Verb,
 )
 from libcalico.model import (
+    EndpointPort,
     EntityRule,
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
     GlobalNetworkSet,
+    HostEndpointSpec,
     Metadata,
     NetworkPolicy,
     NetworkPolicySpec,
@@ -77,6 +81,37 @@ def pod(
     )
     metadata = Metadata(name=name, namespace=namespace, labels=labels or {})
     return pod_key(name, namespace), WorkloadEndpoint(metadata=metadata, spec=spec)
+
+
+def host(
+    name: str,
+    interface: str = "",
+    labels: dict[str, str] | None = None,
+    *,
+    node: str = ME,
+    addresses: list[str] | None = None,
+    profiles: list[str] | None = None,
+    ports: dict[str, tuple[str, int]] | None = None,
+) -> Object:
+    """A host endpoint."""
+    spec = HostEndpointSpec(
+        node=node,
+        interfaceName=interface,
+        expectedIPs=addresses or [],
+        profiles=profiles or [],
+        ports=[
+            EndpointPort(name=port, protocol=protocol, port=number)
+            for port, (protocol, number) in (ports or {}).items()
+        ],
+    )
+    resource = libcalico.model.HostEndpoint(
+        metadata=Metadata(name=name, labels=labels or {}), spec=spec
+    )
+    return host_key(name), resource
+
+
+def host_key(name: str) -> ResourceKey:
+    return ResourceKey("HostEndpoint", name)
 
 
 def pod_key(name: str, namespace: str = "default") -> ResourceKey:
@@ -167,6 +202,7 @@ class Told:
     policies: dict[ResourceKey, ResolvedPolicy] = field(default_factory=dict)
     profiles: dict[str, ResolvedPolicy] = field(default_factory=dict)
     endpoints: dict[ResourceKey, EndpointPolicy] = field(default_factory=dict)
+    host_endpoints: dict[ResourceKey, HostEndpoint] = field(default_factory=dict)
 
     def apply(self, changes: PolicyChanges) -> None:
         """Take one flush in the promised order, checking each step."""
@@ -200,6 +236,12 @@ class Told:
                 del self.endpoints[key]
             else:
                 self.endpoints[key] = endpoint
+        for key, one in changes.host_endpoints.items():
+            if one is None:
+                del self.host_endpoints[key]
+            else:
+                assert self.host_endpoints.get(key) != one
+                self.host_endpoints[key] = one
         for key, resolved in changes.policies.items():
             if resolved is None:
                 del self.policies[key]
@@ -215,8 +257,14 @@ class Told:
         for resolved in (*self.policies.values(), *self.profiles.values()):
             assert used_sets(resolved) <= self.sets.keys()
         for endpoint in self.endpoints.values():
+            assert endpoint == EndpointPolicy(endpoint.tiers, endpoint.profiles)
+        hosts = (one.policy for one in self.host_endpoints.values())
+        for endpoint in (*self.endpoints.values(), *hosts):
             assert set(endpoint.profiles) <= self.profiles.keys()
-            for view in endpoint.tiers:
+            early = (*endpoint.untracked, *endpoint.pre_dnat)
+            assert not any(view.ends_in_deny for view in early)
+            assert not any(view.egress for view in endpoint.pre_dnat)
+            for view in (*endpoint.tiers, *early, *endpoint.forward):
                 assert {*view.ingress, *view.egress} <= self.policies.keys()
 
 
@@ -226,7 +274,13 @@ def used_sets(resolved: ResolvedPolicy) -> set[str]:
         name
         for one in (*resolved.ingress, *resolved.egress)
         for side in (one.source, one.destination)
-        for name in (*side.sets, *side.not_sets, *side.named_ports, *side.not_named_ports)
+        for name in (
+            *side.sets,
+            *side.not_sets,
+            *side.named_ports,
+            *side.not_named_ports,
+            *side.services,
+        )
     }
 
 
@@ -334,7 +388,8 @@ class World:
             )
 
         return (
-            (not side.nets or in_nets(side.nets))
+            all(in_ports((), (name,)) for name in side.services)
+            and (not side.nets or in_nets(side.nets))
             and not in_nets(side.not_nets)
             and all(map(in_set, side.sets))
             and not any(map(in_set, side.not_sets))

@@ -21,6 +21,7 @@ from tests.felix.policy_objects import (
     Told,
     global_network_set,
     global_policy,
+    host,
     network_set,
     pod,
     policy,
@@ -42,6 +43,14 @@ PROFILES: tuple[list[str], ...] = (
     [],
 )
 TIERS = ("default", "early", "unheard")
+
+STAGES: tuple[dict[str, bool], ...] = (
+    {},
+    {"applyOnForward": True},
+    {"applyOnForward": True, "doNotTrack": True},
+    {"applyOnForward": True, "preDNAT": True},
+    {"preDNAT": True, "doNotTrack": True},
+)
 
 labels = st.dictionaries(st.sampled_from(LABELS), st.sampled_from(VALUES), max_size=3)
 _leaves = st.one_of(
@@ -110,7 +119,7 @@ def objects(draw: st.DrawFn) -> tuple[ResourceKey, Any]:
     """One object to be, or not to be."""
     namespace = draw(st.sampled_from(NAMESPACES))
     name = draw(st.sampled_from(["one", "two"]))
-    kind = draw(st.integers(0, 11))
+    kind = draw(st.integers(0, 13))
     if kind <= 2:
         found = pod(
             draw(st.sampled_from(["p1", "p2", "p3"])),
@@ -139,7 +148,20 @@ def objects(draw: st.DrawFn) -> tuple[ResourceKey, Any]:
         found = tier(draw(st.sampled_from(TIERS[:2])), draw(orders), action)
     elif kind == 7:
         found = global_policy(
-            name, **draw(policy_fields), namespaceSelector=draw(namespace_selectors)
+            name,
+            **draw(policy_fields),
+            namespaceSelector=draw(namespace_selectors),
+            **draw(st.sampled_from(STAGES)),
+        )
+    elif kind in (12, 13):
+        found = host(
+            draw(st.sampled_from(["h1", "h2"])),
+            draw(st.sampled_from(["eth0", "eth1", "*", ""])),
+            draw(labels),
+            node=draw(st.sampled_from([ME, ME, "n2"])),
+            addresses=draw(st.lists(st.sampled_from(ADDRESSES), max_size=2, unique=True)),
+            profiles=draw(st.sampled_from(PROFILES)),
+            ports=draw(st.sampled_from([{}, {"http": ("TCP", 80)}])),
         )
     else:
         found = policy(name, namespace=namespace, **draw(policy_fields))
@@ -176,6 +198,7 @@ def play(batches: list[list[tuple[ResourceKey, Any]]], start_at: int) -> Told:
     assert told.policies == engine.policies
     assert told.profiles == engine.profiles
     assert told.endpoints == engine.endpoints
+    assert told.host_endpoints == engine.host_endpoints
     assert told.sets == {name: engine.members(name) for name in engine.sets}
     return told
 

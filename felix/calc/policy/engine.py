@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import Any
 
 from felix.calc.endpoints import Endpoint, from_resource
-from felix.calc.hosts_facts import host_facts
 from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies, Views, tier_facts
 from felix.calc.policy.facts import (
     Policy,
@@ -34,6 +33,7 @@ from felix.calc.policy.facts import (
     resolve_policy,
     unenforced,
 )
+from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.hosts import HostTable
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.operations import Operations

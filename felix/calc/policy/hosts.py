@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from felix.calc.hosts_facts import HostFacts
+from felix.calc.policy.host_facts import HostFacts
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint
 from libcalico.model import ResourceKey
 
