@@ -34,7 +34,7 @@ _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132, "udplit
 _PROTOCOL_NAMES = {number: name for name, number in _PROTOCOLS.items()}
 
 _SUBSYSTEM = 6 << 8
-_CREATE, _DESTROY, _LIST, _ADD, _DEL, _HEADER, _TYPE = 2, 3, 7, 9, 10, 12, 13
+_CREATE, _DESTROY, _SWAP, _LIST, _ADD, _DEL, _HEADER, _TYPE = 2, 3, 6, 7, 9, 10, 12, 13
 _PROTOCOL, _SETNAME, _TYPENAME, _REVISION, _FAMILY, _FLAGS, _DATA, _ADT, _LINENO = range(1, 10)
 _REVISION_MIN = 10
 _IP, _CIDR, _PORT, _PROTO, _CADT_LINENO = 1, 3, 4, 7, 9
@@ -114,6 +114,16 @@ class IPSets(Closing):
         result = self._transact([_message(_DESTROY, 0, m.text(_SETNAME, _checked(name)))])[0]
         if result.errno != errno.ENOENT:
             _check(result, f"destroy IP set {name}")
+
+    def swap(self, one: str, other: str) -> None:
+        """Exchanges the contents of two sets of one type, rules that use them included.
+
+        At once for packets. Raises `KernelError`.
+        """
+        # The second name stands where a type's name stands else (IPSET_ATTR_SETNAME2).
+        body = m.text(_SETNAME, _checked(one)) + m.text(_TYPENAME, _checked(other))
+        result = self._transact([_message(_SWAP, 0, body)])[0]
+        _check(result, f"swap IP sets {one} and {other}")
 
     def names(self) -> list[str]:
         """The names of all sets."""

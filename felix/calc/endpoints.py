@@ -32,7 +32,10 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One interface of a local workload, as far as felix cares. `networks` are /32 and /128."""
+    """One interface of a local workload, as far as felix cares. `networks` are /32 and /128.
+
+    `spoofable`: networks whose addresses it asks to use as its source besides.
+    """
 
     key: ResourceKey
     container_id: str
@@ -45,6 +48,7 @@ class Endpoint:
     endpoint: str
     labels: Labels = ()
     ports: tuple[NamedPort, ...] = ()
+    spoofable: tuple[IPNetwork, ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -72,7 +76,16 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         endpoint=spec.endpoint,
         labels=workload_labels(key, value),
         ports=named_ports(value),
+        spoofable=tuple(_network(text, key) for text in spec.allowSpoofedSourcePrefixes),
     )
+
+
+def _network(text: str, key: ResourceKey) -> IPNetwork:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        field = "spec.allowSpoofedSourcePrefixes"
+        raise InvalidValue(field, text, "must be a network", str(key)) from None
 
 
 def _host_network(text: str, key: ResourceKey) -> IPNetwork:

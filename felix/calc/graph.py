@@ -22,7 +22,7 @@ from felix.calc.endpoints import LocalEndpoints, from_resource
 from felix.calc.paths import PathFacts
 from felix.calc.policy import KINDS as POLICY_KINDS
 from felix.calc.policy import PolicyEngine
-from felix.calc.pools import Pool, members, node_addresses, pool_of
+from felix.calc.pools import Pool, members, node_addresses, pool_of, service_nets
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
 from libcalico.model import AffinityKey, BlockKey, IPPool, Key, Node, ResourceKey, WorkloadEndpoint
@@ -41,6 +41,7 @@ def selections(node: str) -> list[Selection]:
         Selection("FelixConfiguration"),
         Selection("IPPool"),
         Selection("Node"),
+        Selection("BGPConfiguration"),
         Selection("BlockAffinity", host=node),
         Selection("Block"),
         *map(Selection, POLICY_KINDS),
@@ -56,6 +57,7 @@ class Calculator:
         self.endpoints = LocalEndpoints(self.policy.put_local)
         self.pools: dict[str, Pool] = {}
         self.nodes: dict[str, frozenset[IPAddress]] = {}
+        self.service_nets: frozenset[IPNetwork] = frozenset()
         self.felix_configurations: dict[str, Mapping[str, Any]] = {}
         self.broken: dict[Key, str] = {}
         self._datastore_ready = False
@@ -102,12 +104,15 @@ class Calculator:
                 return _put(self.pools, key.name, value, lambda v: _pool(key, v))
             case ResourceKey(kind="Node"):
                 return _put(self.nodes, key.name, value, _node)
+            case ResourceKey(kind="BGPConfiguration", name="default"):
+                before, self.service_nets = self.service_nets, service_nets(value)
+                return before != self.service_nets
             case ResourceKey(kind="FelixConfiguration"):
                 return _put(self.felix_configurations, key.name, value, _spec)
             case ResourceKey(kind="ClusterInformation"):
-                before = self._datastore_ready
+                was_ready = self._datastore_ready
                 self._datastore_ready = bool(value is not None and value.spec.datastoreReady)
-                return before != self._datastore_ready
+                return was_ready != self._datastore_ready
             case ResourceKey() if key.kind in POLICY_KINDS:
                 return self.policy.update(key, value)
         return False

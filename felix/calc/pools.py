@@ -7,29 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
 
 from libcalico.errors import InvalidValue
-from libcalico.model import IPPool, Node
+from libcalico.model import BGPConfiguration, IPPool, Node
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
 
+_NO_TUNNEL = ("", "Never", None)
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One pool: its network, whether it is in use, whether its pods are masqueraded."""
+    """One pool: its network, whether it is in use, whether its pods are masqueraded.
+
+    `ipip` and `vxlan`: whether any of its traffic is to go through such a tunnel.
+    """
 
     network: IPNetwork
     enabled: bool
     nat_outgoing: bool
+    ipip: bool = False
+    vxlan: bool = False
 
 
 def pool_of(name: str, value: IPPool) -> Pool:
     """The facts of a stored pool. Raises `InvalidValue` when its cidr is none."""
     spec = value.spec
     try:
-        return Pool(spec.network, not spec.disabled, spec.natOutgoing)
+        return Pool(
+            spec.network,
+            not spec.disabled,
+            spec.natOutgoing,
+            ipip=spec.ipipMode not in _NO_TUNNEL,
+            vxlan=spec.vxlanMode not in _NO_TUNNEL,
+        )
     except ValueError as error:
         raise InvalidValue("spec.cidr", spec.cidr, str(error), f"IPPool({name})") from None
 
@@ -54,6 +76,23 @@ def _note(found: dict[int, IPAddress], text: str) -> None:
     except ValueError:
         return
     found.setdefault(address.version, address)
+
+
+def service_nets(value: BGPConfiguration | None) -> frozenset[IPNetwork]:
+    """Where services have addresses. Raises `InvalidValue` for what is no network."""
+    if value is None:
+        return frozenset()
+    found: set[IPNetwork] = set()
+    for field in ("serviceClusterIPs", "serviceExternalIPs", "serviceLoadBalancerIPs"):
+        for block in getattr(value.spec, field):
+            try:
+                found.add(ip_network(block.cidr, strict=False))
+            except ValueError:
+                where = "BGPConfiguration(default)"
+                raise InvalidValue(
+                    f"spec.{field}", block.cidr, "must be a network", where
+                ) from None
+    return frozenset(found)
 
 
 def member(network: IPNetwork | IPAddress) -> str:

@@ -8,19 +8,21 @@ Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import cast
 
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
-from felix.calc.policy_model import PolicyChanges, SetChange, SetKind
+from felix.calc.hosts import interfaces_of
+from felix.calc.policy_model import IPAddress, PolicyChanges, SetChange, SetKind
 from felix.config.parameters import Config
 from felix.dataplane.ipsets import Family, Sets
 from felix.dataplane.iptables import IptablesTables
 from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
-from felix.rules.static import tables
+from felix.rules.static import Facts, tables
+from libcalico.model.keys import ResourceKey
 
 
 class Desire:
@@ -30,22 +32,30 @@ class Desire:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._rules, self._sets = rules, sets
         self._config: Config | None = None
-        self._static: dict[Family, tuple[Config, bool]] = {}
+        self._static: dict[Family, tuple[Config, Facts]] = {}
+        self._seen_hosts: Mapping[str, Set[IPAddress]] = {}
         self._whole = True
         self._active: Mapping[str, Endpoint] = {}
         self._newcomers: set[str] = set()
         self.book: RuleBook | None = None
+        self.idle_hosts: dict[ResourceKey, str] = {}
 
     def distrust(self) -> None:
         """Something went wrong half-way: take the whole next time."""
         self._whole = True
 
-    def update(self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]) -> None:
-        """Take what is new."""
+    def update(
+        self,
+        config: Config,
+        calc: Calculator,
+        active: Mapping[str, Endpoint],
+        hosts: Mapping[str, Set[IPAddress]],
+    ) -> None:
+        """Take what is new. `hosts`: the host's interfaces with their addresses."""
         changes = calc.policy.flush()
         if self._whole:
             changes = self._everything(calc)
-        book = self._configure(config, calc)
+        book = self._configure(config, calc, active)
         for change in changes.sets:
             if not change.removed_whole:
                 self._sets.change(change)
@@ -53,6 +63,10 @@ class Desire:
         if self._whole or changes.endpoints or active is not self._active:
             self._endpoints(book, calc, active)
             self._active = active
+        if self._whole or changes.host_endpoints or hosts is not self._seen_hosts:
+            found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
+            self.idle_hosts, self._seen_hosts = found.idle, hosts
+            book.set_host_endpoints(found.serving)
         book.forget(changes)
         for change in changes.sets:
             if change.removed_whole:
@@ -79,7 +93,8 @@ class Desire:
             if any(
                 table.differs(chain)
                 for chain in self.book.chains_of(interface)
-                for table in self._rules.filters.values()
+                for (_, name), table in self._rules.places.items()
+                if name == "filter"
             )
         )
 
@@ -87,16 +102,61 @@ class Desire:
         """All that was wanted is in the kernel: nobody is a newcomer any more."""
         self._newcomers.clear()
 
-    def _configure(self, config: Config, calc: Calculator) -> RuleBook:
+    def refuse(self) -> bool:
+        """Close what the kernel refuses; returns whether that is something new."""
+        refused, book = self._rules.refused, self.book
+        if book is None:
+            return False
+        news = False
+        for place, chains in refused.items():
+            for name, reason in chains.items():
+                news |= book.refuse(place, name, reason)
+        return news
+
+    async def reconsider(self) -> bool:
+        """Ask the kernel again for what it refused; returns whether it takes some of it now."""
+        book = self.book
+        taken = False
+        for place, chains in (book.refused if book is not None else {}).items():
+            for name in await self._rules.accepts(place, chains):
+                assert book is not None
+                book.accept(place, name)
+                taken = True
+        return taken
+
+    def strict(self) -> dict[ResourceKey, str]:
+        """Workloads that ask for further source addresses, which they may not use."""
+        if self._config is None or self._config.workload_source_spoofing == "Any":
+            return {}
+        reason = "spec.allowSpoofedSourcePrefixes: workloadSourceSpoofing is not Any: not allowed"
+        return {e.key: reason for e in self._active.values() if e.spoofable}
+
+    def _facts(
+        self, family: Family, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
+    ) -> Facts:
+        spoofing = config.workload_source_spoofing == "Any"
+        return Facts(
+            nat_outgoing=bool(calc.masqueraded_members(family)),
+            service_nets=tuple(sorted(calc.service_nets, key=str)),
+            spoofing=tuple(
+                (name, endpoint.spoofable)
+                for name, endpoint in (sorted(active.items()) if spoofing else ())
+                if endpoint.spoofable
+            ),
+        )
+
+    def _configure(
+        self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
+    ) -> RuleBook:
         for family in self._families:
-            inputs = (config, bool(calc.masqueraded_members(family)))
+            inputs = (config, self._facts(family, config, calc, active))
             if self._static.get(family) != inputs:
                 settings = rule_settings(config, family)
-                self._rules.want(family, tables(family, settings, nat_outgoing=inputs[1]))
+                self._rules.want(family, tables(family, settings, inputs[1]))
                 self._static[family] = inputs
         if self.book is None:
             settings = rule_settings(config, self._families[0])
-            self.book = RuleBook(self._rules.filters, settings)
+            self.book = RuleBook(self._rules.places, settings)
             self.book.write_all()
         elif config is not self._config:
             self.book.configure(rule_settings(config, self._families[0]))

@@ -1,25 +1,39 @@
 """ipsets: made and filled before the rules that use them, removed after those are gone.
 
+A set may hold hundreds of thousands of members. What touches many is done in slices, between
+which the loop does other work; a set of another size is built beside and swapped.
+
 Invariants:
   SETS-1  Only sets whose name starts with our prefix of an enabled family are touched.
   SETS-2  A set exists, with its members, before a rule that names it is written.
   SETS-3  A change of members costs what changes, not what the set holds.
   SETS-4  A set of our name but another type or family is replaced, never filled.
+  SETS-5  No slice holds the loop up for 50 ms, however large a set is.
+  SETS-6  A set that cannot be written costs nothing while nobody changes it.
 Tested in tests/felix/test_sets.py and, with felix, test_repair.py, test_policy_packets.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import errno
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, cast
 
 from felix.calc.policy_model import SetChange, SetKind
 from felix.rules import names
 from linux.errors import KernelError
-from linux.ipset import IPSets, SetType
+from linux.ipset import IPSets, SetInfo, SetType
 
 Family = Literal[4, 6]
+SLICE = 2000
+"""Members that one message to the kernel names; about 15 ms."""
+LARGE = 5 * SLICE
+"""Sets of more members are read in a thread."""
+TRIES = 4
+"""How often a set that cannot be written is tried anew before somebody changes it."""
 
 _TYPES: dict[SetKind, SetType] = {
     SetKind.NETS: "hash:net",
@@ -32,25 +46,40 @@ _WHOLE = {half: whole for whole, halves in _HALVES.items() for half in halves}
 
 @dataclass(slots=True)
 class _Wanted:
-    """One set of one family: as asked for, and what differs from what was last written."""
+    """One set of one family: as asked for, and what differs from what was last written.
+
+    `touched`: members that changed since, and whether the kernel has them. `anew`: what the
+    kernel has is not known. `tries`: failures since somebody changed it.
+    """
 
     set_id: str
     family: Family
     type: SetType
     members: set[str] = field(default_factory=set)
-    touched: set[str] = field(default_factory=set)
+    touched: dict[str, bool] = field(default_factory=dict)
     anew: bool = True
+    tries: int = 0
 
     def holds(self, member: str) -> bool:
         return member in self.members or _WHOLE.get(member) in self.members
 
+    def put(self, member: str, there: bool) -> None:
+        self.tries = 0
+        if not self.anew:
+            for each in _HALVES.get(member, (member,)):
+                self.touched.setdefault(each, self.holds(each))
+        (self.members.add if there else self.members.discard)(member)
+
     def kernel_members(self) -> set[str]:
-        return set(_halved(self.members))
+        if _HALVES.keys().isdisjoint(self.members):
+            return self.members
+        return {each for member in self.members for each in _HALVES.get(member, (member,))}
 
 
-def _halved(members: Iterable[str]) -> Iterable[str]:
-    for member in members:
-        yield from _HALVES.get(member, (member,))
+def _slices(members: Iterable[str], size: int) -> Iterator[list[str]]:
+    waiting = iter(members)
+    while part := list(islice(waiting, size)):
+        yield part
 
 
 def _family(member: str) -> Family:
@@ -64,9 +93,10 @@ class Sets:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._max_size = max_size
         self._kernel = IPSets()
+        self._told: list[SetChange] = []
         self._desired: dict[str, _Wanted] = {}
-        self._dirty: set[str] = set()
-        self._actual: dict[str, set[str]] | None = None
+        self._dirty: dict[str, None] = {}
+        self._present: set[str] | None = None
         self._failed: dict[str, str] = {}
         self.writes = 0
 
@@ -76,7 +106,10 @@ class Sets:
     @property
     def ids(self) -> frozenset[str]:
         """The ids of the sets that are wanted."""
-        return frozenset(wanted.set_id for wanted in self._desired.values())
+        found = {wanted.set_id for wanted in self._desired.values()}
+        for change in self._told:
+            (found.discard if change.removed_whole else found.add)(change.set_id)
+        return frozenset(found)
 
     @property
     def failed(self) -> frozenset[str]:
@@ -87,36 +120,84 @@ class Sets:
 
     def want(self, set_id: str, kind: SetKind, members: Iterable[str]) -> None:
         """A set with exactly these members, those of each family in its own kernel set."""
-        split: dict[Family, set[str]] = {family: set() for family in self._families}
-        for member in members:
-            split.get(_family(member), set()).add(member)
-        for family, found in split.items():
-            wanted = self._get(set_id, family, kind)
-            if wanted.anew or found != wanted.members:
-                self._touch(wanted, found ^ wanted.members)
-                wanted.members = found
+        self.change(SetChange(set_id, kind, full=frozenset(members)))
 
     def change(self, change: SetChange) -> None:
-        """What the calculation says of one set."""
-        if change.removed_whole:
-            self.unwant(change.set_id)
-            return
-        if change.full is not None:
-            self.want(change.set_id, change.kind, change.full)
-        for members, there in ((change.removed, False), (change.added, True)):
-            for member in members:
-                family = _family(member)
-                if family in self._families:
-                    wanted = self._get(change.set_id, family, change.kind)
-                    (wanted.members.add if there else wanted.members.discard)(member)
-                    self._touch(wanted, (member,))
+        """What the calculation says of one set; it is read by the next commit."""
+        self._told.append(change)
 
     def unwant(self, set_id: str) -> None:
         """No rule will name this set any more."""
+        if self._told or names.ip_set(set_id, self._families[0]) in self._desired:
+            self.change(SetChange(set_id, SetKind.NETS, removed_whole=True))
+
+    def resize(self, max_size: int) -> None:
+        """How many members a set may hold, from the next commit on."""
+        if max_size != self._max_size:
+            self._max_size = max_size
+            self._distrust()
+
+    def forget(self) -> None:
+        """Read the kernel's sets again before the next commit."""
+        self._present = None
+
+    def _distrust(self) -> None:
+        for name, wanted in self._desired.items():
+            wanted.anew, wanted.tries = True, 0
+            wanted.touched.clear()
+            self._dirty[name] = None
+
+    async def _take(self) -> None:
+        told, self._told = self._told, []
+        for change in told:
+            if change.removed_whole:
+                self._drop(change.set_id)
+                continue
+            if change.full is not None:
+                await self._take_full(change.set_id, change.kind, change.full)
+            for members, there in ((change.removed, False), (change.added, True)):
+                for part in _slices(members, SLICE):
+                    for member in part:
+                        self._put(change, member, there=there)
+                    if len(members) > SLICE:
+                        await asyncio.sleep(0)
+
+    def _put(self, change: SetChange, member: str, *, there: bool) -> None:
+        family = _family(member)
+        if family in self._families:
+            self._get(change.set_id, family, change.kind).put(member, there)
+            self._dirty[names.ip_set(change.set_id, family)] = None
+
+    async def _take_full(self, set_id: str, kind: SetKind, full: frozenset[str]) -> None:
+        split: dict[Family, set[str]] = {family: set() for family in self._families}
+        for part in _slices(full, LARGE):
+            for member in part:
+                family = _family(member)
+                if family in split:
+                    split[family].add(member)
+            if len(full) > LARGE:
+                await asyncio.sleep(0)
+        for family, found in split.items():
+            wanted = self._get(set_id, family, kind)
+            if found == wanted.members:
+                continue
+            self._dirty[names.ip_set(set_id, family)] = None
+            wanted.tries = 0
+            if wanted.anew:
+                wanted.members = found
+                continue
+            differing = found ^ wanted.members
+            for part in _slices(differing, SLICE):
+                for member in part:
+                    wanted.put(member, member in found)
+                if len(differing) > SLICE:
+                    await asyncio.sleep(0)
+
+    def _drop(self, set_id: str) -> None:
         for family in self._families:
             name = names.ip_set(set_id, family)
             self._desired.pop(name, None)
-            self._dirty.discard(name)
+            self._dirty.pop(name, None)
             self._failed.pop(name, None)
 
     def _get(self, set_id: str, family: Family, kind: SetKind) -> _Wanted:
@@ -124,102 +205,119 @@ class Sets:
         wanted = self._desired.get(name)
         if wanted is None:
             wanted = self._desired[name] = _Wanted(set_id, family, _TYPES[kind])
-            self._dirty.add(name)
+            self._dirty[name] = None
         return wanted
-
-    def _touch(self, wanted: _Wanted, members: Iterable[str]) -> None:
-        wanted.touched.update(_halved(members))
-        self._dirty.add(names.ip_set(wanted.set_id, wanted.family))
 
     # -- the kernel ----------------------------------------------------------------------------
 
-    def forget(self) -> None:
-        """Read the kernel's sets again before the next commit."""
-        self._actual = None
-
-    def commit(self) -> dict[str, str]:
+    async def commit(self) -> dict[str, str]:
         """Create and fill; deletes before adds. Returns failures by set."""
-        if self._actual is None:
-            for name, wanted in self._desired.items():
-                wanted.anew = True
-                self._dirty.add(name)
-        actual = self._read() if self._dirty else {}
+        await self._take()
+        if self._present is None:
+            self._present = self._names()
+            self._distrust()
         for name in list(self._dirty):
             wanted = self._desired[name]
+            if wanted.tries >= TRIES:
+                continue
             try:
-                changed = self._write(name, wanted, actual)
+                changed = await self._write(name, wanted, self._present)
             except KernelError as error:
                 self._failed[name] = str(error)
                 wanted.anew = True
-                actual.pop(name, None)
-                self._reread(name, actual)
+                wanted.touched.clear()
+                wanted.tries += 1
                 continue
             self._failed.pop(name, None)
-            wanted.anew = False
+            wanted.anew, wanted.tries = False, 0
             wanted.touched.clear()
-            self._dirty.discard(name)
+            self._dirty.pop(name, None)
             self.writes += changed
         return dict(self._failed)
 
-    def _write(self, name: str, wanted: _Wanted, actual: dict[str, set[str]]) -> bool:
-        present = actual.get(name)
-        if present is not None and wanted.anew and not self._suits(name, wanted):
-            # While a rule uses it this is refused; the policies close, which frees it.
-            self._kernel.destroy(name)
-            present = None
-            del actual[name]
-        created = present is None
-        if present is None:
+    async def _write(self, name: str, wanted: _Wanted, present: set[str]) -> bool:
+        if len(wanted.members) > self._max_size:
+            size = f"{len(wanted.members)} members, maxIpsetSize is {self._max_size}"
+            raise KernelError(errno.ENOSPC, f"fill IP set {name}", f"the set is full: {size}")
+        there: SetInfo | None = None
+        if wanted.anew and name in present:
+            there = self._kernel.info(name)
+            if there is not None and (there.type, there.family) != (wanted.type, wanted.family):
+                # While a rule uses it this is refused; the policies close, which frees it.
+                self._kernel.destroy(name)
+                there = None
+            if there is None:
+                present.discard(name)
+            elif there.maxelem != self._max_size:
+                await self._rebuild(name, wanted, present)
+                return True
+        created = name not in present
+        if created:
             self._kernel.create(name, wanted.type, wanted.family, self._max_size)
-            present = actual[name] = set()
+            present.add(name)
         if wanted.anew or created:
             goal = wanted.kernel_members()
-            doomed, missing = present - goal, goal - present
+            have = await self._members(name, there) if there is not None else set()
+            doomed, missing = have - goal, goal - have
         else:
-            doomed = {m for m in wanted.touched if m in present and not wanted.holds(m)}
-            missing = {m for m in wanted.touched if m not in present and wanted.holds(m)}
-        if doomed:
-            self._kernel.delete(name, doomed)
-            present -= doomed
-        if missing:
-            self._kernel.add(name, missing)
-            present |= missing
+            held = wanted.touched.items()
+            doomed = {member for member, had in held if had and not wanted.holds(member)}
+            missing = {member for member, had in held if not had and wanted.holds(member)}
+        await self._in_slices(self._kernel.delete, name, doomed)
+        await self._in_slices(self._kernel.add, name, missing)
         return created or bool(doomed or missing)
 
-    def _suits(self, name: str, wanted: _Wanted) -> bool:
-        there = self._kernel.info(name)
-        return there is None or (there.type, there.family) == (wanted.type, wanted.family)
+    async def _rebuild(self, name: str, wanted: _Wanted, present: set[str]) -> None:
+        """A set that may hold another number of members; rules never see it half filled."""
+        beside = f"cali{wanted.family}t0"
+        self._kernel.destroy(beside)
+        self._kernel.create(beside, wanted.type, wanted.family, self._max_size)
+        present.add(beside)
+        await self._in_slices(self._kernel.add, beside, wanted.kernel_members())
+        self._kernel.swap(beside, name)
+        self._kernel.destroy(beside)
+        present.discard(beside)
 
-    def _reread(self, name: str, actual: dict[str, set[str]]) -> None:
-        """What a refused change left."""
-        try:
-            actual[name] = self._kernel.members(name)
-        except KernelError:
-            actual.pop(name, None)
+    async def _in_slices(
+        self, act: Callable[[str, Iterable[str]], None], name: str, members: set[str]
+    ) -> None:
+        if len(members) <= SLICE:
+            if members:
+                act(name, members)
+            return
+        for part in _slices(members, SLICE):
+            act(name, part)
+            await asyncio.sleep(0)
+
+    async def _members(self, name: str, there: SetInfo) -> set[str]:
+        if there.entries <= LARGE:
+            return self._kernel.members(name)
+
+        # A socket of its own: it is for one thread at a time.
+        with IPSets() as kernel:
+            return await asyncio.to_thread(kernel.members, name)
+
+    def _names(self) -> set[str]:
+        prefixes = tuple(f"cali{family}" for family in self._families)
+        return {name for name in self._kernel.names() if name.startswith(prefixes)}
 
     def sweep(self) -> dict[str, str]:
         """Remove owned sets that nobody wants, after the rules. Returns failures by set."""
         failures: dict[str, str] = {}
-        actual = self._read()
-        for name in [name for name in actual if name not in self._desired]:
+        if self._told:
+            return failures
+        if self._present is None:
+            self._present = self._names()
+            self._distrust()
+        for name in [name for name in self._present if name not in self._desired]:
             try:
                 self._kernel.destroy(name)
             except KernelError as error:
                 failures[name] = str(error)
                 continue
             self.writes += 1
-            del actual[name]
+            self._present.discard(name)
         return failures
-
-    def _read(self) -> dict[str, set[str]]:
-        if self._actual is None:
-            prefixes = tuple(f"cali{family}" for family in self._families)
-            self._actual = {
-                name: self._kernel.members(name)
-                for name in self._kernel.names()
-                if name.startswith(prefixes)
-            }
-        return self._actual
 
     def close(self) -> None:
         """Give the kernel's socket back; the sets stay."""

@@ -5,18 +5,20 @@ Invariants:
          by the periodic re-read; so nothing runs while nothing changes.
   TBL-2  filter is committed last: what it refers to in other tables is there before.
   TBL-3  What nobody wants any more may stand until `sweep`; what comes never waits for it.
-Tested in tests/felix/test_repair.py.
+  TBL-4  When a table's restore is refused, the chains that are refused alone are found and named
+         (`refused`), so that the others need not wait for them.
+Tested in tests/felix/test_repair.py, test_quarantine.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, cast
 
 from felix.rules.iptables import render_rules
-from felix.rules.model import TableModel
+from felix.rules.model import Chain, Rule, TableModel
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
 
@@ -26,8 +28,45 @@ SCHEME = HashScheme(
 )
 NAMES = ("raw", "mangle", "nat", "filter")
 Family = Literal[4, 6]
+MOST_TEXTS = 4000
+"""Rendered chains that are remembered."""
 
 log = logging.getLogger(__name__)
+
+
+class ModelTable:
+    """One table, told in the rule model."""
+
+    def __init__(self, table: Table, texts: Texts) -> None:
+        self._table, self._texts = table, texts
+
+    def want(self, chain: Chain) -> None:
+        """A chain, whole."""
+        self._table.want(chain.name, self._texts.of(chain.rules), unordered=chain.unordered)
+
+    def unwant(self, name: str) -> None:
+        """Nobody wants this chain any more."""
+        self._table.unwant(name)
+
+    def differs(self, name: str) -> bool:
+        """Whether the kernel has a chain of this name with other rules than are wanted."""
+        return self._table.differs(name)
+
+
+class Texts:
+    """Rendered rules by identity: pods of one kind have one tuple of rules, in both families."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[Rule, ...], tuple[str, ...]]] = {}
+
+    def of(self, rules: tuple[Rule, ...]) -> tuple[str, ...]:
+        """The text of these rules."""
+        known = self._known.get(id(rules))
+        if known is None:
+            if len(self._known) >= MOST_TEXTS:
+                self._known.clear()
+            known = self._known[id(rules)] = (rules, render_rules(rules))
+        return known[1]
 
 
 class IptablesTables:
@@ -46,14 +85,14 @@ class IptablesTables:
             if family in families
             for name in NAMES
         }
+        texts = Texts()
+        self.places: dict[tuple[int, str], ModelTable] = {
+            place: ModelTable(table, texts) for place, table in self._tables.items()
+        }
+        self.refused: dict[tuple[int, str], dict[str, str]] = {}
         self._models: dict[tuple[Family, str], TableModel] = {}
         self._garbage: set[tuple[Family, str]] = set()
         self.drifted = 0
-
-    @property
-    def filters(self) -> dict[int, Table]:
-        """The filter table of each family."""
-        return {family: table for (family, name), table in self._tables.items() if name == "filter"}
 
     @property
     def garbage(self) -> bool:
@@ -93,7 +132,7 @@ class IptablesTables:
                 if chain.name not in wanted:
                     table.unwant(chain.name)
             for chain in model.chains:
-                table.want(chain.name, render_rules(chain.rules))
+                self.places[place].want(chain)
             table.want_hooks(
                 {chain: render_rules(rules) for chain, rules in model.inserts.items()},
                 {chain: render_rules(rules) for chain, rules in model.appends.items()},
@@ -108,7 +147,9 @@ class IptablesTables:
                 report = await table.commit(sweep=sweep)
             except CommandError as error:
                 failures[_title(place)] = str(error)
+                self.refused[place] = await table.refused()
                 return
+            self.refused.pop(place, None)
             self.drifted += len(report.drift)
             (self._garbage.add if report.garbage else self._garbage.discard)(place)
 
@@ -122,6 +163,12 @@ class IptablesTables:
             if due:
                 await asyncio.gather(*due)
         return failures
+
+    async def accepts(self, place: tuple[int, str], chains: Iterable[Chain]) -> frozenset[str]:
+        """Those of these chains, by name, that the kernel would take now."""
+        table = self._tables[cast("Family", place[0]), place[1]]
+        texts = {chain.name: render_rules(chain.rules) for chain in chains}
+        return frozenset(texts.keys() - (await table.refused(texts)).keys())
 
     async def read_back(self) -> bool:
         """Read every table, one after the other; returns whether a commit is due.

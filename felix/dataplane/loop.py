@@ -111,9 +111,11 @@ class Dataplane:
         return self._desire.book.renders if self._desire and self._desire.book else 0
 
     def degraded(self) -> dict[ResourceKey, str]:
-        """Policies that are stricter than asked because a set of theirs cannot be written."""
-        book = self._desire.book if self._desire is not None else None
-        return book.degraded() if book is not None else {}
+        """What is not as asked, object by object: closed policies, host endpoints without use."""
+        desire = self._desire
+        if desire is None or desire.book is None:
+            return {}
+        return desire.book.degraded() | desire.idle_hosts | desire.strict()
 
     def kick(self) -> None:
         """Something changed: look again as soon as the loop is free."""
@@ -225,10 +227,11 @@ class Dataplane:
         active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
-        self._desire.update(self.config, self.calc, active)
+        self._desire.update(self.config, self.calc, active, self.view.host_interfaces())
         if "ipsets" in due:
             self._sets.forget()
-        set_failures = self._sets.commit()
+        self._sets.resize(self.config.max_ipset_size)
+        set_failures = await self._sets.commit()
         self._desire.trust()
         exposed = self._desire.exposed()
         self._unsafe = frozenset()
@@ -253,8 +256,11 @@ class Dataplane:
         finally:
             failures = await rules
         if "iptables" in due and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read_back(self.tables))
+            self._reading = asyncio.create_task(self._read_back(self.tables, self._desire))
         leftovers: dict[str, str] = {}
+        if failures and self._desire.refuse():
+            # Now that what the kernel refuses is closed, the rest need not wait.
+            self.kick()
         if not failures:
             self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
@@ -288,8 +294,8 @@ class Dataplane:
         self._sweep_at = min(now + SWEEP_DELAY, self._garbage_since + SWEEP_LIMIT)
         return {}
 
-    async def _read_back(self, tables: IptablesTables) -> None:
-        if await tables.read_back():
+    async def _read_back(self, tables: IptablesTables, desire: Desire) -> None:
+        if await tables.read_back() or await desire.reconsider():
             self.kick()
 
     def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:

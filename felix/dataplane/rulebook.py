@@ -1,61 +1,97 @@
-"""The moving part of the filter tables: chains of policies, profiles, endpoints, dispatch.
+"""The moving part of the rules: chains of policies, profiles, endpoints, dispatch.
 
 What the calculation says is kept as it came; a chain is rendered when it comes or changes, and
 only while an endpoint's chain names it. So a change costs what it touches: a pod two chains and
-two rules of dispatch, a policy its own two chains, however many endpoints it serves.
+two rules of dispatch, a policy its own two chains, however many endpoints it serves. Workloads
+have chains in filter; host endpoints (felix.dataplane.hostbook) in raw and mangle too.
 
 Invariants:
   RBK-1  Every chain that a wanted chain names is wanted; a policy that is named but unknown
          denies.
   RBK-2  A policy that needs a set which the kernel does not hold as wanted is rendered without
          trust in it (POL-1), and as it should be once the set is right.
+  RBK-3  A policy's chain that the kernel refuses denies everything until it is another, or is
+         taken; no other chain suffers.
 Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from felix.calc.policy_model import EndpointPolicy, PolicyChanges, ResolvedPolicy, ResolvedRule
+from felix.calc.policy_model import (
+    EndpointPolicy,
+    HostEndpoint,
+    PolicyChanges,
+    ResolvedPolicy,
+    ResolvedRule,
+)
+from felix.dataplane.hostbook import HostBook
 from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
-from felix.rules.iptables import render_rules
-from felix.rules.model import Chain
+from felix.rules.model import Chain, Rule
 from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
 MOST_TEXTS = 1000
 """Rendered endpoints that are remembered."""
+FILTER = "filter"
+Place = tuple[int, str]
+"""A family (4 or 6) and one of its tables, by name."""
+Use = tuple[ResourceKey, str, str]
+"""A policy or profile, the prefix of the chain that is named, and the table."""
 
 
-class FilterTable(Protocol):
-    """What is told: the filter table of one family."""
+class ChainTarget(Protocol):
+    """What is told: one table of one family."""
 
-    def want(self, chain: str, rules: Sequence[str], *, unordered: bool = False) -> None:
+    def want(self, chain: Chain) -> None:
         """A chain, whole."""
 
-    def unwant(self, chain: str) -> None:
+    def unwant(self, name: str) -> None:
         """Nobody wants this chain any more."""
 
 
-class RuleBook:
-    """The chains of policies and endpoints in both families' filter tables."""
+class Dispatch(Protocol):
+    """The chains from an interface to its endpoint; `felix.rules.dispatch.Bins` is one."""
 
-    def __init__(self, targets: Mapping[int, FilterTable], settings: RuleSettings) -> None:
+    def add(self, interface: str) -> list[Chain]:
+        """An endpoint came: the chains that differ now, whole."""
+
+    def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
+        """An endpoint left: the chains that differ now, and the names of those that are gone."""
+
+    def all(self) -> list[Chain]:
+        """Every chain."""
+
+
+class RuleBook:
+    """The chains of policies and endpoints in every table of both families."""
+
+    def __init__(
+        self,
+        targets: Mapping[Place, ChainTarget],
+        settings: RuleSettings,
+        bins: Callable[[tuple[str, ...]], Dispatch] = Bins,
+    ) -> None:
         self._targets = targets
         self._settings = settings
         self._policies: dict[ResourceKey, ResolvedPolicy] = {}
         self._needs: dict[ResourceKey, frozenset[str]] = {}
         self._endpoints: dict[str, EndpointPolicy] = {}
-        self._bins = Bins(settings.prefixes)
-        # The text of an endpoint's chains does not name it: pods of one kind share it.
-        self._texts: dict[EndpointPolicy, tuple[tuple[str, ...], ...]] = {}
-        self._users: Counter[tuple[ResourceKey, str]] = Counter()
+        self._new_bins = bins
+        self._bins = bins(settings.prefixes)
+        # An endpoint's chains do not name it: pods of one kind share their rules.
+        self._shared: dict[EndpointPolicy, tuple[tuple[Rule, ...], ...]] = {}
+        self._users: Counter[Use] = Counter()
         self._unusable: frozenset[str] = frozenset()
+        self._owners: dict[str, ResourceKey] = {}
+        self._refused: dict[tuple[Place, str], tuple[Chain, str]] = {}
+        self._hosts = HostBook(targets)
         self.renders = 0
 
     @property
@@ -75,9 +111,8 @@ class RuleBook:
 
     def chains_of(self, interface: str) -> list[str]:
         """The chains that judge an endpoint: its own and those they name."""
-        own = [names.endpoint_chain(p, interface) for p in (names.TO_WORKLOAD, names.FROM_WORKLOAD)]
         named = _named(self._endpoints[interface])
-        return own + [names.policy_chain(prefix, key) for key, prefix in named]
+        return _own(interface) + [names.policy_chain(prefix, key) for key, prefix, _ in named]
 
     # -- policies ------------------------------------------------------------------------------
 
@@ -107,24 +142,79 @@ class RuleBook:
                 self._write_policy(key)
 
     def degraded(self) -> dict[ResourceKey, str]:
-        """Policies that need a set which the kernel does not hold as wanted, and which."""
-        return {
+        """Policies that are stricter than asked, each with the set or the chain that is why."""
+        found = {
             key: f"closed where it needs the set {', '.join(sorted(lost))}, which is not written"
             for key, needs in (self._needs.items() if self._unusable else ())
             if (lost := needs & self._unusable)
         }
+        for ((family, table), name), (_, reason) in self._refused.items():
+            key = self._owners.get(name)
+            if key is not None:
+                where = f"{name} in {table} of IPv{family}"
+                found[key] = f"closed: the kernel refuses its chain {where}: {reason}"
+        return found
+
+    # -- what the kernel refuses ---------------------------------------------------------------
+
+    @property
+    def refused(self) -> dict[Place, list[Chain]]:
+        """Chains that were refused and are closed since, as they should be."""
+        found: dict[Place, list[Chain]] = {}
+        for (place, _), (chain, _) in self._refused.items():
+            found.setdefault(place, []).append(chain)
+        return found
+
+    def refuse(self, place: Place, name: str, reason: str) -> bool:
+        """The kernel takes everything but this chain; returns whether it is closed now (RBK-3)."""
+        key = self._owners.get(name)
+        chain = self._policy_chain(key, place, name) if key is not None else None
+        known = self._refused.get((place, name))
+        if key is None or chain is None or (known is not None and known[0] == chain):
+            return False
+        self._refused[place, name] = (chain, reason)
+        self._write_policy(key)
+        return True
+
+    def accept(self, place: Place, name: str) -> None:
+        """The kernel would take this chain now."""
+        key = self._owners.get(name)
+        if self._refused.pop((place, name), None) is not None and key is not None:
+            self._write_policy(key)
+
+    def _tell(self, place: Place, chain: Chain) -> None:
+        refused = self._refused.get((place, chain.name))
+        if refused is not None:
+            if refused[0] == chain:
+                deny = self._settings.verdicts_of(place[1]).deny
+                why = "Closed: the kernel refuses a rule of this policy"
+                chain = Chain(chain.name, (Rule(deny, comments=(why,)),))
+            else:
+                del self._refused[place, chain.name]
+        self.renders += 1
+        self._targets[place].want(chain)
+
+    def _policy_chain(self, key: ResourceKey, place: Place, name: str) -> Chain | None:
+        for chain in self._policy_chains(key, place):
+            if chain.name == name:
+                return chain
+        return None
+
+    def _policy_chains(self, key: ResourceKey, place: Place) -> tuple[Chain, Chain]:
+        policy = self._policies.get(key) or ResolvedPolicy(key, "", (), (), missing=True)
+        settings, (version, table) = self._settings, place
+        verdicts = settings.verdicts_of(table)
+        return policy_chains(policy, version, settings.marks, verdicts, self._unusable)
 
     def _write_policy(self, key: ResourceKey) -> None:
-        prefixes = [p for p in _prefixes(key) if self._users[key, p]]
-        if not prefixes:
-            return
-        policy = self._policies.get(key) or ResolvedPolicy(key, "", (), (), missing=True)
-        marks, verdicts = self._settings.marks, self._settings.verdicts
-        for version, table in self._targets.items():
-            for chain in policy_chains(policy, version, marks, verdicts, self._unusable):
-                if chain.name.startswith(tuple(prefixes)):
-                    self.renders += 1
-                    table.want(chain.name, render_rules(chain.rules))
+        for place in self._targets:
+            prefixes = tuple(p for p in _prefixes(key) if self._users[key, p, place[1]])
+            if not prefixes:
+                continue
+            for chain in self._policy_chains(key, place):
+                if chain.name.startswith(prefixes):
+                    self._owners[chain.name] = key
+                    self._tell(place, chain)
 
     # -- endpoints -----------------------------------------------------------------------------
 
@@ -137,7 +227,7 @@ class RuleBook:
         self._use(_named(policy), () if before is None else _named(before))
         self._write_endpoint(interface)
         if before is None:
-            self._want(self._bins.add(interface), unordered=True)
+            self._want(self._bins.add(interface))
 
     def remove_endpoint(self, interface: str) -> None:
         """An endpoint that is gone."""
@@ -145,17 +235,11 @@ class RuleBook:
         if before is None:
             return
         chains, gone = self._bins.remove(interface)
-        self._want(chains, unordered=True)
-        gone += [names.endpoint_chain(p, interface) for p in (names.TO_WORKLOAD,
-                                                              names.FROM_WORKLOAD)]  # fmt: skip
-        self._unwant(gone)
+        self._want(chains)
+        self._unwant([*gone, *_own(interface)])
         self._use((), _named(before))
 
-    def _use(
-        self,
-        new: Iterable[tuple[ResourceKey, str]],
-        old: Iterable[tuple[ResourceKey, str]],
-    ) -> None:
+    def _use(self, new: Iterable[Use], old: Iterable[Use]) -> None:
         new, old = frozenset(new), frozenset(old)
         fresh: set[ResourceKey] = set()
         for use in new - old:
@@ -168,22 +252,38 @@ class RuleBook:
             self._users[use] -= 1
             if not self._users[use]:
                 del self._users[use]
-                key, prefix = use
-                self._unwant([names.policy_chain(prefix, key)])
+                self._unuse(*use)
+
+    def _unuse(self, key: ResourceKey, prefix: str, table: str) -> None:
+        name = names.policy_chain(prefix, key)
+        for place, target in self._targets.items():
+            if place[1] == table:
+                self._refused.pop((place, name), None)
+                target.unwant(name)
+        if not any(self._users[key, prefix, each] for _, each in self._targets):
+            self._owners.pop(name, None)
 
     def _write_endpoint(self, interface: str) -> None:
         policy = self._endpoints[interface]
-        texts = self._texts.get(policy)
-        if texts is None:
-            if len(self._texts) >= MOST_TEXTS:
-                self._texts.clear()
+        both = self._shared.get(policy)
+        if both is None:
+            if len(self._shared) >= MOST_TEXTS:
+                self._shared.clear()
             rules = endpoint_rules(interface, policy)
             chains = endpoint_chains(rules, self._settings.marks, self._settings.verdicts)
-            texts = self._texts[policy] = tuple(render_rules(chain.rules) for chain in chains)
-        for prefix, text in zip((names.TO_WORKLOAD, names.FROM_WORKLOAD), texts, strict=True):
-            self.renders += 1
-            for table in self._targets.values():
-                table.want(names.endpoint_chain(prefix, interface), text)
+            both = self._shared[policy] = tuple(chain.rules for chain in chains)
+        self._want(Chain(name, own) for name, own in zip(_own(interface), both, strict=True))
+
+    # -- host endpoints ------------------------------------------------------------------------
+
+    def set_host_endpoints(self, serving: Mapping[str, HostEndpoint]) -> None:
+        """The host endpoint of each interface of the host that has one (`*` among them)."""
+        policies = {interface: endpoint.policy for interface, endpoint in serving.items()}
+        if policies == self._hosts.policies:
+            return
+        before, after = self._hosts.uses, self._hosts.set(policies)
+        self._use(after, before)
+        self.renders += self._hosts.write(self._settings)
 
     # -- everything ----------------------------------------------------------------------------
 
@@ -192,33 +292,36 @@ class RuleBook:
         if settings == self._settings:
             return
         before, self._settings = self._settings, settings
-        self._texts.clear()
+        self._shared.clear()
         if settings.prefixes != before.prefixes:
             self._unwant([chain.name for chain in self._bins.all()])
-            self._bins = Bins(settings.prefixes)
+            self._bins = self._new_bins(settings.prefixes)
             for interface in self._endpoints:
                 self._bins.add(interface)
         self.write_all()
 
     def write_all(self) -> None:
         """Say all that is wanted."""
-        self._want(self._bins.all(), unordered=True)
-        for key in {key for key, _ in self._users}:
+        self._want(self._bins.all())
+        for key in {key for key, _, _ in self._users}:
             self._write_policy(key)
         for interface in self._endpoints:
             self._write_endpoint(interface)
+        self.renders += self._hosts.write(self._settings)
 
-    def _want(self, chains: Iterable[Chain], *, unordered: bool = False) -> None:
+    def _want(self, chains: Iterable[Chain]) -> None:
+        """Chains of workloads: they are the same in both families."""
         for chain in chains:
             self.renders += 1
-            text = render_rules(chain.rules)
-            for table in self._targets.values():
-                table.want(chain.name, text, unordered=unordered)
+            for (_, table), target in self._targets.items():
+                if table == FILTER:
+                    target.want(chain)
 
     def _unwant(self, chains: Iterable[str]) -> None:
         for name in chains:
-            for table in self._targets.values():
-                table.unwant(name)
+            for (_, table), target in self._targets.items():
+                if table == FILTER:
+                    target.unwant(name)
 
 
 def profile_key(name: str) -> ResourceKey:
@@ -246,12 +349,17 @@ def _prefixes(key: ResourceKey) -> tuple[str, str]:
     return names.POLICY_INGRESS, names.POLICY_EGRESS
 
 
-def _named(policy: EndpointPolicy) -> frozenset[tuple[ResourceKey, str]]:
-    """The policy chains that an endpoint's chains name: policy and prefix."""
-    found: set[tuple[ResourceKey, str]] = set()
+def _named(policy: EndpointPolicy) -> frozenset[Use]:
+    """The policy chains that a workload's chains name."""
+    found: set[Use] = set()
     for tier in policy.tiers:
-        found.update((key, names.POLICY_INGRESS) for key in tier.ingress)
-        found.update((key, names.POLICY_EGRESS) for key in tier.egress)
+        found.update((key, names.POLICY_INGRESS, FILTER) for key in tier.ingress)
+        found.update((key, names.POLICY_EGRESS, FILTER) for key in tier.egress)
     for name in policy.profiles:
-        found.update((profile_key(name), prefix) for prefix in _prefixes(profile_key(name)))
+        key = profile_key(name)
+        found.update((key, prefix, FILTER) for prefix in _prefixes(key))
     return frozenset(found)
+
+
+def _own(interface: str) -> list[str]:
+    return [names.endpoint_chain(p, interface) for p in (names.TO_WORKLOAD, names.FROM_WORKLOAD)]

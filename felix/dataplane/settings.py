@@ -5,9 +5,14 @@ Tested in tests/felix/test_config.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from ipaddress import ip_network
+
+from felix.config import kinds
 from felix.config.parameters import Config
 from felix.rules.endpoints import Verdicts
-from felix.rules.model import Accept, Action, Drop, Marks, Reject, Return
+from felix.rules.hosts import Failsafe, HostRules
+from felix.rules.model import Accept, Action, Drop, Limit, Marks, Reject, Return
 from felix.rules.nat import NatRules
 from felix.rules.static import RuleSettings
 
@@ -32,6 +37,8 @@ def rule_settings(config: Config, version: int) -> RuleSettings:
             vxlan_from_workloads=config.allow_vxlan_from_workloads,
             ipip_from_workloads=config.allow_ipip_from_workloads,
             log_prefix=config.log_prefix,
+            log_limit=_log_limit(config),
+            drop_invalid=not config.disable_conntrack_invalid_check,
         ),
         mangle_allow=_ACTIONS[config.iptables_mangle_allow_action],
         endpoint_to_host=_ACTIONS[config.default_endpoint_to_host_action],
@@ -43,4 +50,23 @@ def rule_settings(config: Config, version: int) -> RuleSettings:
             exclude_hosts=config.nat_outgoing_exclusions == "IPPoolsAndHostIPs",
             out_interface=config.nat_outgoing_interface_filter,
         ),
+        hosts=HostRules(
+            failsafe_in=_failsafes(config.failsafe_inbound_host_ports),
+            failsafe_out=_failsafes(config.failsafe_outbound_host_ports),
+        ),
+        loop_prevention=_ACTIONS.get(config.service_loop_prevention.upper()),
     )
+
+
+def _failsafes(entries: Iterable[kinds.Failsafe]) -> tuple[Failsafe, ...]:
+    return tuple(
+        Failsafe(protocol, port, ip_network(net) if net else None)
+        for protocol, port, net in entries
+    )
+
+
+def _log_limit(config: Config) -> Limit | None:
+    if config.log_action_rate_limit is None:
+        return None
+    rate, per = config.log_action_rate_limit
+    return Limit(rate, per, config.log_action_rate_limit_burst)

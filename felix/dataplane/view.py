@@ -12,7 +12,7 @@ Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_PROTOCOL
@@ -55,6 +55,8 @@ class KernelView:
         self.links_version = 0
         self._dead: tuple[int, frozenset[int]] | None = None
         self._own_addresses: frozenset[IPAddress] | None = None
+        self._host_interfaces: dict[str, frozenset[IPAddress]] | None = None
+        self._host_prefixes = prefixes
         self._base_routes: tuple[Route, ...] | None = None
 
     def link_named(self, name: str) -> Link | None:
@@ -79,6 +81,27 @@ class KernelView:
             )
         return self._own_addresses
 
+    def host_interfaces(self) -> Mapping[str, Set[IPAddress]]:
+        """The links that are no workload's, by name, each with its addresses; the same object
+        while nothing changed.
+        """
+        if self._host_interfaces is None or self._host_prefixes != self.prefixes:
+            self._host_prefixes = self.prefixes
+            found: dict[str, set[IPAddress]] = {
+                link.name: set()
+                for index, link in self.links.items()
+                if not self.is_workload(index)
+            }
+            for (index, _), address in self.addresses.items():
+                link = self.links.get(index)
+                if link is not None and link.name in found:
+                    found[link.name].add(address.interface.ip)
+            self._host_interfaces = {name: frozenset(own) for name, own in found.items()}
+        return self._host_interfaces
+
+    def _forget_addresses(self) -> None:
+        self._own_addresses = self._host_interfaces = None
+
     def base_routes(self) -> tuple[Route, ...]:
         """Routes that next hops are resolved over: foreign ones, not towards workloads."""
         if self._base_routes is None:
@@ -92,7 +115,7 @@ class KernelView:
 
     def _renamed(self, link: Link) -> None:
         """Whether this link is a workload's may be another answer now."""
-        self._own_addresses = None
+        self._forget_addresses()
         known = self._base_routes or ()
         workload = link.name.startswith(self.prefixes)
         if not workload or any(hop.oif == link.index for r in known for hop in r.next_hops):
@@ -116,7 +139,8 @@ class KernelView:
         self._by_name = {link.name: link.index for link in self.links.values()}
         self.addresses = {(a.index, str(a.interface)): a for a in addresses}
         self.links_version += 1
-        self._own_addresses = self._base_routes = None
+        self._forget_addresses()
+        self._base_routes = None
 
     def replace_routes(self, routes: Iterable[Route]) -> None:
         """What a dump of the main table said."""
@@ -138,7 +162,7 @@ class KernelView:
                 case AddressChanged(address, removed):
                     key = (address.index, str(address.interface))
                     if not self.is_workload(address.index):
-                        self._own_addresses = None
+                        self._forget_addresses()
                     if removed:
                         self.addresses.pop(key, None)
                     else:

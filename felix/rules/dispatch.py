@@ -133,6 +133,7 @@ class Bins:
                     ),
                     *(_to_endpoint(direction, name) for name in self._loners),
                 ),
+                unordered=True,
             )
             for direction in DIRECTIONS
         ]
@@ -142,6 +143,7 @@ class Bins:
             Chain(
                 self._child(direction, head),
                 tuple(_to_endpoint(direction, name) for name in self._bins[head]),
+                unordered=True,
             )
             for direction in DIRECTIONS
         ]

@@ -12,9 +12,10 @@ Tested in tests/felix/test_rules.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from felix.calc.policy_model import EndpointPolicy
+from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names
 from felix.rules.model import (
     Accept,
@@ -23,7 +24,9 @@ from felix.rules.model import (
     Condition,
     Conntrack,
     Jump,
+    Limit,
     Marks,
+    NoTrack,
     Ports,
     Protocol,
     Return,
@@ -63,7 +66,7 @@ class EndpointRules:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Actions that configuration chooses."""
+    """Actions that configuration chooses. `log_limit`: how often Log rules may speak."""
 
     allow: Action
     deny: Action
@@ -71,75 +74,99 @@ class Verdicts:
     vxlan_from_workloads: bool = False
     ipip_from_workloads: bool = False
     log_prefix: str = "calico-packet"
+    log_limit: Limit | None = None
+    drop_invalid: bool = True
+
+
+def tier_chains(tiers: Iterable[TierView]) -> tuple[TierChains, ...]:
+    """Tiers as the calculation gives them, in names of chains."""
+    return tuple(
+        TierChains(
+            tier.name,
+            tuple(names.policy_chain(names.POLICY_INGRESS, key) for key in tier.ingress),
+            tuple(names.policy_chain(names.POLICY_EGRESS, key) for key in tier.egress),
+            tier.ends_in_deny,
+        )
+        for tier in tiers
+    )
 
 
 def endpoint_rules(interface: str, policy: EndpointPolicy) -> EndpointRules:
     """What the calculation says of an endpoint, in names of chains."""
-    return EndpointRules(
-        interface,
-        tiers=tuple(
-            TierChains(
-                tier.name,
-                tuple(names.policy_chain(names.POLICY_INGRESS, key) for key in tier.ingress),
-                tuple(names.policy_chain(names.POLICY_EGRESS, key) for key in tier.egress),
-                tier.ends_in_deny,
-            )
-            for tier in policy.tiers
-        ),
-        profiles=policy.profiles,
-    )
+    return EndpointRules(interface, tiers=tier_chains(policy.tiers), profiles=policy.profiles)
 
 
 def endpoint_chains(endpoint: EndpointRules, marks: Marks, verdicts: Verdicts) -> list[Chain]:
     """`cali-tw-IF` and `cali-fw-IF`."""
-    ingress = [(t, t.ingress) for t in endpoint.tiers if t.ingress]
-    egress = [(t, t.egress) for t in endpoint.tiers if t.egress]
-    profiles_in = [names.limited(names.PROFILE_INGRESS, name) for name in endpoint.profiles]
-    profiles_out = [names.limited(names.PROFILE_EGRESS, name) for name in endpoint.profiles]
     return [
-        _chain(names.TO_WORKLOAD, endpoint, ingress, profiles_in, marks, verdicts),
-        _chain(names.FROM_WORKLOAD, endpoint, egress, profiles_out, marks, verdicts),
+        Chain(names.endpoint_chain(prefix, endpoint.interface), rules)
+        for prefix, rules in (
+            (names.TO_WORKLOAD, _workload(endpoint, True, marks, verdicts)),
+            (names.FROM_WORKLOAD, _workload(endpoint, False, marks, verdicts)),
+        )
     ]
 
 
-def _chain(
-    prefix: str,
-    endpoint: EndpointRules,
-    tiers: list[tuple[TierChains, tuple[str, ...]]],
-    profiles: list[str],
-    marks: Marks,
-    verdicts: Verdicts,
-) -> Chain:
-    name = names.endpoint_chain(prefix, endpoint.interface)
-    deny = verdicts.deny
+def _workload(
+    endpoint: EndpointRules, ingress: bool, marks: Marks, verdicts: Verdicts
+) -> tuple[Rule, ...]:
     if not endpoint.admin_up:
-        return Chain(name, (Rule(deny, comments=("Endpoint admin disabled",)),))
-    rules = _connection_rules(marks, verdicts)
-    rules.append(Rule(clear_bits(marks.accept | marks.passed)))
-    if prefix == names.FROM_WORKLOAD:
-        rules += _encapsulation_rules(verdicts)
-    for tier, chains in tiers:
+        return (Rule(verdicts.deny, comments=("Endpoint admin disabled",)),)
+    return (
+        *connection_rules(marks, verdicts),
+        Rule(clear_bits(marks.accept | marks.passed)),
+        *(() if ingress else _encapsulation_rules(verdicts)),
+        *tier_rules(endpoint.tiers, ingress, marks, verdicts.deny),
+        *profile_rules(endpoint.profiles, ingress, marks, verdicts.deny),
+    )
+
+
+def tier_rules(
+    tiers: Iterable[TierChains],
+    ingress: bool,
+    marks: Marks,
+    deny: Action,
+    *,
+    untracked: bool = False,
+) -> list[Rule]:
+    """The tiers that have policies in one direction, in order."""
+    rules: list[Rule] = []
+    for tier in tiers:
+        chains = tier.ingress if ingress else tier.egress
+        if not chains:
+            continue
         rules.append(Rule(clear_bits(marks.passed), comments=(f"Start of tier {tier.name}",)))
         for chain in chains:
             rules.append(Rule(Jump(chain), (is_clear(marks.passed),)))
+            if untracked:
+                rules.append(Rule(NoTrack(), (is_set(marks.accept),)))
             rules.append(_return_if_accepted(marks, "Return if policy accepted"))
         if tier.ends_in_deny:
             end = f"End of tier {tier.name}. Drop if no policies passed packet"
             rules.append(Rule(deny, (is_clear(marks.passed),), (end,)))
-    for chain in profiles:
-        rules.append(Rule(Jump(chain)))
+    return rules
+
+
+def profile_rules(profiles: Iterable[str], ingress: bool, marks: Marks, deny: Action) -> list[Rule]:
+    """The profiles, and the end of what none of them accepts."""
+    prefix = names.PROFILE_INGRESS if ingress else names.PROFILE_EGRESS
+    rules: list[Rule] = []
+    for name in profiles:
+        rules.append(Rule(Jump(names.limited(prefix, name))))
         rules.append(_return_if_accepted(marks, "Return if profile accepted"))
-    rules.append(Rule(deny, comments=("Drop if no profiles matched",)))
-    return Chain(name, tuple(rules))
+    return [*rules, Rule(deny, comments=("Drop if no profiles matched",))]
 
 
 def _return_if_accepted(marks: Marks, comment: str) -> Rule:
     return Rule(Return(), (is_set(marks.accept),), (comment,))
 
 
-def _connection_rules(marks: Marks, verdicts: Verdicts) -> list[Rule]:
+def connection_rules(marks: Marks, verdicts: Verdicts) -> list[Rule]:
+    """What belongs to a connection that was let in passes; what belongs to none does not."""
     known: tuple[Condition, ...] = (Conntrack(("RELATED", "ESTABLISHED")),)
-    rules = [Rule(verdicts.allow, known), Rule(verdicts.deny, (Conntrack(("INVALID",)),))]
+    rules = [Rule(verdicts.allow, known)]
+    if verdicts.drop_invalid:
+        rules.append(Rule(verdicts.deny, (Conntrack(("INVALID",)),)))
     if not isinstance(verdicts.allow, Accept):
         rules.insert(0, Rule(set_bits(marks.accept), known))
     return rules

@@ -23,6 +23,7 @@ from felix.rules.model import (
     InInterface,
     InSet,
     Jump,
+    Limit,
     Log,
     Mark,
     Masquerade,
@@ -99,6 +100,8 @@ def _condition(condition: Condition) -> str:
             return "-m rpfilter --invert --validmark"
         case AddressType(side, kind):
             return f"-m addrtype --{side.value}-type {kind}"
+        case Limit(rate, per, burst):
+            return f"-m limit --limit {rate}/{per} --limit-burst {burst}"
 
 
 def _action(action: Action) -> str:

@@ -122,6 +122,15 @@ class AddressType:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `rate` packets each `per` (second, minute, hour, day) after a first `burst`."""
+
+    rate: int
+    per: str
+    burst: int
+
+
 Condition = (
     Protocol
     | InInterface
@@ -134,6 +143,7 @@ Condition = (
     | Conntrack
     | ReversePathFails
     | AddressType
+    | Limit
 )
 
 
@@ -241,10 +251,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain of ours."""
+    """A chain of ours. `unordered`: its rules exclude each other, so a new one may stand last."""
 
     name: str
     rules: tuple[Rule, ...] = ()
+    unordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,8 @@ def _verdict(
         case Verb.DENY:
             return marked(marks.drop, verdicts.deny)
         case Verb.LOG:
-            return [Rule(log, match)]
+            limit = () if verdicts.log_limit is None else (verdicts.log_limit,)
+            return [Rule(log, (*match, *limit))]
 
 
 def _log(policy: ResolvedPolicy, template: str) -> Log:

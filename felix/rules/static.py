@@ -1,14 +1,17 @@
 """The chains that every node has: hooks into the kernel's chains and what they lead to.
 
-Dataplane reference 2.2 to 2.6, in its order; host-endpoint chains exist and are empty until
-host endpoints come. What a packet meets: raw (marks cleared, spoofed sources dropped), mangle,
-nat, then filter: INPUT for what a workload sends to its node, FORWARD for the rest.
+Dataplane reference 2.2 to 2.6, in its order; the chains of host endpoints that they lead to are
+the rule book's (felix.rules.hosts). What a packet meets: raw (marks cleared, spoofed sources
+dropped), mangle, nat, then filter: INPUT for what a workload sends to its node, FORWARD for
+the rest.
 
 Invariants:
   STA-1  A workload's packet whose source is not routed back to its interface is dropped
          before anything else looks at it, whatever the rp_filter sysctls are.
   STA-2  A packet between two workloads is judged by the sender's and the receiver's chain.
   STA-3  Traffic between addresses of pools is never masqueraded.
+  STA-4  Neither router advertisements nor redirects of a workload reach anybody.
+  STA-5  A packet for a service's address that nobody translated does not leave the node.
 Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
 """
 
@@ -19,6 +22,7 @@ from dataclasses import dataclass, field
 from felix.rules import names
 from felix.rules.dispatch import dispatch_roots
 from felix.rules.endpoints import Verdicts
+from felix.rules.hosts import HostRules, verdicts_of
 from felix.rules.model import (
     Accept,
     Action,
@@ -28,13 +32,17 @@ from felix.rules.model import (
     Goto,
     Icmp,
     InInterface,
+    IPNetwork,
     Jump,
+    Mark,
     Marks,
+    Net,
     OutInterface,
     Protocol,
     Return,
     ReversePathFails,
     Rule,
+    Side,
     TableModel,
     clear_bits,
     is_clear,
@@ -44,6 +52,7 @@ from felix.rules.model import (
 from felix.rules.nat import NatRules, nat_table
 
 _NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
+_ROUTER_ADVERTISEMENT, _REDIRECT = 134, 137
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
 
 
@@ -58,18 +67,34 @@ class RuleSettings:
     endpoint_to_host: Action = field(default_factory=Drop)
     append: bool = False
     nat: NatRules = field(default_factory=NatRules)
+    hosts: HostRules = field(default_factory=HostRules)
+    loop_prevention: Action | None = field(default_factory=Drop)
+
+    def verdicts_of(self, table: str) -> Verdicts:
+        """How policy lets pass and denies in a table."""
+        return verdicts_of(table, self.verdicts, self.mangle_allow)
 
 
-def tables(version: int, settings: RuleSettings, *, nat_outgoing: bool) -> dict[str, TableModel]:
-    """Every table of one family, without what endpoints and policies add to filter.
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rules of one family take from the datastore.
 
-    `nat_outgoing`: whether a pool asks for NAT.
+    `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
+    `spoofing`: by interface, the networks whose addresses a workload may use as its source.
     """
+
+    nat_outgoing: bool = False
+    service_nets: tuple[IPNetwork, ...] = ()
+    spoofing: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
+
+
+def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:
+    """Every table of one family, without what endpoints and policies add."""
     return {
-        "raw": _raw(settings),
+        "raw": _raw(version, settings, facts),
         "mangle": _mangle(settings),
-        "nat": nat_table(version, settings.nat, nat_outgoing, settings.append),
-        "filter": _filter(version, settings),
+        "nat": nat_table(version, settings.nat, facts.nat_outgoing, settings.append),
+        "filter": _filter(version, settings, facts),
     }
 
 
@@ -84,32 +109,56 @@ def _hooks(
     return {}, {chain: rules + fixed.get(chain, ()) for chain, rules in jumps.items()}
 
 
-def _raw(settings: RuleSettings) -> TableModel:
+def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     marks = settings.marks
     workload = marks.scratch0
     prerouting = [
         Rule(clear_bits(marks.all)),
         *(Rule(set_bits(workload), (InInterface(f"{p}+"),)) for p in settings.prefixes),
+        *_forged_advice(version, is_set(workload)),
         Rule(Jump("cali-rpf-skip"), (is_set(workload),)),
         # Always DROP: the raw table knows no REJECT.
         Rule(Drop(), (is_set(workload), ReversePathFails())),
-        Rule(Jump("cali-from-host-endpoint"), (is_clear(workload),)),
+        Rule(Jump(names.FROM_HOST_DISPATCH), (is_clear(workload),)),
         Rule(Accept(), (is_set(marks.accept),)),
     ]
     output = [
         Rule(clear_bits(marks.all)),
-        Rule(Jump("cali-to-host-endpoint")),
+        Rule(Jump(names.TO_HOST_DISPATCH)),
         Rule(Accept(), (is_set(marks.accept),)),
     ]
     chains = (
         Chain("cali-PREROUTING", tuple(prerouting)),
         Chain("cali-OUTPUT", tuple(output)),
-        Chain("cali-rpf-skip"),
-        Chain("cali-from-host-endpoint"),
-        Chain("cali-to-host-endpoint"),
+        Chain("cali-rpf-skip", tuple(_spoofing(version, facts))),
     )
     inserts, appends = _hooks(("PREROUTING", "OUTPUT"), settings.append)
     return TableModel("raw", chains, inserts, appends)
+
+
+def _forged_advice(version: int, workload: Mark) -> list[Rule]:
+    """How to route is not a workload's to say (STA-4), whatever the host's sysctls are."""
+    if version == 4:
+        # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
+        return []
+    kinds = ((_ROUTER_ADVERTISEMENT, "advertisements"), (_REDIRECT, "redirects"))
+    return [
+        Rule(
+            Drop(),
+            (workload, Protocol(58), Icmp(6, kind)),
+            (f"Drop router {what} that workloads send",),
+        )
+        for kind, what in kinds
+    ]
+
+
+def _spoofing(version: int, facts: Facts) -> list[Rule]:
+    return [
+        Rule(Accept(), (InInterface(interface), Net(Side.SOURCE, net)))
+        for interface, nets in facts.spoofing
+        for net in nets
+        if net.version == version
+    ]
 
 
 def _mangle(settings: RuleSettings) -> TableModel:
@@ -118,26 +167,24 @@ def _mangle(settings: RuleSettings) -> TableModel:
     prerouting = (
         Rule(allow, (Conntrack(("RELATED", "ESTABLISHED")),)),
         Rule(allow, accepted),
-        Rule(Jump("cali-from-host-endpoint")),
+        Rule(Jump(names.FROM_HOST_DISPATCH)),
         Rule(allow, accepted, (_HOST_ACCEPTED,)),
     )
     postrouting = (
         Rule(Return(), accepted),
         Rule(clear_bits(marks.all)),
-        Rule(Jump("cali-to-host-endpoint"), (Conntrack(("DNAT",)),)),
+        Rule(Jump(names.TO_HOST_DISPATCH), (Conntrack(("DNAT",)),)),
         Rule(Return(), accepted, (_HOST_ACCEPTED,)),
     )
     chains = (
         Chain("cali-PREROUTING", prerouting),
         Chain("cali-POSTROUTING", postrouting),
-        Chain("cali-from-host-endpoint"),
-        Chain("cali-to-host-endpoint"),
     )
     inserts, appends = _hooks(("PREROUTING", "POSTROUTING"), settings.append)
     return TableModel("mangle", chains, inserts, appends)
 
 
-def _filter(version: int, settings: RuleSettings) -> TableModel:
+def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     marks, allow = settings.marks, settings.verdicts.allow
     accepted = (is_set(marks.accept),)
     workloads = settings.prefixes
@@ -145,7 +192,7 @@ def _filter(version: int, settings: RuleSettings) -> TableModel:
         *(Rule(Goto(names.WORKLOAD_TO_HOST), (InInterface(f"{p}+"),)) for p in workloads),
         Rule(allow, accepted),
         Rule(clear_bits(marks.all)),
-        Rule(Jump("cali-from-host-endpoint")),
+        Rule(Jump(names.FROM_HOST_DISPATCH)),
         Rule(allow, accepted, (_HOST_ACCEPTED,)),
     )
     to_host: list[Rule] = []
@@ -157,17 +204,17 @@ def _filter(version: int, settings: RuleSettings) -> TableModel:
     ]
     forward: list[Rule] = [
         Rule(clear_bits(marks.passed | marks.scratch0 | marks.scratch1)),
-        Rule(Jump("cali-from-hep-forward"), (is_clear(marks.accept),)),
+        Rule(Jump(names.FROM_FORWARD_DISPATCH), (is_clear(marks.accept),)),
     ]
     for p in workloads:
         forward.append(Rule(Jump(names.FROM_WORKLOAD_DISPATCH), (InInterface(f"{p}+"),)))
         forward.append(Rule(Jump(names.TO_WORKLOAD_DISPATCH), (OutInterface(f"{p}+"),)))
-    forward += [Rule(Jump("cali-to-hep-forward")), Rule(Jump("cali-cidr-block"))]
+    forward += [Rule(Jump(names.TO_FORWARD_DISPATCH)), Rule(Jump("cali-cidr-block"))]
     output = (
         Rule(allow, accepted),
         *(Rule(Return(), (OutInterface(f"{p}+"),)) for p in workloads),
         Rule(clear_bits(marks.all)),
-        Rule(Jump("cali-to-host-endpoint"), (Conntrack(("DNAT",), negated=True),)),
+        Rule(Jump(names.TO_HOST_DISPATCH), (Conntrack(("DNAT",), negated=True),)),
         Rule(allow, accepted, (_HOST_ACCEPTED,)),
     )
     chains = [
@@ -175,11 +222,7 @@ def _filter(version: int, settings: RuleSettings) -> TableModel:
         Chain("cali-FORWARD", tuple(forward)),
         Chain("cali-OUTPUT", output),
         Chain(names.WORKLOAD_TO_HOST, tuple(to_host)),
-        Chain("cali-cidr-block"),
-        Chain("cali-from-hep-forward"),
-        Chain("cali-to-hep-forward"),
-        Chain("cali-from-host-endpoint"),
-        Chain("cali-to-host-endpoint"),
+        Chain("cali-cidr-block", tuple(_loop_prevention(version, settings, facts))),
         *dispatch_roots(marks, settings.verdicts.deny),
     ]
     end_of_forward = (
@@ -190,3 +233,11 @@ def _filter(version: int, settings: RuleSettings) -> TableModel:
         ("INPUT", "FORWARD", "OUTPUT"), settings.append, FORWARD=end_of_forward
     )
     return TableModel("filter", tuple(chains), inserts, appends)
+
+
+def _loop_prevention(version: int, settings: RuleSettings, facts: Facts) -> list[Rule]:
+    """Nobody translated it, so it would go to the router, which would send it back (STA-5)."""
+    if settings.loop_prevention is None:
+        return []
+    nets = sorted({net for net in facts.service_nets if net.version == version}, key=str)
+    return [Rule(settings.loop_prevention, (Net(Side.DESTINATION, net),)) for net in nets]

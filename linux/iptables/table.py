@@ -13,12 +13,14 @@ IPT-6: a chain that cannot be removed (a foreign rule names it) is left empty an
        up the rest; the next dump tries again.
 IPT-7: after a failed restore the kernel has the old table (a restore is atomic) and the next
        attempt dumps first.
+IPT-9: `refused` names exactly the chains whose rules the kernel does not take, and leaves nothing.
 Tested in tests/linux/test_iptables.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,6 +36,7 @@ _TRIES = 5
 _FIRST_PAUSE = 0.05
 # Whoever waited for the write goes on first; a burst of writes starts its own.
 _PAUSE_BEFORE_START = 0.005
+_JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,14 @@ class Table:
             return True
         have, wanted = self._actual.chains.get(chain), self._wanted.chains.get(chain)
         return have is not None and (wanted is None or wanted.hashes != have)
+
+    def _suspects(self) -> dict[str, Sequence[str]]:
+        actual = self._actual.chains if self._actual is not None else {}
+        return {
+            name: chain.rules
+            for name in self._changed
+            if (chain := self._wanted.chains.get(name)) and actual.get(name) != chain.hashes
+        }
 
     # -- the kernel ----------------------------------------------------------------------------
 
@@ -261,6 +272,60 @@ class Table:
                 actual.chains[name] = hashes
         actual.kernel.update(plan.kernel)
         self._actual = actual
+
+    async def refused(self, chains: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
+        """Which of these chains the kernel does not take, and what it says.
+
+        None: of those that the next commit would write. Their rules are written, without their
+        jumps, to a chain that nothing leads to: all together, then by halves. Where not even an
+        empty chain is taken, the rules are not to blame.
+        """
+        async with self._turn:
+            suspects = dict(self._suspects() if chains is None else chains)
+            found: dict[str, str] = {}
+            if suspects and not await self._trial(()):
+                await self._try(suspects, found)
+            return found
+
+    async def _try(self, suspects: Mapping[str, Sequence[str]], found: dict[str, str]) -> None:
+        rules = [rule for each in suspects.values() for rule in each]
+        reason = await self._trial(rules)
+        if not reason:
+            return
+        if len(suspects) == 1:
+            # A held lock or a lack of memory is no verdict on the rules.
+            if not await self._trial(()) and await self._trial(rules):
+                found[next(iter(suspects))] = reason
+            return
+        names = list(suspects)
+        middle = len(names) // 2
+        for half in (names[:middle], names[middle:]):
+            await self._try({name: suspects[name] for name in half}, found)
+
+    async def _trial(self, rules: Sequence[str]) -> str:
+        """What the kernel says against these rules; empty if nothing."""
+        chain = f"{self._scheme.chain_prefixes[0]}trial"
+        declare = f":{chain} - [0:0]"
+        reason = ""
+        try:
+            await self._run((declare, *(f"-A {chain} {self._tame(rule)}" for rule in rules)))
+        except CommandError as error:
+            reason = str(error)
+        try:
+            await self._run((declare, f"-X {chain}"))
+        except CommandError:
+            # The next dump finds it, and the next sweep takes it away.
+            self._actual = None
+        return reason
+
+    def _tame(self, rule: str) -> str:
+        """A rule that goes to no chain of ours: it may not be there yet."""
+        own = self._scheme.owns
+        return _JUMP.sub(lambda found: "" if own(found.group(1)) else found.group(), rule)
+
+    async def _run(self, lines: Sequence[str]) -> None:
+        self.restores += 1
+        await self._restore.run("\n".join((f"*{self.name}", *lines, "COMMIT", "")).encode())
 
     def matches(self, desired: Desired) -> bool:
         """Whether the remembered state equals `desired` (no program runs)."""

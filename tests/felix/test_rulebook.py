@@ -18,6 +18,9 @@ from felix.calc.policy_model import (
     Verb,
 )
 from felix.dataplane.rulebook import RuleBook, profile_key
+from felix.rules.hosts import DISPATCH
+from felix.rules.iptables import render_rules
+from felix.rules.model import Chain
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
@@ -27,25 +30,28 @@ PROFILES = ["p", "q"]
 INTERFACES = ["cali01", "cali02", "cali11"]
 
 
+FILTER = (4, "filter")
+
+
 class Recorder:
-    """A filter table that remembers what it was told."""
+    """A table that remembers what it was told."""
 
     def __init__(self) -> None:
         self.chains: dict[str, tuple[str, ...]] = {}
         self.told = 0
 
-    def want(self, chain: str, rules: Sequence[str], *, unordered: bool = False) -> None:
+    def want(self, chain: Chain) -> None:
         self.told += 1
-        self.chains[chain] = tuple(rules)
+        self.chains[chain.name] = render_rules(chain.rules)
 
-    def unwant(self, chain: str) -> None:
+    def unwant(self, name: str) -> None:
         self.told += 1
-        self.chains.pop(chain, None)
+        self.chains.pop(name, None)
 
 
 def make_book() -> tuple[RuleBook, Recorder]:
     table = Recorder()
-    book = RuleBook({4: table}, RuleSettings())
+    book = RuleBook({FILTER: table}, RuleSettings())
     book.write_all()
     return book, table
 
@@ -89,7 +95,7 @@ def test_only_referenced_chains_are_programmed() -> None:
     assert policy_chains_of(table) == {"cali-pi-np/ns/a", "cali-po-np/ns/a"}
     book.remove_endpoint("cali02")
     assert policy_chains_of(table) == set()
-    assert table.chains.keys() == {"cali-from-wl-known", "cali-to-wl-known"}
+    assert table.chains.keys() == {"cali-from-wl-known", "cali-to-wl-known", *DISPATCH["filter"]}
 
 
 def test_a_policy_that_nobody_told_denies() -> None:
@@ -146,7 +152,7 @@ def test_other_settings_reach_every_chain() -> None:
     book.configure(RuleSettings(prefixes=("tap", "cali")))
     fresh, expected = make_book()
     expected.chains.clear()
-    fresh = RuleBook({4: expected}, RuleSettings(prefixes=("tap", "cali")))
+    fresh = RuleBook({FILTER: expected}, RuleSettings(prefixes=("tap", "cali")))
     fresh.write_all()
     fresh.take(told(policy(KEYS[0], "s:a")))
     fresh.set_endpoint("cali01", endpoint(ingress=[KEYS[0]]))

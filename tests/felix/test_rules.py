@@ -41,7 +41,7 @@ from felix.rules.model import (
     TableModel,
 )
 from felix.rules.nat import NatRules
-from felix.rules.static import RuleSettings, tables
+from felix.rules.static import Facts, RuleSettings, tables
 from libcalico.model.keys import ResourceKey
 
 POD = "cali0761ccbeace"
@@ -124,14 +124,14 @@ def test_rules_hash_as_calicos_do(table: str) -> None:
         ),
     )
     settings = RuleSettings(endpoint_to_host=Accept())
-    found = all_hashes(tables(4, settings, nat_outgoing=False)[table])
+    found = all_hashes(tables(4, settings, Facts())[table])
     for chain in endpoint_chains(recorded_node, MARKS, VERDICTS):
         found[chain.name] = hashes(chain.name, chain.rules)
     assert {chain: found.get(chain) for chain in RECORDED[table]} == RECORDED[table]
 
 
 def test_nat_outgoing_leaves_pod_to_pod_alone() -> None:
-    nat = {c.name: c for c in tables(4, RuleSettings(), nat_outgoing=True)["nat"].chains}
+    nat = {c.name: c for c in tables(4, RuleSettings(), Facts(nat_outgoing=True))["nat"].chains}
     assert [render_rule(rule) for rule in nat["cali-nat-outgoing"].rules] == [
         "-m set --match-set cali40masq-ipam-pools src "
         "-m set ! --match-set cali40network-ip-pools dst --jump MASQUERADE --random-fully"
@@ -140,7 +140,7 @@ def test_nat_outgoing_leaves_pod_to_pod_alone() -> None:
 
 def test_nat_outgoing_with_every_option() -> None:
     nat = NatRules((1024, 2047), address_v6="2001:db8::1", exclude_hosts=True, out_interface="eth+")
-    built = tables(6, RuleSettings(nat=nat), nat_outgoing=True)["nat"]
+    built = tables(6, RuleSettings(nat=nat), Facts(nat_outgoing=True))["nat"]
     rules = next(chain.rules for chain in built.chains if chain.name == "cali-nat-outgoing")
     leaves = (
         "-m set --match-set cali60masq-ipam-pools src "
@@ -157,7 +157,7 @@ def test_nat_outgoing_with_every_option() -> None:
 
 
 def test_append_mode_keeps_the_end_of_forward_last() -> None:
-    table = tables(4, RuleSettings(append=True), nat_outgoing=False)["filter"]
+    table = tables(4, RuleSettings(append=True), Facts())["filter"]
     assert table.inserts == {}
     assert [render_rule(rule) for rule in table.appends["FORWARD"]] == [
         "--jump cali-FORWARD",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,10 @@ def space() -> Iterator[Namespace]:
         yield space
 
 
+def run(sets: Sets) -> dict[str, str]:
+    return asyncio.run(sets.commit())
+
+
 def members(name: str) -> set[str]:
     with IPSets() as kernel:
         return kernel.members(name)
@@ -34,16 +39,16 @@ def test_each_family_has_its_own_set_also_when_empty(space: Namespace) -> None:
     sets = Sets(BOTH, 1024)
     sets.change(SetChange("s:a", NETS, full=frozenset({"10.0.0.1", "10.1.0.0/16", "fd00::1"})))
     sets.change(SetChange("n:b", PAIRS, full=frozenset({"10.0.0.1,tcp:80"})))
-    assert sets.commit() == {}
+    assert run(sets) == {}
     assert members("cali40s:a") == {"10.0.0.1", "10.1.0.0/16"}
     assert members("cali60s:a") == {"fd00::1"}
     assert members("cali40n:b") == {"10.0.0.1,tcp:80"}
     assert members("cali60n:b") == set()
     assert sets.writes == 4
-    sets.commit()
+    run(sets)
     assert sets.writes == 4
     sets.change(change("n:b", "fd00::2,udp:53", "10.0.0.1,tcp:80", PAIRS))
-    sets.commit()
+    run(sets)
     assert (members("cali40n:b"), members("cali60n:b")) == (set(), {"fd00::2,udp:53"})
     sets.close()
 
@@ -51,15 +56,15 @@ def test_each_family_has_its_own_set_also_when_empty(space: Namespace) -> None:
 def test_everything_is_two_halves(space: Namespace) -> None:
     sets = Sets(BOTH, 1024)
     sets.change(SetChange("s:a", NETS, full=frozenset({"0.0.0.0/0", "128.0.0.0/1", "::/0"})))
-    sets.commit()
+    run(sets)
     assert members("cali40s:a") == {"0.0.0.0/1", "128.0.0.0/1"}
     assert members("cali60s:a") == {"::/1", "8000::/1"}
     sets.change(change("s:a", "10.0.0.1", "0.0.0.0/0 ::/0"))
-    sets.commit()
+    run(sets)
     assert members("cali40s:a") == {"128.0.0.0/1", "10.0.0.1"}
     assert members("cali60s:a") == set()
     sets.change(change("s:a", "0.0.0.0/0", "128.0.0.0/1"))
-    sets.commit()
+    run(sets)
     assert members("cali40s:a") == {"0.0.0.0/1", "128.0.0.0/1", "10.0.0.1"}
     sets.close()
 
@@ -69,15 +74,16 @@ def test_drift_is_repaired_and_foreign_sets_stay(space: Namespace) -> None:
     sets = Sets(BOTH, 1024)
     sets.want("s:a", NETS, {"10.0.0.1", "10.0.0.2"})
     sets.want("s:b", NETS, {"10.0.0.3"})
-    sets.commit()
+    run(sets)
     space.run("ipset", "del", "cali40s:a", "10.0.0.1")
     space.run("ipset", "add", "cali40s:a", "10.9.0.0/16")
     space.run("ipset", "destroy", "cali40s:b")
     sets.forget()
-    assert sets.commit() == {}
+    assert run(sets) == {}
     assert members("cali40s:a") == {"10.0.0.1", "10.0.0.2"}
     assert members("cali40s:b") == {"10.0.0.3"}
     sets.unwant("s:b")
+    run(sets)
     assert sets.sweep() == {}
     with IPSets() as kernel:
         assert sorted(kernel.names()) == ["cali40s:a", "cali60s:a", "theirs"]
@@ -88,7 +94,7 @@ def test_a_restart_writes_nothing(space: Namespace) -> None:
     for expected in (2, 0):
         sets = Sets(BOTH, 1024)
         sets.want("s:a", NETS, {"10.0.0.1", "fd00::/64"})
-        sets.commit()
+        run(sets)
         sets.sweep()
         assert sets.writes == expected
         sets.close()
@@ -105,10 +111,10 @@ def test_a_change_costs_what_changes(space: Namespace, monkeypatch: pytest.Monke
     sets = Sets(BOTH, 1 << 20)
     many = {f"10.{a}.{b}.1" for a in range(40) for b in range(250)}
     sets.want("s:a", NETS, many)
-    sets.commit()
+    run(sets)
     monkeypatch.setattr(IPSets, "add", counted)
     sets.change(change("s:a", "192.0.2.1 10.0.0.1", "10.1.1.1"))
-    sets.commit()
+    run(sets)
     assert sent == [1], "one is there already"
     assert len(members("cali40s:a")) == len(many)
     sets.close()
@@ -119,14 +125,14 @@ def test_a_set_that_is_full_is_named_and_harms_no_other(space: Namespace) -> Non
     many = {f"10.0.{n // 250}.{n % 250}" for n in range(500)}
     sets.want("s:full", NETS, many)
     sets.want("s:good", NETS, {"10.0.0.1"})
-    failures = sets.commit()
+    failures = run(sets)
     assert failures.keys() == {"cali40s:full"}
     assert "full" in failures["cali40s:full"]
     assert sets.failed == {"s:full"}
     assert members("cali40s:good") == {"10.0.0.1"}
-    assert sets.commit().keys() == {"cali40s:full"}, "it is tried again, and still named"
+    assert run(sets).keys() == {"cali40s:full"}, "it is tried again, and still named"
     sets.change(change("s:full", remove=" ".join(sorted(many)[10:])))
-    assert sets.commit() == {}
+    assert run(sets) == {}
     assert sets.failed == frozenset()
     assert len(members("cali40s:full")) == 10
     sets.close()
@@ -144,12 +150,12 @@ def test_a_set_of_another_type_is_replaced_as_soon_as_it_is_free(
         space.run("iptables-nft", "-A", *rule.split())
     sets = Sets(frozenset({4}), 1024)
     sets.change(SetChange("s:a", NETS, full=frozenset({"10.0.0.0/28"})))
-    failed = sets.commit()
+    failed = run(sets)
     if used:
         assert sets.failed == {"s:a"}
         assert list(failed) == ["cali40s:a"]
         space.run("iptables-nft", "-D", *rule.split())
-        assert sets.commit() == {}
+        assert run(sets) == {}
     assert sets.failed == frozenset()
     assert members("cali40s:a") == {"10.0.0.0/28"}
     with IPSets() as kernel:
