@@ -11,15 +11,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from felix import metrics
 from felix.calc.graph import Calculator, selections
 from felix.calc.paths import PathTable
-from felix.config.parameters import Config
+from felix.calc.unconfirmed import Unconfirmed
+from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import Resolved, read_file, resolve
 from felix.dataplane.loop import Dataplane
 from felix.endpoint_status import EndpointStatus
@@ -29,6 +32,7 @@ from felix.status import StatusFile
 from libcalico import apiconfig, paths
 from libcalico.datastore import connect
 from libcalico.datastore.syncer import Syncer, Update
+from libcalico.errors import MuslinError
 from libcalico.health import Reporter
 from libcalico.logs import level_number
 from libcalico.model import Key, ResourceKey
@@ -37,6 +41,8 @@ from libcalico.model.lacking import Lacking
 HEARTBEAT_TIMEOUT = 90.0
 STATUS_INTERVAL = 10.0
 _SETTINGS = "FelixConfiguration"
+RESTART_STATUS = 129
+"""What the process ends with when a changed parameter asks for a new start, as Calico's does."""
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +52,13 @@ def _ours(key: Key, value: Any, node: str) -> bool:
     match key:
         case ResourceKey(kind="WorkloadEndpoint"):
             return bool(value.spec.node == node)
-        case ResourceKey(kind="FelixConfiguration", name=name):
-            # The others are part of the configuration, which names its own problems.
-            return name != "default" and not name.startswith("node.")
         case ResourceKey(kind="IPPool"):
             return True
     return False
+
+
+class RestartNeeded(MuslinError):
+    """A parameter changed that a running felix cannot follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,9 @@ class Agent:
         self._told_problems: set[str] = set()
         self._problems: list[str] = []
         self._lacking = Lacking(log)
+        self._unconfirmed = Unconfirmed(time.monotonic, lambda: datetime.now(UTC))
+        self._deadlines = asyncio.Event()
+        self._labels: Mapping[str, str] = {}
         self._unreadable: dict[Key, str] = {}
         self.config = self._configure()
         self.server = NodeServer(node)
@@ -105,7 +115,13 @@ class Agent:
             log.warning("%s cannot be read: %s", self._where.config, error)
             text = ""
         stored = self.calc.felix_configurations
-        return resolve(self.node, environ=self._environ, file_text=text, stored=stored)
+        return resolve(
+            self.node,
+            environ=self._environ,
+            file_text=text,
+            stored=stored,
+            labels=self._labels,
+        )
 
     async def run(self) -> int:
         """Run until cancelled; an exception says what could not go on."""
@@ -119,6 +135,7 @@ class Agent:
                 group.create_task(self.dataplane.run(self._main_loop.alive))
                 group.create_task(self._follow(self._syncer))
                 group.create_task(self._report(self._syncer))
+                group.create_task(self._take_back())
         finally:
             await self.server.stop()
             await self._servers.stop()
@@ -129,8 +146,9 @@ class Agent:
         async for batch in syncer.batches():
             changed = settings = False
             for update in batch.updates:
-                settings |= isinstance(update.key, ResourceKey) and update.key.kind == _SETTINGS
                 value = update.entry.value if update.entry is not None else None
+                value = self._unconfirmed.take(update.key, value)
+                settings |= self._configures(update.key, value)
                 changed |= self.calc.update(update.key, value)
                 self._note_unreadable(update)
                 ours = value is not None and _ours(update.key, value, self.node)
@@ -146,8 +164,37 @@ class Agent:
                 log.info("the datastore has been read")
                 if not self.calc.ready:
                     log.warning("the datastore is not ready: ClusterInformation says so or lacks")
-            if settings and changed:
+            if settings:
                 await self._reconfigure()
+            if self._unconfirmed.left() is not None:
+                self._deadlines.set()
+            if changed:
+                self.dataplane.kick()
+
+    def _configures(self, key: Key, value: Any) -> bool:
+        """Whether the configuration may be another one now: its objects, this node's labels."""
+        match key:
+            case ResourceKey(kind="FelixConfiguration"):
+                return True
+            case ResourceKey(kind="Node", name=name) if name == self.node:
+                before, self._labels = self._labels, value.metadata.labels if value else {}
+                return before != self._labels
+        return False
+
+    async def _take_back(self) -> None:
+        """Go back from versions that nobody confirmed in time."""
+        while True:
+            left = self._unconfirmed.left()
+            self._deadlines.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._deadlines.wait()
+            except TimeoutError:
+                pass
+            changed = False
+            for key, value in self._unconfirmed.expired():
+                log.warning("not confirmed in time: taken back", extra={"object": str(key)})
+                changed |= self.calc.update(key, value)
             if changed:
                 self.dataplane.kick()
 
@@ -161,14 +208,34 @@ class Agent:
     async def _reconfigure(self) -> None:
         config = self._configure()
         if config != self.config:
+            self._restart_for(config)
             self.config = self.dataplane.config = config
+            self.dataplane.view.global_settings = True
+            self._endpoint_status.move(config.endpoint_status_path_prefix)
+            self._seen_version = -1
             self.dataplane.view.prefixes = config.interface_prefix
             await self._servers.apply(config)
+
+    def _restart_for(self, config: Config) -> None:
+        """Raise `RestartNeeded` when what changed cannot be followed by a running felix."""
+        if not self.dataplane.prepared:
+            return
+        changed = [
+            parameter.name
+            for parameter in PARAMETERS
+            if parameter.restart
+            and getattr(config, parameter.attribute) != getattr(self.config, parameter.attribute)
+        ]
+        if changed:
+            raise RestartNeeded(f"changed: {', '.join(changed)}")
 
     def _published(self) -> None:
         state = self.dataplane.state
         self._calculation.ready(self.calc.in_sync, "" if self.calc.in_sync else "reading")
-        self._main_loop.ready(state.applied, "" if state.applied else "not yet programmed")
+        missing = "" if state.applied else "not yet programmed"
+        if self.config.require_mtu_file and self.dataplane.mtu.problem:
+            missing = f"the MTU file: {self.dataplane.mtu.problem}"
+        self._main_loop.ready(not missing, missing)
         # First those who wait for an answer.
         self.server.publish()
         if state.version != self._seen_version and state.applied:
@@ -208,6 +275,15 @@ class Agent:
         ]
         found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
         found += [("configuration", text) for text in self._problems]
+        found += self._unconfirmed.conditions()
+        found += [
+            (f"node {self.node}", f"mtu: {text}")
+            for text in (plane.mtu.problem, plane.mtu.too_large(plane.view, plane.state.active))
+            if text
+        ]
+        found += [
+            (f"IPPool({name})", reason) for name, reason in plane.encapsulation().refused.items()
+        ]
         found += [(str(key), reason) for key, reason in self._unreadable.items()]
         found += self._lacking.conditions()
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

@@ -39,8 +39,17 @@ class EndpointStatus:
     """Keeps the directory equal to the endpoints in force."""
 
     def __init__(self, prefix: str) -> None:
-        self._directory = Path(prefix) / "endpoint-status" if prefix else None
+        self._prefix: str | None = None
+        self._directory: Path | None = None
         self._written: dict[str, bytes] | None = None
+        self.move(prefix)
+
+    def move(self, prefix: str) -> None:
+        """Keep the files under another directory from now on; those of the old one go."""
+        if prefix != self._prefix:
+            self.update(())
+            self._prefix, self._written = prefix, None
+            self._directory = Path(prefix) / "endpoint-status" if prefix else None
 
     def update(self, in_force: Iterable[Endpoint]) -> None:
         """Write and remove what differs. Trouble is logged; the next update tries again."""

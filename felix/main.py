@@ -27,12 +27,15 @@ def node_name(environ: Mapping[str, str]) -> str:
 
 
 def main() -> int:
-    """Run until a signal; 0 after an orderly end, 1 when something could not go on."""
+    """Run until a signal; 0 after an orderly end, 1 when something could not go on.
+
+    `RESTART_STATUS` when a changed parameter asks for a new start.
+    """
     process.set_name("calico-felix")
     level = os.environ.get("CALICO_LOG_LEVEL", "INFO")
     form = os.environ.get("CALICO_LOG_FORMAT", "text")
     logs.configure("felix", level, "json" if form == "json" else "text")
-    from felix.agent import Agent
+    from felix.agent import RESTART_STATUS, Agent, RestartNeeded
 
     async def run() -> int:
         return await Agent(node_name(os.environ), os.environ).run()
@@ -43,6 +46,10 @@ def main() -> int:
         log.error("%s", error)
         return 1
     except BaseExceptionGroup as group:
+        restart, others = group.split(RestartNeeded)
+        if restart is not None and others is None:
+            log.warning("felix is to be started again: %s", restart.exceptions[0])
+            return RESTART_STATUS
         for inner in group.exceptions:
             log.error("felix ends: %r", inner, exc_info=inner)
         return 1

@@ -24,19 +24,25 @@ from linux.netlink import Socket
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 _INET = {"route_localnet": 1, "proxy_arp": 1, "forwarding": 1}
 _INET6 = {"proxy_ndp": 1, "forwarding": 1}
+_FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Interfaces:
-    """Keeps the settings of workload interfaces; remembers what a link dump does not show."""
+    """Keeps the settings of workload interfaces; remembers what a link dump does not show.
+
+    `writes` counts settings written, `repairs` those of them that had been right before.
+    """
 
     rp_filter: int = 1
     writes: int = 0
+    repairs: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     _delayed: set[int] = field(default_factory=set)
     _right: dict[int, Link] = field(default_factory=dict)
+    _forwarded: set[int] = field(default_factory=set)
 
     def commit(
         self,
@@ -62,6 +68,7 @@ class Interfaces:
             writes = len(messages) + self._sysctls(link, families)
             if writes:
                 self.writes += writes
+                self.repairs += writes if link.index in self._right else 0
                 touched.add(link.index)
             elif link.name not in self.failures:
                 self._right[link.index] = link
@@ -69,6 +76,20 @@ class Interfaces:
             self._delayed &= view.links.keys()
             self._right = {i: link for i, link in self._right.items() if i in view.links}
         return touched
+
+    def forwarding(self, families: frozenset[int]) -> dict[str, str]:
+        """Switch forwarding on where it is off; what could not be done, by setting."""
+        failures = {}
+        for family in sorted(families):
+            try:
+                written = sysctl.ensure(_FORWARDING[family], 1)
+            except KernelError as error:
+                failures[_FORWARDING[family]] = str(error)
+                continue
+            self.writes += written
+            self.repairs += written if family in self._forwarded else 0
+            self._forwarded.add(family)
+        return failures
 
     def _differences(self, link: Link) -> list[bytes]:
         messages: list[bytes] = []
@@ -116,15 +137,3 @@ def default_rp_filter() -> int:
     """The value for workload interfaces: what new interfaces of this host get; 1 if unknown."""
     text = sysctl.try_get("net/ipv4/conf/default/rp_filter")
     return int(text) if text is not None and text.isdigit() else 1
-
-
-def switch_forwarding_on(families: frozenset[int]) -> list[str]:
-    """Switch forwarding on where it is off; returns complaints, tolerant when read-only."""
-    wanted = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
-    complaints = []
-    for family in sorted(families):
-        try:
-            sysctl.ensure(wanted[family], 1)
-        except KernelError as error:
-            complaints.append(str(error))
-    return complaints

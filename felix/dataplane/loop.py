@@ -29,6 +29,7 @@ import logging
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
+from felix.calc.encapsulation import Encapsulation, encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
@@ -41,6 +42,7 @@ from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.iptables import IptablesTables, open_tables
+from felix.dataplane.mtu import MtuKeeper
 from felix.dataplane.routes import RouteTable
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
@@ -78,6 +80,7 @@ class Dataplane:
         self.routes = RouteTable()
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
+        self.mtu = MtuKeeper()
         self.tables: IptablesTables | None = None
         self._sets: Sets | None = None
         self._published = published
@@ -90,10 +93,16 @@ class Dataplane:
         self._backoff = Backoff(0.1, 10.0)
         self._flusher = Flusher(self.kick)
         self._desire: Desire | None = None
+        self._complaints: dict[str, str] = {}
         self._proven: dict[str, tuple[Endpoint, int, int]] = {}
         self._sweep_at: float | None = None
         self._garbage_since: float | None = None
         self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def prepared(self) -> bool:
+        """Whether programming has begun, with the parameters of then."""
+        return self._prepared
 
     @property
     def set_writes(self) -> int:
@@ -116,6 +125,11 @@ class Dataplane:
         if desire is None or desire.book is None:
             return {}
         return desire.book.degraded() | desire.idle_hosts | desire.strict()
+
+    def encapsulation(self) -> Encapsulation:
+        """The tunnels that pools and parameters ask for."""
+        config = self.config
+        return encapsulation(self.calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
 
     def kick(self) -> None:
         """Something changed: look again as soon as the loop is free."""
@@ -178,7 +192,10 @@ class Dataplane:
             await host.refresh(everything="links" in due, all_routes="routes" in due)
             if not self.calc.ready:
                 return None
+            began = asyncio.get_running_loop().time()
             failures = await self._apply(host, due)
+            self.state.applies += 1
+            self.state.apply_seconds += asyncio.get_running_loop().time() - began
         except (KernelError, CommandError) as error:
             failures = {"dataplane": str(error)}
         except Exception as error:
@@ -202,9 +219,6 @@ class Dataplane:
         """What is done once, when programming begins."""
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})
-        if self.config.ip_forwarding == "Enabled":
-            for complaint in interfaces.switch_forwarding_on(self._families):
-                log.warning("forwarding is not on: %s", complaint)
         self.interfaces.rp_filter = interfaces.default_rp_filter()
         self.tables = await open_tables(
             self.config.iptables_backend, self._families, self.config.iptables_lock_timeout
@@ -224,6 +238,7 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
+        self._switch_forwarding_on(due)
         active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
@@ -298,8 +313,23 @@ class Dataplane:
         if await tables.read_back() or await desire.reconsider():
             self.kick()
 
+    def _switch_forwarding_on(self, due: frozenset[str]) -> None:
+        """Where it is off: at the start, when it may have changed, and when links are read."""
+        if self.config.ip_forwarding != "Enabled":
+            return
+        if not self.view.global_settings and "links" not in due:
+            return
+        self.view.global_settings = False
+        # A container may have read-only settings that are right: no failure of the turn.
+        complaints = self.interfaces.forwarding(self._families)
+        if complaints != self._complaints:
+            self._complaints = complaints
+            for complaint in complaints.values():
+                log.warning("forwarding is not on: %s", complaint)
+
     def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
         touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
+        touched |= self.mtu.commit(host.sock, self.view, self.config, self.encapsulation())
         host.touch(touched)
         host.verify(active)
         return dict(self.interfaces.failures)

@@ -11,11 +11,16 @@ from libcalico.model import ResourceKey
 
 @dataclass
 class State:
-    """`applied`: a commit went well once. `failures`: what the last one could not do."""
+    """`applied`: a commit went well once. `failures`: what the last one could not do.
+
+    `applies` and `apply_seconds`: how many commits there were, and how long all took.
+    """
 
     applied: bool = False
     failures: dict[str, str] = field(default_factory=dict)
     failed_applies: int = 0
+    applies: int = 0
+    apply_seconds: float = 0.0
     route_writes: int = 0
     active: dict[str, Endpoint] = field(default_factory=dict)
     shadowed: dict[ResourceKey, str] = field(default_factory=dict)

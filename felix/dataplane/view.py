@@ -38,7 +38,8 @@ class KernelView:
 
     `stale_routes` and `stale_all` ask for dumps; `stale_links` are links whose settings changed
     unseen; `suspects` are workload links whose routes may be gone. `links_version` grows with
-    every word about a link.
+    every word about a link, `host_links_version` about one that is no workload's.
+    `global_settings`: what all links share may be another now.
     """
 
     def __init__(self, prefixes: tuple[str, ...]) -> None:
@@ -52,7 +53,8 @@ class KernelView:
         self.stale_links: set[int] = set()
         self.suspects: set[int] = set()
         self._by_name: dict[str, int] = {}
-        self.links_version = 0
+        self.links_version = self.host_links_version = 0
+        self.global_settings = True
         self._dead: tuple[int, frozenset[int]] | None = None
         self._own_addresses: frozenset[IPAddress] | None = None
         self._host_interfaces: dict[str, frozenset[IPAddress]] | None = None
@@ -132,6 +134,7 @@ class KernelView:
         """A link as a look-up found it."""
         self.links[link.index] = link
         self.links_version += 1
+        self.host_links_version += not link.name.startswith(self.prefixes)
 
     def replace_links(self, links: Iterable[Link], addresses: Iterable[Address]) -> None:
         """What a dump of links and addresses said."""
@@ -139,6 +142,7 @@ class KernelView:
         self._by_name = {link.name: link.index for link in self.links.values()}
         self.addresses = {(a.index, str(a.interface)): a for a in addresses}
         self.links_version += 1
+        self.host_links_version += 1
         self._forget_addresses()
         self._base_routes = None
 
@@ -174,6 +178,8 @@ class KernelView:
                 case SettingChanged(index, _):
                     if index > 0:
                         self.stale_links.add(index)
+                    else:
+                        self.global_settings = True
                 case Overrun():
                     self.stale_all = self.stale_routes = True
         return own_changes
@@ -181,6 +187,7 @@ class KernelView:
     def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
         before = self.links.get(link.index)
         self.links_version += 1
+        self.host_links_version += not link.name.startswith(self.prefixes)
         if before is None or removed or before.name != link.name:
             self._renamed(link)
         if before is not None and self._by_name.get(before.name) == link.index:
