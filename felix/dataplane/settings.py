@@ -24,8 +24,8 @@ _ACTIONS: dict[str, Action] = {
 }
 
 
-def rule_settings(config: Config, version: int) -> RuleSettings:
-    """What the rules of one family depend on."""
+def rule_settings(config: Config, version: int, *, tell: bool = False) -> RuleSettings:
+    """What the rules of one family depend on; `tell`: denied packets are told."""
     address = config.nat_outgoing_address
     return RuleSettings(
         prefixes=config.interface_prefix,
@@ -39,6 +39,7 @@ def rule_settings(config: Config, version: int) -> RuleSettings:
             log_prefix=config.log_prefix,
             log_limit=_log_limit(config),
             drop_invalid=not config.disable_conntrack_invalid_check,
+            tell=tell,
         ),
         mangle_allow=_ACTIONS[config.iptables_mangle_allow_action],
         endpoint_to_host=_ACTIONS[config.default_endpoint_to_host_action],

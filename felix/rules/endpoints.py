@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from felix.calc.policy_model import EndpointPolicy, TierView
-from felix.rules import names
+from felix.rules import names, tell
 from felix.rules.model import (
     Accept,
     Action,
@@ -66,7 +66,10 @@ class EndpointRules:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Actions that configuration chooses. `log_limit`: how often Log rules may speak."""
+    """Actions that configuration chooses. `log_limit`: how often Log rules may speak.
+
+    `tell`: while somebody reads them, denied packets are told (`felix.rules.tell`).
+    """
 
     allow: Action
     deny: Action
@@ -76,6 +79,7 @@ class Verdicts:
     log_prefix: str = "calico-packet"
     log_limit: Limit | None = None
     drop_invalid: bool = True
+    tell: bool = False
 
 
 def tier_chains(tiers: Iterable[TierView]) -> tuple[TierChains, ...]:
@@ -116,8 +120,8 @@ def _workload(
         *connection_rules(marks, verdicts),
         Rule(clear_bits(marks.accept | marks.passed)),
         *(() if ingress else _encapsulation_rules(verdicts)),
-        *tier_rules(endpoint.tiers, ingress, marks, verdicts.deny),
-        *profile_rules(endpoint.profiles, ingress, marks, verdicts.deny),
+        *tier_rules(endpoint.tiers, ingress, marks, verdicts),
+        *profile_rules(endpoint.profiles, ingress, marks, verdicts),
     )
 
 
@@ -125,7 +129,7 @@ def tier_rules(
     tiers: Iterable[TierChains],
     ingress: bool,
     marks: Marks,
-    deny: Action,
+    verdicts: Verdicts,
     *,
     untracked: bool = False,
 ) -> list[Rule]:
@@ -143,18 +147,26 @@ def tier_rules(
             rules.append(_return_if_accepted(marks, "Return if policy accepted"))
         if tier.ends_in_deny:
             end = f"End of tier {tier.name}. Drop if no policies passed packet"
-            rules.append(Rule(deny, (is_clear(marks.passed),), (end,)))
+            undecided = (is_clear(marks.passed),)
+            if verdicts.tell:
+                said = tell.by_tier(tier.name, ingress=ingress)
+                rules.append(tell.telling(said, undecided, ingress=ingress))
+            rules.append(Rule(verdicts.deny, undecided, (end,)))
     return rules
 
 
-def profile_rules(profiles: Iterable[str], ingress: bool, marks: Marks, deny: Action) -> list[Rule]:
+def profile_rules(
+    profiles: Iterable[str], ingress: bool, marks: Marks, verdicts: Verdicts
+) -> list[Rule]:
     """The profiles, and the end of what none of them accepts."""
     prefix = names.PROFILE_INGRESS if ingress else names.PROFILE_EGRESS
     rules: list[Rule] = []
     for name in profiles:
         rules.append(Rule(Jump(names.limited(prefix, name))))
         rules.append(_return_if_accepted(marks, "Return if profile accepted"))
-    return [*rules, Rule(deny, comments=("Drop if no profiles matched",))]
+    if verdicts.tell:
+        rules.append(tell.telling(tell.by_profiles(ingress=ingress), (), ingress=ingress))
+    return [*rules, Rule(verdicts.deny, comments=("Drop if no profiles matched",))]
 
 
 def _return_if_accepted(marks: Marks, comment: str) -> Rule:

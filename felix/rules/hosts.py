@@ -139,15 +139,15 @@ def _normal(
         *connection_rules(marks, verdicts),
         _failsafe(ingress),
         Rule(clear_bits(marks.accept | marks.passed)),
-        *tier_rules(tier_chains(policy.tiers), ingress, marks, verdicts.deny),
-        *profile_rules(policy.profiles, ingress, marks, verdicts.deny),
+        *tier_rules(tier_chains(policy.tiers), ingress, marks, verdicts),
+        *profile_rules(policy.profiles, ingress, marks, verdicts),
     )
 
 
 def _forward(
     policy: EndpointPolicy, ingress: bool, marks: Marks, verdicts: Verdicts
 ) -> tuple[Rule, ...]:
-    tiers = tier_rules(tier_chains(policy.forward), ingress, marks, verdicts.deny)
+    tiers = tier_rules(tier_chains(policy.forward), ingress, marks, verdicts)
     if not tiers:
         open_ = ("Allow forwarded traffic by default",)
         tiers = [Rule(set_bits(marks.accept), comments=open_), Rule(Return())]
@@ -163,7 +163,7 @@ def _pre_dnat(policy: EndpointPolicy, marks: Marks, verdicts: Verdicts) -> tuple
         *connection_rules(marks, verdicts),
         _failsafe(True),
         Rule(clear_bits(marks.accept | marks.passed)),
-        *tier_rules(tier_chains(policy.pre_dnat), True, marks, verdicts.deny),
+        *tier_rules(tier_chains(policy.pre_dnat), True, marks, verdicts),
     )
 
 
@@ -174,7 +174,7 @@ def _untracked(
     return (
         _failsafe(ingress),
         Rule(clear_bits(marks.accept | marks.passed)),
-        *tier_rules(tiers, ingress, marks, verdicts.deny, untracked=True),
+        *tier_rules(tiers, ingress, marks, verdicts, untracked=True),
     )
 
 

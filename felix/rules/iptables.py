@@ -40,6 +40,7 @@ from felix.rules.model import (
     SetMark,
     Side,
     SourceNat,
+    Tell,
 )
 
 _PROTOCOL_NAMES = {6: "tcp"}
@@ -122,6 +123,10 @@ def _action(action: Action) -> str:
             return f"--jump MARK --set-mark {_hex(value)}/{mask:#x}"
         case Log(prefix, level):
             return f'--jump LOG --log-prefix "{prefix}" --log-level {level}'
+        case Tell(group, prefix, size):
+            return (
+                f'--jump NFLOG --nflog-group {group} --nflog-prefix "{prefix}" --nflog-size {size}'
+            )
         case Nothing():
             return ""
         case NoTrack():

@@ -220,6 +220,15 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Hand the packet's first `size` bytes to the readers of an NFLOG group and go on."""
+
+    group: int
+    prefix: str
+    size: int = 80
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Count and go on: the rule stands for its comment."""
 
@@ -236,6 +245,7 @@ Action = (
     | Masquerade
     | SourceNat
     | Log
+    | Tell
     | Nothing
 )
 

@@ -51,10 +51,13 @@ def endpoint_chain(prefix: str, interface: str) -> str:
 
 def policy_chain(prefix: str, key: ResourceKey) -> str:
     """The chain of a policy or a profile, such as `cali-pi-np/default/web`, `cali-pri-kns.a`."""
-    if key.kind == "Profile":
-        return limited(prefix, key.name)
+    return limited(prefix, key.name if key.kind == "Profile" else policy_id(key))
+
+
+def policy_id(key: ResourceKey) -> str:
+    """A policy in short, such as `np/default/web`."""
     kind = _SHORT_KINDS.get(key.kind, key.kind.lower())
-    return limited(prefix, "/".join(filter(None, (kind, key.namespace, key.name))))
+    return "/".join(filter(None, (kind, key.namespace, key.name)))
 
 
 def ip_set(set_id: str, version: int) -> str:

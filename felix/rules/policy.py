@@ -18,7 +18,7 @@ import re
 from dataclasses import replace
 
 from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
-from felix.rules import names
+from felix.rules import names, tell
 from felix.rules.blocks import block_rules
 from felix.rules.endpoints import Verdicts
 from felix.rules.fragments import fragments
@@ -85,8 +85,11 @@ def _chain(
     log = _log(policy, verdicts.log_prefix)
     profile = policy.key.kind == "Profile"
     rules: list[Rule] = []
-    for rule in _DENY_ALL if policy.missing else resolved:
-        rules += _rule(rule, version, marks, verdicts, log, unusable, profile=profile)
+    for number, rule in enumerate(_DENY_ALL if policy.missing else resolved):
+        said = ""
+        if verdicts.tell:
+            said = tell.by_rule(policy.key, number, ingress=direction == "ingress")
+        rules += _rule(rule, version, marks, verdicts, log, unusable, said, profile=profile)
     # At the end of a chain a packet returns anyway.
     while rules and rules[-1].action == Return():
         rules.pop()
@@ -110,6 +113,7 @@ def _rule(
     verdicts: Verdicts,
     log: Log,
     unusable: frozenset[str],
+    said: str,
     *,
     profile: bool,
 ) -> list[Rule]:
@@ -120,7 +124,7 @@ def _rule(
     if found.blocks:
         match = (*match, is_set(marks.scratch0))
     rules = block_rules(found.blocks, marks)
-    rules += _verdict(found.verb, match, marks, verdicts, log, profile=profile)
+    rules += _verdict(found.verb, match, marks, verdicts, log, said, profile=profile)
     if rule.annotations:
         notes = tuple(f"{name}={value}" for name, value in rule.annotations[:MOST_NOTES])
         rules = [replace(each, comments=notes) for each in rules]
@@ -133,6 +137,7 @@ def _verdict(
     marks: Marks,
     verdicts: Verdicts,
     log: Log,
+    said: str,
     *,
     profile: bool,
 ) -> list[Rule]:
@@ -148,7 +153,10 @@ def _verdict(
         case Verb.PASS:
             return marked(marks.passed, Return())
         case Verb.DENY:
-            return marked(marks.drop, verdicts.deny)
+            mark, deny = marked(marks.drop, verdicts.deny)
+            if not said:
+                return [mark, deny]
+            return [mark, tell.telling(said, deny.match, ingress=said[2] == "I"), deny]
         case Verb.LOG:
             limit = () if verdicts.log_limit is None else (verdicts.log_limit,)
             return [Rule(log, (*match, *limit))]
