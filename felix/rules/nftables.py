@@ -1,0 +1,210 @@
+"""The rule model as native nftables: the second renderer of it.
+
+All layers (raw, mangle, nat, filter) lie in one table a family, so a chain of the model is called
+"<layer>-<name>" there (dataplane reference 2.13); what the model puts into the kernel's chains
+becomes base chains of our own with iptables' priorities. A rule of the model is one rule here,
+with a counter before its action, except where nftables needs two words for one:
+
+    no DNAT      the connection was not translated, or there is no connection to look at
+
+Other than in iptables, a packet that is accepted here is still asked elsewhere: other tables at
+the same hook may drop it.
+
+Tested in tests/felix/test_nftables_rules.py and, with packets, wherever tests have a `backend`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from felix.rules import names
+from felix.rules.model import (
+    Accept,
+    Action,
+    AddressType,
+    Condition,
+    Conntrack,
+    Drop,
+    Goto,
+    Icmp,
+    InInterface,
+    InSet,
+    Jump,
+    Limit,
+    Log,
+    Mark,
+    Masquerade,
+    Net,
+    Nothing,
+    NoTrack,
+    OutInterface,
+    Ports,
+    Protocol,
+    Reject,
+    Return,
+    ReversePathFails,
+    Rule,
+    SetMark,
+    Side,
+    SourceNat,
+    Tell,
+)
+from linux.nftables import Code, Hook
+from linux.nftables import expressions as x
+from linux.nftables.expressions import Family, Part
+
+TABLE = "calico"
+_PREROUTING, _INPUT, _FORWARD, _OUTPUT, _POSTROUTING = range(5)
+_NUMBERS = {
+    "PREROUTING": _PREROUTING,
+    "INPUT": _INPUT,
+    "FORWARD": _FORWARD,
+    "OUTPUT": _OUTPUT,
+    "POSTROUTING": _POSTROUTING,
+}
+_PRIORITIES = {"raw": -300, "mangle": -150, "filter": 0}
+# Translation of destinations before, of sources after the others' (kube-proxy's at 100).
+_DESTINATION_NAT, _SOURCE_NAT = -100, 110
+_NOT_IN_COMMENT = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
+
+
+def hook(layer: str, chain: str) -> Hook:
+    """Where one of the kernel's chains of iptables lies."""
+    number = _NUMBERS[chain]
+    if layer == "nat":
+        late = number in (_POSTROUTING, _INPUT)
+        return Hook("nat", number, _SOURCE_NAT if late else _DESTINATION_NAT)
+    # Iptables routes a packet of the host anew when mangle changed its mark.
+    kind = "route" if layer == "mangle" and number == _OUTPUT else "filter"
+    return Hook(kind, number, _PRIORITIES[layer])
+
+
+def chain_name(layer: str, chain: str) -> str:
+    """What a chain of the model is called."""
+    return f"{layer}-{chain}"
+
+
+def set_name(name: str) -> str:
+    """What a set is called: the nft program takes no colon."""
+    return name.replace(":", "-")
+
+
+def render_rules(rules: Iterable[Rule], family: Family, layer: str) -> list[Code]:
+    """The rules of one chain."""
+    return [code for rule in rules for code in render_rule(rule, family, layer)]
+
+
+def render_rule(rule: Rule, family: Family, layer: str) -> list[Code]:
+    """One rule; two where it asks for what no single rule can say."""
+    comment = "; ".join(_NOT_IN_COMMENT.sub("_", text) for text in rule.comments)
+    action = _action(rule.action, family, layer)
+    found: list[Code] = []
+    for variant in _variants(rule.match):
+        parts: list[Part] = []
+        for condition in variant:
+            parts += _condition(condition, family)
+        found.append(Code(_joined([*parts, x.counter(), *action]), comment))
+    return found
+
+
+def _variants(match: tuple[Condition, ...]) -> list[tuple[Condition, ...]]:
+    untranslated = Conntrack(("DNAT",), negated=True)
+    if untranslated not in match:
+        return [match]
+    others = tuple(each for each in match if each != untranslated)
+    # The status of a connection that does not exist is neither set nor clear: the rule just ends.
+    return [match, (*others, Conntrack(("INVALID", "UNTRACKED")))]
+
+
+def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    found: list[Part] = []
+    for part in parts:
+        if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
+            found[-1] += part
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def _condition(condition: Condition, family: Family) -> list[Part]:
+    match condition:
+        case Protocol(number, negated):
+            return [x.protocol(number, negated)]
+        case InInterface(name):
+            return [x.interface(name, incoming=True)]
+        case OutInterface(name):
+            return [x.interface(name, incoming=False)]
+        case Net(side, net, negated):
+            source = side is Side.SOURCE
+            packed = net.network_address.packed
+            return [x.network(family, source, packed, net.prefixlen, negated)]
+        case InSet(side, name, negated, ports):
+            source = side is Side.SOURCE
+            return [x.in_set(family, source, set_name(name), ports=ports, negated=negated)]
+        case Ports(side, ranges, negated):
+            return x.ports(side is Side.SOURCE, ranges, negated)
+        case Icmp(_, kind, code, negated):
+            return [x.icmp(kind, code, negated)]
+        case Mark(value, mask, negated):
+            return [x.mark(value, mask, negated)]
+        case Conntrack(states, negated):
+            return [_conntrack(states, negated)]
+        case ReversePathFails():
+            return [x.reverse_path_fails()]
+        case AddressType(side, kind):
+            return [x.address_type(side is Side.SOURCE, kind)]
+        case Limit(rate, per, burst):
+            return [x.limit(rate, per, burst)]
+
+
+def _conntrack(states: tuple[str, ...], negated: bool) -> bytes:
+    if states == ("DNAT",):
+        return x.conntrack_status(x.CT_DNAT, negated)
+    if states == ("SNAT",):
+        return x.conntrack_status(x.CT_SNAT, negated)
+    return x.conntrack_state(states, negated)
+
+
+def _action(action: Action, family: Family, layer: str) -> list[bytes]:
+    match action:
+        case Accept():
+            return [x.verdict(x.ACCEPT)]
+        case Drop():
+            return [x.verdict(x.DROP)]
+        case Reject():
+            return [x.reject(family)]
+        case Return():
+            return [x.verdict(x.RETURN)]
+        case Jump(chain):
+            return [x.verdict(x.JUMP, chain_name(layer, chain))]
+        case Goto(chain):
+            return [x.verdict(x.GOTO, chain_name(layer, chain))]
+        case SetMark(value, mask):
+            return [x.set_mark(value, mask)]
+        case Log(prefix, level):
+            return [x.log(prefix, level)]
+        case Tell(group, prefix, size):
+            return [x.log_to_group(prefix, group, size)]
+        case Nothing():
+            return []
+        case NoTrack():
+            return [x.notrack()]
+        case Masquerade(ports, random_fully):
+            return [x.masquerade(ports, random_fully)]
+        case SourceNat(address, ports, random_fully):
+            packed = ip_address(address).packed
+            return [x.translate(family, True, packed, ports, random_fully)]
+
+
+def dispatch_rule(map_name: str, *, incoming: bool) -> Code:
+    """The one rule of a chain that finds an endpoint by its interface."""
+    return Code((x.interface_map(map_name, incoming=incoming),))
+
+
+MAPS = {
+    names.FROM_WORKLOAD_DISPATCH: True,
+    names.TO_WORKLOAD_DISPATCH: False,
+}
+"""The verdict maps, and whether each looks at the incoming interface."""

@@ -1,0 +1,128 @@
+"""The socket to nf_tables: batches that happen whole or not at all, and dumps.
+
+Problem: the kernel takes a batch from one datagram only, applies it under one lock and tells of
+each refused message; it never acknowledges the end. So a batch is one send, its last real message
+asks for the answer, and the first refusal is the error.
+
+NFC-1: after `commit` raised, the kernel has nothing of the batch.
+Tested in tests/linux/test_nftables.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+
+from linux.errors import KernelError
+from linux.netlink import wire as m
+from linux.netlink.socket import NETLINK_NETFILTER, Socket, _read_error
+from linux.nftables import messages
+from linux.nftables.expressions import Family
+
+_SO_SNDBUFFORCE = 32
+_PLENTY = 4 << 20
+_MOST = 512 << 20
+
+
+class Refused(KernelError):
+    """The kernel took nothing of a batch; `faults`: place and errno of each request it refused."""
+
+    def __init__(
+        self, errno: int, what: str, detail: str = "", faults: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        super().__init__(errno, what, detail)
+        self.faults = tuple(faults)
+
+
+class Connection(Socket):
+    """A blocking connection to the rules of the current network namespace."""
+
+    def __init__(self, *, groups: Sequence[int] = (), timeout: float = 30.0) -> None:
+        super().__init__(family=NETLINK_NETFILTER, groups=groups, timeout=timeout)
+
+    def commit(
+        self, requests: Sequence[bytes], names: Sequence[str] = (), *, trial: bool = False
+    ) -> None:
+        """All of these or none. `names` says what each is about. Raises `Refused`.
+
+        `trial`: only ask whether the kernel would take them.
+        """
+        if not requests:
+            return
+        batch = bytearray()
+        numbers: dict[int, int] = {}
+        # A batch without an end is looked at and given up.
+        everything = (messages.begin(), *requests, *(() if trial else (messages.end(),)))
+        last = 0
+        for index, request in enumerate(everything):
+            number = next(self._sequence) & 0xFFFFFFFF
+            start = len(batch)
+            batch += request
+            length, kind, flags, _, _ = m.HEADER.unpack_from(batch, start)
+            if index == len(requests):
+                flags |= m.NLM_F_ACK
+                last = number
+            m.HEADER.pack_into(batch, start, length, kind, flags, number, 0)
+            batch += bytes(-len(batch) & 3)
+            numbers[number] = index
+        if len(batch) > _PLENTY:
+            self._option(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(2 * len(batch), _MOST))
+        self._send(batch)
+        faults: list[tuple[int, int]] = []
+        first = ""
+        done = False
+        while not done:
+            for kind, _, sequence, body in self._messages("answer to a batch of rules"):
+                place = numbers.get(sequence)
+                if place is None or kind != m.NLMSG_ERROR:
+                    continue
+                code, detail = _read_error(body)
+                if code:
+                    first = first or detail
+                    faults.append((place - 1, code))
+                # A batch that is refused as a whole answers its first message alone.
+                done = done or sequence == last or (place == 0 and code != 0)
+        if faults:
+            where, code = faults[0]
+            about = names[where] if 0 <= where < len(names) else "change nftables"
+            raise Refused(code, about, first, faults)
+
+    def table_flags(self, family: Family, table: str) -> int | None:
+        """The flags of a table; None if there is none."""
+        body = m.text(messages.TABLE_NAME, table)
+        result = self.transact([messages.request(messages.GETTABLE, 0, family, body)])[0]
+        if result.errno == errno.ENOENT:
+            return None
+        result.check(f"look up table {table}")
+        found = m.parse_attributes(result.answers[0][1], 4)
+        return int.from_bytes(found.get(messages.TABLE_FLAGS, bytes(4)), "big")
+
+    def has_chains(self, family: Family, table: str) -> bool:
+        """Whether a table holds any chain."""
+        found = self.objects(messages.GETCHAIN, family, table)
+        return bool(found)
+
+    def objects(self, kind: int, family: Family, table: str) -> list[m.Attributes]:
+        """All chains, rules or sets of a table. Raises `KernelError`."""
+        wanted = table.encode() + b"\0"
+        asked = messages.request(kind, 0, family, m.text(1, table))
+        found = (m.parse_attributes(body, 4) for _, body in self.dump(asked, f"list table {table}"))
+        return [attributes for attributes in found if attributes.get(1) == wanted]
+
+    def rules(self, family: Family, table: str, chain: str) -> list[m.Attributes]:
+        """The rules of one chain; none where it does not exist."""
+        asked = messages.request(messages.GETRULE, 0, family, messages.chain_place(table, chain))
+        wanted = chain.encode() + b"\0"
+        found = (m.parse_attributes(body, 4) for _, body in self.dump(asked, f"list {chain}"))
+        return [each for each in found if each.get(messages.RULE_CHAIN) == wanted]
+
+    def elements(self, family: Family, table: str, name: str) -> list[m.Attributes]:
+        """The elements of a set or map. Raises `KernelError` (ENOENT)."""
+        body = m.text(1, table) + m.text(messages.ELEMENTS_SET, name)
+        asked = messages.request(messages.GETSETELEM, 0, family, body)
+        found = []
+        for _, answer in self.dump(asked, f"list set {name}"):
+            listed = m.parse_attributes(answer, 4).get(messages.ELEMENTS, b"")
+            found += [m.parse_attributes(data) for _, data in m.iterate_attributes(listed)]
+        return found

@@ -1,0 +1,100 @@
+"""What one of our tables holds, read from the kernel: hashes of rules, hooks, map elements.
+
+Tested in tests/linux/test_nftables.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from linux.netlink import wire as m
+from linux.nftables import messages
+from linux.nftables.connection import Connection
+from linux.nftables.expressions import Family
+from linux.nftables.messages import Hook
+from linux.nftables.rules import hash_in
+
+
+@dataclass(slots=True)
+class Actual:
+    """One table as the kernel has it.
+
+    `enabled`: it exists and is not dormant. `chains`: hook and the hashes of the rules, "" for a
+    rule without one. `maps`: interface -> chain, of every map.
+    """
+
+    enabled: bool = False
+    chains: dict[str, tuple[Hook | None, tuple[str, ...]]] = field(default_factory=dict)
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def read_table(connection: Connection, family: Family, table: str) -> Actual:
+    """Raises `KernelError`; a table that does not exist is empty."""
+    flags = connection.table_flags(family, table)
+    if flags is None:
+        return Actual()
+    hooks: dict[str, Hook | None] = {}
+    for found in connection.objects(messages.GETCHAIN, family, table):
+        hooks[m.as_text(found[messages.CHAIN_NAME])] = _hook(found)
+    hashes: dict[str, list[str]] = {name: [] for name in hooks}
+    for found in connection.objects(messages.GETRULE, family, table):
+        chain = m.as_text(found[messages.RULE_CHAIN])
+        comment = messages.read_comment(found.get(messages.RULE_USERDATA, b""))
+        hashes.setdefault(chain, []).append(hash_in(comment))
+    maps: dict[str, dict[str, str]] = {}
+    for found in connection.objects(messages.GETSET, family, table):
+        bits = int.from_bytes(found.get(messages.SET_FLAGS, b""), "big")
+        if bits & messages.MAP and not bits & messages.ANONYMOUS:
+            name = m.as_text(found[messages.SET_NAME])
+            maps[name] = dict(map(_entry, connection.elements(family, table, name)))
+    return Actual(
+        not flags & 1,
+        {name: (hooks.get(name), tuple(each)) for name, each in hashes.items()},
+        maps,
+    )
+
+
+def _hook(found: m.Attributes) -> Hook | None:
+    if messages.CHAIN_HOOK not in found:
+        return None
+    inside = m.parse_attributes(found[messages.CHAIN_HOOK])
+    priority = int.from_bytes(inside[messages.HOOK_PRIORITY], "big", signed=True)
+    kind = m.as_text(found.get(messages.CHAIN_TYPE, b""))
+    accepts = int.from_bytes(found.get(messages.CHAIN_POLICY, b"\1"), "big") == 1
+    # A chain whose policy somebody changed has no hook that we ever want.
+    return Hook(
+        kind if accepts else f"{kind}, policy drop",
+        int.from_bytes(inside[messages.HOOK_NUMBER], "big"),
+        priority,
+    )
+
+
+def _entry(found: m.Attributes) -> tuple[str, str]:
+    key = m.parse_attributes(found[messages.ELEMENT_KEY])
+    data = m.parse_attributes(found.get(messages.ELEMENT_DATA, b""))
+    verdict = m.parse_attributes(data.get(2, b""))
+    return m.as_text(key[1]), m.as_text(verdict.get(2, b""))
+
+
+def read_counters(
+    connection: Connection, family: Family, table: str, chains: Collection[str]
+) -> dict[str, list[tuple[int, int, str]]]:
+    """(packets, bytes, comment) of each rule of these chains. Raises `KernelError`."""
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    for chain in chains:
+        for rule in connection.rules(family, table, chain):
+            comment = messages.read_comment(rule.get(messages.RULE_USERDATA, b""))
+            packed = rule.get(messages.RULE_EXPRESSIONS, b"")
+            found.setdefault(chain, []).append((*_counted(packed), comment))
+    return found
+
+
+def _counted(packed: bytes) -> tuple[int, int]:
+    for _, data in m.iterate_attributes(packed):
+        expression = m.parse_attributes(data)
+        if m.as_text(expression.get(1, b"")) == "counter":
+            inside = m.parse_attributes(expression.get(2, b""))
+            octets, packets = (int.from_bytes(inside.get(n, b""), "big") for n in (1, 2))
+            return packets, octets
+    return 0, 0

@@ -1,0 +1,402 @@
+"""Our tables of both families: what is wanted, what the kernel has, one batch for the difference.
+
+Problem: the tables are ours alone, so nothing of others is ever read or written; but somebody may
+flush them, and reading them before each write would cost more than the write. What was written is
+remembered, as hashes; a commit compares with the memory and `refresh` finds drift. Whatever goes
+wrong drops the memory, and the next attempt starts from a dump.
+
+A changed chain is emptied and filled again in the same batch; unchanged chains, and the counters
+of their rules, stay as they are. Nobody sees a state between two batches.
+
+NFT-1: nothing is sent while nothing changed; all changes of both families are one batch.
+NFT-2: only tables of our name are written.
+NFT-3: after a refused batch the kernel has the old rules, and the next attempt dumps first.
+Tested in tests/linux/test_nftables.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from linux.closing import Closing
+from linux.errors import KernelError
+from linux.nftables import messages
+from linux.nftables.connection import Connection, Refused
+from linux.nftables.dump import Actual, read_counters, read_table
+from linux.nftables.expressions import GOTO, Family, interface_key, verdict_data
+from linux.nftables.messages import Hook
+from linux.nftables.rules import Packed
+
+_TRIES = 3
+_FIRST_PAUSE = 0.02
+# Somebody else may have changed the tables since they were read; else it is refused again.
+_RACES = (errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EINTR)
+_TRIAL = "trial"
+_BIG = 64 << 10
+_ELEMENTS_PER_MESSAGE = 500
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What one family's table should hold."""
+
+    chains: dict[str, tuple[Hook | None, Packed]] = field(default_factory=dict)
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a commit did; `drift` names what a dump found different from our last write."""
+
+    chains_written: tuple[str, ...] = ()
+    chains_deleted: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Requests in an order that the kernel takes, and what each is about."""
+
+    requests: list[bytes] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def add(self, about: str, *requests: bytes, rules_of: tuple[Family, str] | None = None) -> None:
+        self.requests += requests
+        self.names += [about] * len(requests)
+        self.rules_of += [rules_of] * len(requests)
+
+    def blamed(self, error: KernelError) -> dict[tuple[Family, str], int]:
+        """The chains whose rules were refused, and the errno."""
+        found: dict[tuple[Family, str], int] = {}
+        for place, code in error.faults if isinstance(error, Refused) else ():
+            chain = self.rules_of[place] if 0 <= place < len(self.rules_of) else None
+            if chain is not None:
+                found.setdefault(chain, code)
+        return found
+
+
+class Ruleset(Closing):
+    """The tables called `table` of these families. Maps are interface -> goto a chain."""
+
+    def __init__(self, families: Iterable[Family], table: str) -> None:
+        self.table = table
+        self.commits = 0
+        self.dumps = 0
+        self.blamed: dict[tuple[Family, str], int] = {}
+        self._connection = Connection()
+        self._wanted = {family: _Wanted() for family in families}
+        self._actual: dict[Family, Actual] | None = None
+        self._changed: set[tuple[Family, str]] = set()
+        self._touched: set[tuple[Family, str, str]] = set()
+        self._committed = False
+        self._turn = asyncio.Lock()
+
+    def close(self) -> None:
+        """Closes the connection; the rules stay."""
+        self._connection.close()
+
+    # -- what is wanted ----------------------------------------------------------------------------
+
+    def want(self, family: Family, chain: str, rules: Packed, hook: Hook | None = None) -> None:
+        """A chain, whole; nothing happens before the next commit."""
+        chains = self._wanted[family].chains
+        before = chains.get(chain)
+        if before is None or before[0] != hook or before[1].hashes != rules.hashes:
+            chains[chain] = (hook, rules)
+            self._changed.add((family, chain))
+
+    def unwant(self, family: Family, chain: str) -> None:
+        """Nobody wants this chain any more."""
+        if self._wanted[family].chains.pop(chain, None) is not None:
+            self._changed.add((family, chain))
+
+    def want_map(self, family: Family, name: str) -> None:
+        """A map from interfaces to chains; it may stay empty."""
+        if name not in self._wanted[family].maps:
+            self._wanted[family].maps[name] = {}
+            self._changed.add((family, ""))
+
+    def want_element(self, family: Family, name: str, interface: str, chain: str) -> None:
+        """A packet of this interface goes on in that chain."""
+        elements = self._wanted[family].maps[name]
+        if elements.get(interface) != chain:
+            interface_key(interface)
+            elements[interface] = chain
+            self._touched.add((family, name, interface))
+
+    def unwant_element(self, family: Family, name: str, interface: str) -> None:
+        """The map says nothing of this interface any more."""
+        if self._wanted[family].maps[name].pop(interface, None) is not None:
+            self._touched.add((family, name, interface))
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a commit may have something to write."""
+        return bool(self._changed or self._touched) or not self._committed or self._actual is None
+
+    @property
+    def chains(self) -> int:
+        """How many chains are wanted."""
+        return sum(len(wanted.chains) for wanted in self._wanted.values())
+
+    @property
+    def rules(self) -> int:
+        """How many rules are wanted."""
+        return sum(
+            len(packed.hashes)
+            for wanted in self._wanted.values()
+            for _, packed in wanted.chains.values()
+        )
+
+    @property
+    def maps(self) -> int:
+        """How many maps are wanted."""
+        return sum(len(wanted.maps) for wanted in self._wanted.values())
+
+    def differs(self, family: Family, chain: str) -> bool:
+        """Whether the kernel has a chain of this name with other rules than are wanted."""
+        if self._actual is None:
+            return True
+        have = self._actual[family].chains.get(chain)
+        wanted = self._wanted[family].chains.get(chain)
+        return have is not None and (wanted is None or wanted[1].hashes != have[1])
+
+    # -- the kernel --------------------------------------------------------------------------------
+
+    async def refresh(self) -> tuple[str, ...]:
+        """Reads the tables; returns what drifted since our last write. Raises `KernelError`."""
+        async with self._turn:
+            return await self._dump()
+
+    async def _dump(self) -> tuple[str, ...]:
+        self.dumps += 1
+        self._actual = None
+        known, touched = set(self._changed), set(self._touched)
+
+        def read() -> dict[Family, Actual]:
+            return {
+                family: read_table(self._connection, family, self.table) for family in self._wanted
+            }
+
+        self._actual = await asyncio.to_thread(read)
+        found: list[str] = []
+        for family, wanted in self._wanted.items():
+            actual = self._actual[family]
+            for chain in wanted.chains.keys() | actual.chains.keys():
+                have, want = actual.chains.get(chain), wanted.chains.get(chain)
+                if have is None or want is None or have != (want[0], want[1].hashes):
+                    self._changed.add((family, chain))
+                    if (family, chain) not in known:
+                        found.append(chain)
+            if not actual.enabled or actual.maps.keys() != wanted.maps.keys():
+                self._changed.add((family, ""))
+                if (family, "") not in known:
+                    found.append(self.table)
+            for name, elements in wanted.maps.items():
+                there = actual.maps.get(name, {})
+                for interface in elements.keys() | there.keys():
+                    if elements.get(interface) != there.get(interface):
+                        self._touched.add((family, name, interface))
+                        if (family, name, interface) not in touched:
+                            found.append(f"{interface} in {name}")
+        return tuple(found) if self._committed else ()
+
+    async def commit(self, *, refresh: bool = False) -> Report:
+        """Makes the tables as wanted with at most one batch.
+
+        The first commit, one after an error and one with `refresh` dump before they compare.
+        Raises `KernelError` when the kernel still refuses after retries.
+        """
+        async with self._turn:
+            drift: tuple[str, ...] = ()
+            for attempt in range(1, _TRIES + 1):
+                if self._actual is None or (refresh and attempt == 1):
+                    drift = await self._dump() or drift
+                changed, self._changed = self._changed, set()
+                touched, self._touched = self._touched, set()
+                plan = self._plan(changed, touched)
+                try:
+                    await self._send(plan)
+                except BaseException as error:
+                    self._changed |= changed
+                    self._touched |= touched
+                    self._actual = None
+                    if not isinstance(error, KernelError):
+                        raise
+                    self.blamed = plan.blamed(error)
+                    if attempt == _TRIES or error.errno not in _RACES:
+                        raise
+                    await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+                    continue
+                self._committed, self.blamed = True, {}
+                size = sum(map(len, plan.requests))
+                return Report(
+                    tuple(plan.written), tuple(plan.deleted), drift, len(plan.requests), size
+                )
+            raise AssertionError("unreachable")
+
+    async def _send(self, plan: _Plan) -> None:
+        if not plan.requests:
+            return
+        self.commits += 1
+        if sum(map(len, plan.requests)) < _BIG:
+            self._connection.commit(plan.requests, plan.names)
+            return
+        work = asyncio.ensure_future(
+            asyncio.to_thread(self._connection.commit, plan.requests, plan.names)
+        )
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # The socket is the thread's until it is done.
+            await asyncio.wait([work])
+            raise
+
+    def _plan(
+        self, changed: set[tuple[Family, str]], touched: set[tuple[Family, str, str]]
+    ) -> _Plan:
+        assert self._actual is not None
+        plan = _Plan()
+        for family, wanted in self._wanted.items():
+            names = sorted(name for f, name in changed if f == family and name)
+            elements = sorted((name, key) for f, name, key in touched if f == family)
+            if names or elements or (family, "") in changed:
+                self._plan_family(plan, family, wanted, names, elements)
+        return plan
+
+    def _plan_family(
+        self,
+        plan: _Plan,
+        family: Family,
+        wanted: _Wanted,
+        names: Sequence[str],
+        elements: Sequence[tuple[str, str]],
+    ) -> None:
+        assert self._actual is not None
+        table, actual = self.table, self._actual[family]
+        if not actual.enabled:
+            plan.add(f"make table {table}", messages.new_table(family, table))
+            actual.enabled = True
+        write: list[tuple[str, Packed]] = []
+        doomed: list[str] = []
+        fresh: list[bytes] = []
+        for name in names:
+            have, want = actual.chains.get(name), wanted.chains.get(name)
+            if want is None:
+                if have is not None:
+                    doomed.append(name)
+                continue
+            hook, packed = want
+            if have is not None and have == (hook, packed.hashes):
+                continue
+            if have is not None:
+                plan.add(f"empty chain {name}", messages.flush_chain(family, table, name))
+            if have is not None and have[0] != hook:
+                plan.add(f"remove chain {name}", messages.delete_chain(family, table, name))
+                have = None
+            if have is None:
+                fresh.append(messages.new_chain(family, table, name, hook))
+            write.append((name, packed))
+            actual.chains[name] = (hook, packed.hashes)
+        for name in doomed:
+            plan.add(f"empty chain {name}", messages.flush_chain(family, table, name))
+        plan.add("make chains", *fresh)
+        self._plan_maps(plan, family, wanted, actual, elements, write)
+        for name in doomed:
+            plan.add(f"remove chain {name}", messages.delete_chain(family, table, name))
+            del actual.chains[name]
+        plan.written += [name for name, _ in write]
+        plan.deleted += doomed
+
+    def _plan_maps(
+        self,
+        plan: _Plan,
+        family: Family,
+        wanted: _Wanted,
+        actual: Actual,
+        elements: Sequence[tuple[str, str]],
+        write: Sequence[tuple[str, Packed]],
+    ) -> None:
+        """Maps before the rules that name them; old elements before the chains go."""
+        table = self.table
+        for name in wanted.maps.keys() - actual.maps.keys():
+            plan.add(f"make map {name}", messages.new_set(
+                family, table, name,
+                key_type=messages.TYPE_INTERFACE, key_length=16,
+                set_id=next(plan.ids), data_type=messages.TYPE_VERDICT,
+            ))  # fmt: skip
+            actual.maps[name] = {}
+        for kind in (messages.DELSETELEM, messages.NEWSETELEM):
+            for name, group in itertools.groupby(elements, key=lambda each: each[0]):
+                have, want = actual.maps[name], wanted.maps.get(name, {})
+                packed = []
+                for _, interface in list(group):
+                    there, asked = have.get(interface), want.get(interface)
+                    if kind == messages.DELSETELEM and there is not None and there != asked:
+                        packed.append(messages.element(interface_key(interface)))
+                        del have[interface]
+                    elif kind == messages.NEWSETELEM and asked is not None and there is None:
+                        packed.append(_to_chain(interface, asked))
+                        have[interface] = asked
+                for first in range(0, len(packed), _ELEMENTS_PER_MESSAGE):
+                    part = packed[first : first + _ELEMENTS_PER_MESSAGE]
+                    plan.add(f"change map {name}", messages.change_elements(
+                        kind, family, table, name, part))  # fmt: skip
+        for name, rules in write:
+            requests = list(rules.requests(family, table, name, plan.ids))
+            plan.add(f"write chain {name}", *requests, rules_of=(family, name))
+        for name in actual.maps.keys() - wanted.maps.keys():
+            plan.add(f"remove map {name}", messages.delete_set(family, table, name))
+            del actual.maps[name]
+
+    async def accepts(self, family: Family, rules: Packed) -> bool:
+        """Whether the kernel would take a chain with these rules now; nothing is left."""
+        async with self._turn:
+            ids = itertools.count(1)
+            requests = [
+                messages.new_table(family, self.table),
+                messages.new_chain(family, self.table, _TRIAL, None),
+                *rules.requests(family, self.table, _TRIAL, ids),
+            ]
+            try:
+                self._connection.commit(requests, trial=True)
+            except KernelError:
+                return False
+            return True
+
+    async def counters(
+        self, family: Family, chains: Collection[str]
+    ) -> dict[str, list[tuple[int, int, str]]]:
+        """(packets, bytes, comment) of each rule of these chains, those that exist."""
+        async with self._turn:
+            read = partial(read_counters, self._connection, family, self.table, chains)
+            return await asyncio.to_thread(read)
+
+    def remove(self) -> None:
+        """Takes our tables away, with all in them, in one batch. Raises `KernelError`."""
+        there = [
+            family
+            for family in self._wanted
+            if self._connection.table_flags(family, self.table) is not None
+        ]
+        self._connection.commit(
+            [messages.delete_table(family, self.table) for family in there],
+            [f"remove table {self.table}"] * len(there),
+        )
+        self._actual = None
+
+
+def _to_chain(interface: str, chain: str) -> bytes:
+    data = verdict_data(messages.ELEMENT_DATA, GOTO, chain)
+    return messages.element(interface_key(interface), data=data)
