@@ -26,12 +26,13 @@ from libcalico.model.keys import ResourceKey
 
 
 class Desire:
-    """What the tables and sets of one node should hold."""
+    """What the tables and sets of one node should hold. `tell`: denied packets are told."""
 
     def __init__(self, families: frozenset[int], rules: IptablesTables, sets: Sets) -> None:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._rules, self._sets = rules, sets
         self._config: Config | None = None
+        self._telling = self.tell = False
         self._static: dict[Family, tuple[Config, Facts]] = {}
         self._seen_hosts: Mapping[str, Set[IPAddress]] = {}
         self._whole = True
@@ -155,12 +156,12 @@ class Desire:
                 self._rules.want(family, tables(family, settings, inputs[1]))
                 self._static[family] = inputs
         if self.book is None:
-            settings = rule_settings(config, self._families[0])
+            settings = rule_settings(config, self._families[0], tell=self.tell)
             self.book = RuleBook(self._rules.places, settings)
             self.book.write_all()
-        elif config is not self._config:
-            self.book.configure(rule_settings(config, self._families[0]))
-        self._config = config
+        elif config is not self._config or self.tell is not self._telling:
+            self.book.configure(rule_settings(config, self._families[0], tell=self.tell))
+        self._config, self._telling = config, self.tell
         return self.book
 
     def _endpoints(self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]) -> None:

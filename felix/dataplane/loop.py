@@ -94,6 +94,7 @@ class Dataplane:
         self._flusher = Flusher(self.kick)
         self._desire: Desire | None = None
         self._complaints: dict[str, str] = {}
+        self._telling = False
         self._proven: dict[str, tuple[Endpoint, int, int]] = {}
         self._sweep_at: float | None = None
         self._garbage_since: float | None = None
@@ -130,6 +131,12 @@ class Dataplane:
         """The tunnels that pools and parameters ask for."""
         config = self.config
         return encapsulation(self.calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
+
+    def tell_drops(self, wanted: bool) -> None:
+        """Whether rules tell of denied packets (`felix.rules.tell`): while somebody reads."""
+        if wanted is not self._telling:
+            self._telling = wanted
+            self.kick()
 
     def kick(self) -> None:
         """Something changed: look again as soon as the loop is free."""
@@ -242,6 +249,7 @@ class Dataplane:
         active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
+        self._desire.tell = self._telling
         self._desire.update(self.config, self.calc, active, self.view.host_interfaces())
         if "ipsets" in due:
             self._sets.forget()
