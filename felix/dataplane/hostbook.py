@@ -6,7 +6,7 @@ static chains name them.
 
 Invariants:
   HBK-1  Every chain of a policy that a host endpoint's chains name is in `uses`, in its table.
-Tested in tests/felix/test_rulebook_hosts.py and, with packets, tests/felix/test_hosts.py.
+Tested in tests/felix/test_rulebook.py and, with packets, tests/felix/test_hosts.py.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from felix.calc.policy_model import (
     EndpointPolicy,
     EntityMatch,
+    HostEndpoint,
     PolicyChanges,
     ResolvedPolicy,
     ResolvedRule,
@@ -218,3 +219,59 @@ def test_every_history_ends_in_the_same_chains(steps: list[tuple[str, object, ob
             for n, r in table.chains.items()} == \
            {n: sorted(r) if "dispatch" in n or "known" in n else r
             for n, r in expected.chains.items()}  # fmt: skip
+
+
+def test_host_endpoints_name_policies_in_the_tables_where_they_work() -> None:
+    """HBK-1."""
+    tables = {(4, name): Recorder() for name in ("raw", "mangle", "filter")}
+    book = RuleBook(tables, RuleSettings())
+    book.write_all()
+    book.take(told(*(policy(key, "s:a") for key in KEYS), policy(profile_key("p"))))
+
+    def tier(key: ResourceKey) -> tuple[TierView, ...]:
+        return (TierView("default", (key,), (key,)),)
+
+    decides = EndpointPolicy(tier(KEYS[0]), ("p",), tier(KEYS[1]), (), tier(KEYS[2]))
+    key = ResourceKey("HostEndpoint", "h")
+    book.set_host_endpoints({"eth0": HostEndpoint(key, "eth0", policy=decides)})
+    named = {table: policy_chains_of(recorder) for (_, table), recorder in tables.items()}
+    assert named == {
+        "raw": {"cali-pi-np/ns/b", "cali-po-np/ns/b"},
+        "mangle": {"cali-po-np/ns/a", "cali-pro-p"},
+        "filter": {"cali-pi-np/ns/a", "cali-po-np/ns/a", "cali-pi-gnp/g", "cali-po-gnp/g",
+                   "cali-pri-p", "cali-pro-p"},
+    }  # fmt: skip
+    before = book.renders
+    book.set_host_endpoints({"eth0": HostEndpoint(key, "eth0", policy=decides)})
+    assert book.renders == before, "the same again is nothing"
+    book.set_host_endpoints({})
+    assert all(policy_chains_of(recorder) == set() for recorder in tables.values())
+    assert {table: set(recorder.chains) for (_, table), recorder in tables.items()} == {
+        "raw": set(DISPATCH["raw"]),
+        "mangle": set(DISPATCH["mangle"]),
+        "filter": {*DISPATCH["filter"], "cali-from-wl-known", "cali-to-wl-known"},
+    }
+
+
+def test_a_refused_chain_is_closed_until_it_is_another_or_taken() -> None:
+    """RBK-3."""
+    book, table = make_book()
+    book.take(told(policy(KEYS[0], "s:a"), policy(KEYS[1], "s:b")))
+    book.set_endpoint("cali01", endpoint(ingress=KEYS[:2], egress=KEYS[:1]))
+    before = dict(table.chains)
+    assert book.refuse(FILTER, "cali-pi-np/ns/a", "no such match")
+    assert "--jump DROP" in table.chains["cali-pi-np/ns/a"][0]
+    assert len(table.chains["cali-pi-np/ns/a"]) == 1
+    assert {n: r for n, r in table.chains.items() if r != before[n]}.keys() == {"cali-pi-np/ns/a"}
+    assert "no such match" in book.degraded()[KEYS[0]]
+    assert not book.refuse(FILTER, "cali-pi-np/ns/a", "no such match"), "that is known"
+    assert not book.refuse(FILTER, "cali-from-wl-known", "no such match"), "no policy's"
+    assert [chain.name for chain in book.refused[FILTER]] == ["cali-pi-np/ns/a"]
+    book.accept(FILTER, "cali-pi-np/ns/a")
+    assert (table.chains, book.degraded()) == (before, {})
+    book.refuse(FILTER, "cali-pi-np/ns/a", "no such match")
+    book.take(told(policy(KEYS[0], "s:c")))
+    assert "s:c" in " ".join(table.chains["cali-pi-np/ns/a"]), "another policy has its chance"
+    book.refuse(FILTER, "cali-pi-np/ns/a", "no such match")
+    book.remove_endpoint("cali01")
+    assert book.degraded() == {}

@@ -21,6 +21,7 @@ from felix.rules.model import (
     Mark,
     Net,
     Nothing,
+    NoTrack,
     OutInterface,
     Ports,
     Protocol,
@@ -138,7 +139,7 @@ class Kernel:
                     stack.append(self._rules(chain))
                 case Log(prefix, _):
                     self.logged.append(prefix)
-                case Nothing():
+                case Nothing() | NoTrack():
                     pass
                 case other:
                     raise AssertionError(other)
