@@ -82,6 +82,10 @@ class IPSets(Closing):
         self._socket = Socket(family=NETLINK_NETFILTER)
         self._types: dict[tuple[str, int], int] = {}
 
+    def another(self) -> IPSets:
+        """The same sets by a connection of its own, for another thread."""
+        return IPSets()
+
     def close(self) -> None:
         """Closes the connection; the sets stay."""
         self._socket.close()

@@ -28,10 +28,8 @@ _FIELDS = """
     debugMemoryProfilePath -; debugDisableLogDropping -; debugSimulateCalcGraphHangAfter -;
     debugSimulateDataplaneHangAfter -; debugSimulateDataplaneApplyDelay -; debugHost -;
     debugPort -; sidecarAccelerationEnabled false; xdpEnabled true; genericXDPEnabled false;
-    nftablesMode Auto; nftablesFlowTableOffload -; nftablesFlowTableDataIfacePattern -;
-    nftablesRefreshInterval 180s; nftablesFilterAllowAction Accept;
-    nftablesMangleAllowAction Accept; nftablesFilterDenyAction Drop;
-    nftablesMarkMask 0xffff0000; bpfEnabled false; bpfOverlayHostSourceIP -;
+    nftablesFlowTableOffload -; nftablesFlowTableDataIfacePattern -;
+    bpfEnabled false; bpfOverlayHostSourceIP -;
     bpfDisableUnprivileged -; bpfJITHardening -; bpfLogLevel Off; bpfConntrackLogLevel -;
     bpfConntrackMode -; bpfConntrackTimeouts -; bpfIPFragTimeout -; bpfLogFilters -;
     bpfCTLBLogFilter -;

@@ -52,7 +52,6 @@ class Config:
         kinds.integer(1, 1 << 31),
         1048576,
         "Members an ipset may hold.",
-        restart=True,
     )
     interface_prefix: tuple[str, ...] = _row(
         "InterfacePrefix", kinds.prefixes, ("cali",), "Prefixes of workload interfaces."
@@ -82,6 +81,28 @@ class Config:
         "Which iptables.",
         restart=True,
     )
+    nftables_mode: str = _row(
+        "NFTablesMode",
+        kinds.choice("Enabled", "Disabled", "Auto"),
+        "Auto",
+        "Rules in nftables instead of iptables; Auto: where kube-proxy does so.",
+        field="nftablesMode",
+    )
+    nftables_refresh_interval: float = _row(
+        "NftablesRefreshInterval", kinds.duration, 180.0, "As IptablesRefreshInterval."
+    )
+    nftables_filter_allow_action: str = _row(
+        "NftablesFilterAllowAction", _ALLOW, "ACCEPT", "As IptablesFilterAllowAction."
+    )
+    nftables_mangle_allow_action: str = _row(
+        "NftablesMangleAllowAction", _ALLOW, "ACCEPT", "As IptablesMangleAllowAction."
+    )
+    nftables_filter_deny_action: str = _row(
+        "NftablesFilterDenyAction", kinds.choice("DROP", "REJECT"), "DROP", "How denied is denied."
+    )
+    nftables_mark_mask: int = _row(
+        "NftablesMarkMask", kinds.mark_mask, 0xFFFF0000, "As IptablesMarkMask."
+    )
     iptables_mark_mask: int = _row(
         "IptablesMarkMask", kinds.mark_mask, 0xFFFF0000, "Mark bits that felix may use."
     )
@@ -101,7 +122,6 @@ class Config:
         "Enabled",
         "Whether felix switches forwarding on.",
         field="ipForwarding",
-        restart=True,
     )
     log_prefix: str = _row(
         "LogPrefix", kinds.text, "calico-packet", "Begins the line of a Log rule; %t %k %n %p."

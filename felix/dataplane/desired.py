@@ -16,8 +16,8 @@ from felix.calc.graph import Calculator
 from felix.calc.hosts import interfaces_of
 from felix.calc.policy_model import IPAddress, PolicyChanges, SetChange, SetKind
 from felix.config.parameters import Config
+from felix.dataplane.backend import Tables
 from felix.dataplane.ipsets import Family, Sets
-from felix.dataplane.iptables import IptablesTables
 from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
@@ -28,7 +28,7 @@ from libcalico.model.keys import ResourceKey
 class Desire:
     """What the tables and sets of one node should hold. `tell`: denied packets are told."""
 
-    def __init__(self, families: frozenset[int], rules: IptablesTables, sets: Sets) -> None:
+    def __init__(self, families: frozenset[int], rules: Tables, sets: Sets) -> None:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._rules, self._sets = rules, sets
         self._config: Config | None = None
@@ -157,7 +157,7 @@ class Desire:
                 self._static[family] = inputs
         if self.book is None:
             settings = rule_settings(config, self._families[0], tell=self.tell)
-            self.book = RuleBook(self._rules.places, settings)
+            self.book = RuleBook(self._rules.places, settings, self._rules.dispatch)
             self.book.write_all()
         elif config is not self._config or self.tell is not self._telling:
             self.book.configure(rule_settings(config, self._families[0], tell=self.tell))

@@ -26,6 +26,7 @@ from felix.calc.policy_model import SetChange, SetKind
 from felix.rules import names
 from linux.errors import KernelError
 from linux.ipset import IPSets, SetInfo, SetType
+from linux.nftables import NamedSets
 
 Family = Literal[4, 6]
 SLICE = 2000
@@ -89,10 +90,12 @@ def _family(member: str) -> Family:
 class Sets:
     """Desired and actual sets. `writes` counts the sets that a commit changed."""
 
-    def __init__(self, families: frozenset[int], max_size: int) -> None:
+    def __init__(
+        self, families: frozenset[int], max_size: int, kernel: IPSets | NamedSets | None = None
+    ) -> None:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
         self._max_size = max_size
-        self._kernel = IPSets()
+        self._kernel = kernel if kernel is not None else IPSets()
         self._told: list[SetChange] = []
         self._desired: dict[str, _Wanted] = {}
         self._dirty: dict[str, None] = {}
@@ -248,7 +251,7 @@ class Sets:
                 there = None
             if there is None:
                 present.discard(name)
-            elif there.maxelem != self._max_size:
+            elif there.maxelem not in (0, self._max_size):
                 await self._rebuild(name, wanted, present)
                 return True
         created = name not in present
@@ -294,7 +297,7 @@ class Sets:
             return self._kernel.members(name)
 
         # A socket of its own: it is for one thread at a time.
-        with IPSets() as kernel:
+        with self._kernel.another() as kernel:
             return await asyncio.to_thread(kernel.members, name)
 
     def _names(self) -> set[str]:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
+from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain, Rule, TableModel
 from linux.errors import CommandError
@@ -93,6 +94,19 @@ class IptablesTables:
         self._models: dict[tuple[Family, str], TableModel] = {}
         self._garbage: set[tuple[Family, str]] = set()
         self.drifted = 0
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"iptables-{self.backend}"
+
+    def dispatch(self, prefixes: tuple[str, ...]) -> Bins:
+        """How packets find their endpoint."""
+        return Bins(prefixes)
+
+    def take_lost(self) -> bool:
+        """Whether sets went with the rules: ipsets lie elsewhere."""
+        return False
 
     @property
     def garbage(self) -> bool:

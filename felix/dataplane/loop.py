@@ -35,13 +35,12 @@ from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
-from felix.dataplane import interfaces
+from felix.dataplane import backend, interfaces
 from felix.dataplane.desired import Desire
 from felix.dataplane.flush import Flusher
 from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
 from felix.dataplane.ipsets import Sets
-from felix.dataplane.iptables import IptablesTables, open_tables
 from felix.dataplane.mtu import MtuKeeper
 from felix.dataplane.routes import RouteTable
 from felix.dataplane.state import State
@@ -81,7 +80,10 @@ class Dataplane:
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
-        self.tables: IptablesTables | None = None
+        self.tables: backend.Tables | None = None
+        self._mode = backend.Mode()
+        self._cleaning: asyncio.Task[None] | None = None
+        self._cleaned = ""
         self._sets: Sets | None = None
         self._published = published
         self._wake = asyncio.Event()
@@ -168,8 +170,9 @@ class Dataplane:
                 self._published()
         finally:
             watcher.cancel()
-            if self._reading is not None:
-                self._reading.cancel()
+            for task in (self._reading, self._cleaning):
+                if task is not None:
+                    task.cancel()
             await self._flusher.stop()
             host.close()
             if self._sets is not None:
@@ -179,7 +182,7 @@ class Dataplane:
 
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
-        seconds = timers.sleep(self.config, IDLE_BEAT, retry)
+        seconds = timers.sleep(self._mode.parameters(self.config), IDLE_BEAT, retry)
         if self._sweep_at is None or retry is not None:
             return seconds
         return min(seconds, max(0.0, self._sweep_at - asyncio.get_running_loop().time()))
@@ -195,7 +198,7 @@ class Dataplane:
     async def _turn(self, host: Host, timers: Timers) -> float | None:
         """One look; returns the seconds until a retry, None if all is well."""
         try:
-            due = timers.due(self.config)
+            due = timers.due(self._mode.parameters(self.config))
             await host.refresh(everything="links" in due, all_routes="routes" in due)
             if not self.calc.ready:
                 return None
@@ -223,24 +226,33 @@ class Dataplane:
         return self._backoff.next()
 
     async def _prepare(self) -> None:
-        """What is done once, when programming begins."""
+        """What is done once, when programming begins, and when another back end is to be used.
+
+        What the old one wrote stays in force until the new one has written (`_clean`).
+        """
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})
         self.interfaces.rp_filter = interfaces.default_rp_filter()
-        self.tables = await open_tables(
-            self.config.iptables_backend, self._families, self.config.iptables_lock_timeout
+        tables, sets = await backend.open_backend(
+            self.config, self._families, in_nftables=self._mode.wanted
         )
-        self._sets = Sets(self._families, self.config.max_ipset_size)
+        if self._reading is not None:
+            self._reading.cancel()
+        for old in (self.tables, self._sets):
+            if old is not None:
+                old.close()
+        self.tables, self._sets = tables, sets
+        self._mode.used = self._mode.wanted
         self._desire = Desire(self._families, self.tables, self._sets)
         self._prepared = True
         log.info(
-            "programming begins: IPv%s, iptables-%s",
+            "programming begins: IPv%s, %s",
             " and IPv".join(map(str, sorted(self._families))),
-            self.tables.backend,
+            self.tables.name,
         )
 
     async def _apply(self, host: Host, due: frozenset[str]) -> dict[str, str]:
-        if not self._prepared:
+        if self._mode.differs(self.config, asyncio.get_running_loop().time()):
             await self._prepare()
         assert self.tables is not None
         assert self._sets is not None
@@ -250,7 +262,9 @@ class Dataplane:
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
         self._desire.tell = self._telling
-        self._desire.update(self.config, self.calc, active, self.view.host_interfaces())
+        self._desire.update(
+            self._mode.parameters(self.config), self.calc, active, self.view.host_interfaces()
+        )
         if "ipsets" in due:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)
@@ -288,6 +302,10 @@ class Dataplane:
             self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
             leftovers = self._sweep_sets(self.tables, self._sets)
+            self._clean(self.tables.name)
+        if self.tables.take_lost():
+            self._sets.forget()
+            self.kick()
         self._settle(active, link_failures, rules_written=not failures)
         self.state.applied = self.state.applied or not failures
         return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
@@ -308,7 +326,7 @@ class Dataplane:
             return True
         return self._sweep_at is not None and asyncio.get_running_loop().time() >= self._sweep_at
 
-    def _sweep_sets(self, tables: IptablesTables, sets: Sets) -> dict[str, str]:
+    def _sweep_sets(self, tables: backend.Tables, sets: Sets) -> dict[str, str]:
         if not tables.garbage:
             self._sweep_at = self._garbage_since = None
             return sets.sweep()
@@ -317,9 +335,26 @@ class Dataplane:
         self._sweep_at = min(now + SWEEP_DELAY, self._garbage_since + SWEEP_LIMIT)
         return {}
 
-    async def _read_back(self, tables: IptablesTables, desire: Desire) -> None:
+    async def _read_back(self, tables: backend.Tables, desire: Desire) -> None:
         if await tables.read_back() or await desire.reconsider():
             self.kick()
+        if tables.take_lost() and self._sets is not None:
+            self._sets.forget()
+
+    def _clean(self, used: str) -> None:
+        """Have what another back end left taken away, now that what replaces it is in force."""
+        if self._cleaned == used or (self._cleaning is not None and not self._cleaning.done()):
+            return
+
+        async def clean() -> None:
+            lock_wait = self.config.iptables_lock_timeout
+            failures = await backend.remove_leftovers(used, lock_wait)
+            for name, reason in failures.items():
+                log.warning("still there beside %s: %s", used, reason, extra={"object": name})
+            if not failures:
+                self._cleaned = used
+
+        self._cleaning = asyncio.create_task(clean())
 
     def _switch_forwarding_on(self, due: frozenset[str]) -> None:
         """Where it is off: at the start, when it may have changed, and when links are read."""

@@ -114,7 +114,7 @@ class MapDispatch:
 class NftTables:
     """All layers of both families."""
 
-    backend = "nftables"
+    name = "nftables"
     garbage = False
 
     def __init__(self, families: Collection[int]) -> None:
@@ -234,9 +234,17 @@ class NftTables:
         found = await self._rules.counters(family, names_of)
         return {names_of[name]: rules for name, rules in found.items()}
 
-    def remove(self) -> None:
-        """Take the tables away, with the sets in them. Raises `KernelError`."""
-        self._rules.remove()
+    def take_lost(self) -> bool:
+        """Whether sets may be gone with what somebody removed; says so once (NFD-4)."""
+        lost, self.lost = self.lost, False
+        return lost
+
+    def remove(self) -> bool:
+        """Take the tables away, with the sets in them; returns whether there were any.
+
+        Raises `KernelError`.
+        """
+        return self._rules.remove()
 
     def close(self) -> None:
         """Give the connection back; the rules stay."""

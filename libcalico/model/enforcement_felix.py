@@ -25,7 +25,8 @@ ENFORCED = """
     endpointReportingEnabled endpointReportingDelay prometheusProcessMetricsEnabled
     failsafeInboundHostPorts failsafeOutboundHostPorts serviceLoopPrevention
     workloadSourceSpoofing logActionRateLimit logActionRateLimitBurst
-    disableConntrackInvalidCheck
+    disableConntrackInvalidCheck nftablesMode nftablesRefreshInterval nftablesFilterAllowAction
+    nftablesMangleAllowAction nftablesFilterDenyAction nftablesMarkMask
 """
 
 _STORED: tuple[tuple[str, str], ...] = (
@@ -71,7 +72,7 @@ _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "sidecarAccelerationEnabled": ("there is no eBPF data plane", (False,)),
     "xdpEnabled": ("there is no XDP", (True, False)),
     "genericXDPEnabled": ("there is no XDP", (False,)),
-    "nftablesMode": ("rules are written through iptables", ("Auto", "Disabled")),
+    "nftablesFlowTableOffload": ("nothing is offloaded", ("Disabled",)),
     "bpfEnabled": ("there is no eBPF data plane", (False,)),
     "bpfConnectTimeLoadBalancingEnabled": ("there is no eBPF data plane", (True, False)),
     "istioAmbientMode": ("meshes are not followed", ("Disabled",)),
@@ -106,10 +107,8 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
         " bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices cgroupV2Path",
     ),
     (
-        "acts with nftablesMode only",
-        "nftablesFlowTableOffload nftablesFlowTableDataIfacePattern nftablesRefreshInterval"
-        " nftablesFilterAllowAction nftablesMangleAllowAction nftablesFilterDenyAction"
-        " nftablesMarkMask",
+        "acts with nftables flow tables only",
+        "nftablesFlowTableDataIfacePattern",
     ),
     (
         "acts with wireguardEnabled only",

@@ -383,8 +383,11 @@ class Ruleset(Closing):
             read = partial(read_counters, self._connection, family, self.table, chains)
             return await asyncio.to_thread(read)
 
-    def remove(self) -> None:
-        """Takes our tables away, with all in them, in one batch. Raises `KernelError`."""
+    def remove(self) -> bool:
+        """Takes our tables away, with all in them, in one batch; returns whether there were any.
+
+        Raises `KernelError`.
+        """
         there = [
             family
             for family in self._wanted
@@ -395,6 +398,7 @@ class Ruleset(Closing):
             [f"remove table {self.table}"] * len(there),
         )
         self._actual = None
+        return bool(there)
 
 
 def _to_chain(interface: str, chain: str) -> bytes:

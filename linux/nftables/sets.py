@@ -111,6 +111,10 @@ class NamedSets(Closing):
                 raise
         self._known.pop(name, None)
 
+    def swap(self, one: str, other: str) -> None:
+        """Sets of ours have no size for which one would have to be built anew."""
+        raise KernelError(errno.EOPNOTSUPP, f"swap sets {one} and {other}")
+
     def names(self) -> list[str]:
         """The names of all named sets of ours, maps excluded."""
         found: list[str] = []

@@ -28,7 +28,7 @@ def bare_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture(scope="module", params=["nft", "legacy"])
+@pytest.fixture(scope="module", params=["nft", "legacy", "nftables"])
 def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:

@@ -85,12 +85,19 @@ class Stage:
             ) from None
 
 
+def mode(backend: str) -> dict[str, str]:
+    """The parameters of a back end: nft or legacy iptables, or nftables."""
+    if backend == "nftables":
+        return {"FELIX_NFTABLESMODE": "Enabled", "FELIX_NFTABLESREFRESHINTERVAL": "2"}
+    return {"FELIX_NFTABLESMODE": "Disabled", "FELIX_IPTABLESBACKEND": backend}
+
+
 @contextmanager
 def make_stage(folder: Path, backend: str) -> Iterator[Stage]:
     """The stage, with felix on this back end; sets hold 128 members and are re-read often."""
     with make_world(folder) as world:
         world.environment |= {
-            "FELIX_IPTABLESBACKEND": backend,
+            **mode(backend),
             "FELIX_IPSETSREFRESHINTERVAL": "2",
             "FELIX_MAXIPSETSIZE": "128",
         }
