@@ -20,6 +20,8 @@ from tests.policy_random.oracle import Flow, Oracle, is_name, protocol_number
 
 Document = dict[str, Any]
 POLICIES = ("NetworkPolicy", "GlobalNetworkPolicy")
+STAGES = ("doNotTrack", "preDNAT", "applyOnForward")
+STAGED = ("StagedNetworkPolicy", "StagedGlobalNetworkPolicy")
 ENTITY_FIELDS = ("nets", "notNets", "selector", "notSelector", "namespaceSelector")
 PROTOCOL_NAMES = {1: "ICMP", 6: "TCP", 17: "UDP", 58: "ICMPv6", 132: "SCTP"}
 POLICY_SELECTORS = ("selector", "namespaceSelector", "serviceAccountSelector")
@@ -69,7 +71,7 @@ def features(world: World) -> Counter[str]:
         spec = document["spec"]
         seen["policy without order" if "order" not in spec else "policy with order"] += 1
         seen[f"types {'+'.join(spec.get('types', ['unset']))}"] += 1
-        seen.update(f"policy {name}" for name in POLICY_SELECTORS if name in spec)
+        seen.update(f"policy {name}" for name in (*POLICY_SELECTORS, *STAGES) if name in spec)
     for tier in world.of("Tier"):
         seen[f"tier default action {tier['spec'].get('defaultAction', 'unset')}"] += 1
     for rule in rules(world):
@@ -94,6 +96,8 @@ def features(world: World) -> Counter[str]:
             seen.update(f"{side} {name} {port_form(p)}" for p in entity.get(name, []))
             if len(entity.get(name, [])) > 10:
                 seen[f"{name} too many for one kernel rule"] += 1
+        if "services" in entity:
+            seen[f"{side} services"] += 1
         for name in entity.get("serviceAccounts", {}):
             seen[f"{side} serviceAccounts {name}"] += 1
     for text in selectors(world):
@@ -114,7 +118,10 @@ def port_form(entry: object) -> str:
 def expected() -> set[str]:
     """Every feature that a run must have seen: the fields that the issue names, by form."""
     found = {f"kind {k}" for k in (*POLICIES, "NetworkSet", "GlobalNetworkSet", "Tier", "Profile")}
+    found |= {f"kind {k}" for k in ("HostEndpoint", *STAGED)}
     found |= {"policy with order", "policy without order"}
+    found |= {f"policy {name}" for name in STAGES}
+    found |= {"source services", "destination services"}
     found |= {f"types {t}" for t in ("unset", "Ingress", "Egress", "Ingress+Egress")}
     found |= {f"policy {name}" for name in POLICY_SELECTORS}
     found |= {f"tier default action {a}" for a in ("unset", "Deny", "Pass")}
@@ -204,6 +211,13 @@ def drop(kinds: tuple[str, ...], *names: str) -> Callable[[list[Document]], None
     return in_kind(kinds, edit)
 
 
+def enforce_staged(documents: list[Document]) -> None:
+    """Take a staged policy for one in force."""
+    for document in documents:
+        if document["kind"] in STAGED:
+            document["kind"] = document["kind"].removeprefix("Staged")
+
+
 MUTATIONS: dict[str, Callable[[list[Document]], None]] = {
     **{f"{field} ignored": without(field) for field in ("protocol", "notProtocol", "ipVersion")},
     **{f"{field} ignored": without(field) for field in ("icmp", "notICMP")},
@@ -236,24 +250,32 @@ MUTATIONS: dict[str, Callable[[list[Document]], None]] = {
     "profile labels ignored": drop(("Profile",), "labelsToApply"),
     "profile rules ignored": drop(("Profile",), "ingress", "egress"),
     "named ports ignored": drop(("WorkloadEndpoint",), "ports"),
+    "source services ignored": without("source", "services"),
+    "destination services ignored": without("destination", "services"),
+    "host endpoints ignored": drop(("HostEndpoint",), "expectedIPs"),
+    "host endpoints have no ports": drop(("HostEndpoint",), "ports"),
+    "host policy reaches workloads": drop(POLICIES, "doNotTrack", "preDNAT"),
+    "staged policy is enforced": enforce_staged,
     "second profile ignored": in_kind(
         ("WorkloadEndpoint",), lambda s: s.update(profiles=s["profiles"][:1])
     ),
 }
 
 
-def verdicts(documents: list[Document], flows: Iterable[Flow]) -> list[tuple[bool, bool]]:
+def verdicts(
+    documents: list[Document], slices: list[Document], flows: Iterable[Flow]
+) -> list[tuple[bool, bool]]:
     """(egress, ingress) of each flow."""
-    oracle = Oracle(documents)
+    oracle = Oracle(documents, slices)
     return [(oracle.egress(flow).allowed, oracle.ingress(flow).allowed) for flow in flows]
 
 
 def notice(found: Counter[str], world: World, flows: list[Flow], enough: int) -> None:
     """Add how many verdicts each mutation changes; those that reached `enough` are not tried."""
-    truth = verdicts(world.documents, flows)
+    truth = verdicts(world.documents, world.slices, flows)
 
     def note(name: str, documents: list[Document]) -> None:
-        mutant = verdicts(documents, flows)
+        mutant = verdicts(documents, world.slices, flows)
         found[name] += sum(a != b for a, b in zip(truth, mutant, strict=True))
 
     for name, mutate in MUTATIONS.items():

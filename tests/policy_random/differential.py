@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from random import Random
 from typing import Any
 
+from felix.calc.policy_model import TierView
+from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from libcalico.model import ResourceKey, codec, defaults, key_of
 from tests.policy_random.generator import World
 from tests.policy_random.oracle import Decision, Flow, Oracle
@@ -49,10 +52,24 @@ def objects(world: World) -> Objects:
     return found
 
 
-class Pair:
-    """Two nodes that follow the same datastore."""
+def slices(world: World) -> dict[SliceKey, ServiceSlice]:
+    """The world's EndpointSlices as a reader of the API tells them."""
+    return {
+        SliceKey(one["metadata"]["namespace"], one["metadata"]["name"]): ServiceSlice(
+            one["metadata"]["labels"]["kubernetes.io/service-name"],
+            frozenset(ip_address(a) for each in one["endpoints"] for a in each["addresses"]),
+            frozenset(ServicePort(port["protocol"].lower(), port["port"]) for port in one["ports"]),
+        )
+        for one in world.slices
+    }
 
-    def __init__(self, render_policy: Render = render) -> None:
+
+class Pair:
+    """Two nodes that follow the same datastore; `services`: somebody tells them of services."""
+
+    def __init__(self, render_policy: Render = render, *, services: bool = True) -> None:
+        self.services = services
+        self.known: dict[SliceKey, ServiceSlice] = {}
         self.nodes = {name: Node(name, render_policy) for name in ("node1", "node2")}
         self.have: Objects = {}
         self.places: dict[str, tuple[str, ResourceKey]] = {}
@@ -71,14 +88,42 @@ class Pair:
                 node.engine.update(key, value)
                 if random.random() < 0.05:
                     node.flush()
+            if self.services:
+                self.tell(node, slices(world), random)
             node.engine.start()
             node.flush()
-        self.have = want
+        self.have, self.known = want, slices(world)
         self.places = {
             f"{key.namespace}/{value.spec.pod}": (value.spec.node, key)
             for key, value in want.items()
             if key.kind == "WorkloadEndpoint"
         }
+
+    def tell(self, node: Node, want: dict[SliceKey, ServiceSlice], random: Random) -> None:
+        """Slices as they are now, now and then before they are known to be all."""
+        late = random.random() < 0.5
+        if late:
+            node.flush()
+        for key in {**self.known, **want}:
+            if self.known.get(key) != want.get(key):
+                node.engine.put_slice(key, want.get(key))
+        node.engine.services_known(known=True)
+
+    def oracle(self, world: World) -> Oracle:
+        """What is true of a world for these nodes."""
+        return Oracle(world.documents, world.slices if self.services else None)
+
+    def host_lists(self, world: World) -> list[str]:
+        """Host endpoints whose lists of policies differ."""
+        oracle, found = self.oracle(world), []
+        told = {key.name: one for node in self.nodes.values() for key, one in node.hosts.items()}
+        for title in told.keys() | oracle.hosts.keys():
+            expected = oracle.lists(title)
+            policy = told[title].policy
+            product = {stage: list(map(_named, getattr(policy, stage))) for stage in expected}
+            if product != expected or list(policy.profiles) != oracle.hosts[title].profiles:
+                found.append(f"{title}: product {product}, oracle {expected}")
+        return found
 
     def allows(self, oracle: Oracle, flow: Flow, direction: str) -> tuple[bool, list[str]]:
         """What the product says about one direction of a flow."""
@@ -88,7 +133,7 @@ class Pair:
 
     def compare(self, world: World, flows: Iterable[Flow]) -> list[Mismatch]:
         """All verdicts that differ."""
-        oracle = Oracle(world.documents)
+        oracle = self.oracle(world)
         found = []
         for flow in flows:
             for direction in ("egress", "ingress"):
@@ -97,3 +142,10 @@ class Pair:
                 if product is not truth.allowed:
                     found.append(Mismatch(world, flow, direction, product, truth, tuple(trace)))
         return found
+
+
+def _named(view: TierView) -> tuple[str, list[str], list[str]]:
+    def titles(keys: tuple[ResourceKey, ...]) -> list[str]:
+        return [f"{key.name}/{key.namespace}/{key.kind}" for key in keys]
+
+    return (view.name, titles(view.ingress), titles(view.egress))

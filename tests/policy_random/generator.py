@@ -8,13 +8,14 @@ the documents, not believed here.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from random import Random
 from typing import Any
 
 import yaml
 
+from tests.policy_random.generator_extras import Extras
 from tests.policy_random.generator_selectors import SelectorMaker
 
 Document = dict[str, Any]
@@ -59,11 +60,12 @@ class Pod:
 
 @dataclass(frozen=True)
 class World:
-    """Everything that a random number says about policy."""
+    """Everything that a random number says about policy; `slices`: EndpointSlices."""
 
     seed: int
     number: int
     documents: list[Document]
+    slices: list[Document] = field(default_factory=list)
 
     @property
     def yaml(self) -> str:
@@ -93,7 +95,10 @@ def imaginary_pods(nodes: int = 2, count: int = 12) -> list[Pod]:
 
 def make_world(seed: int, number: int, pods: list[Pod], policies: int = POLICIES) -> World:
     """World `number` of a seed."""
-    return Generator(Random(f"{seed}/{number}"), pods).world(seed, number, policies)
+    world = Generator(Random(f"{seed}/{number}"), pods).world(seed, number, policies)
+    extras = Extras(Random(f"extras/{seed}/{number}"), pods, POD_LABELS)
+    world.slices.extend(extras.extend(world.documents))
+    return world
 
 
 class Generator:
@@ -312,11 +317,11 @@ class Generator:
         if kind == "icmp":
             rule["protocol"] = self.random.choice(icmp)
             echo = 8 if version == 4 else 128
-            for field, share in (("icmp", 0.6), ("notICMP", 0.35)):
+            for name, share in (("icmp", 0.6), ("notICMP", 0.35)):
                 if self.chance(share):
-                    rule[field] = {"type": self.random.choice([echo, echo, 13])}
+                    rule[name] = {"type": self.random.choice([echo, echo, 13])}
                     if self.chance(0.6):
-                        rule[field]["code"] = self.random.choice([0, 3])
+                        rule[name]["code"] = self.random.choice([0, 3])
             return icmp[1]
         if kind == "other":
             rule["protocol"] = self.random.choice([RAW_PROTOCOL, RAW_PROTOCOL, "SCTP", 132, 47])
@@ -347,9 +352,9 @@ class Generator:
         if self.chance(0.14):
             entity["serviceAccounts"] = self.accounts()
         ported = protocol in (6, 17, 132)
-        for field, share in (("ports", 0.35), ("notPorts", 0.28)):
+        for name, share in (("ports", 0.35), ("notPorts", 0.28)):
             if self.chance(share if ported else 0.06 if protocol is None else 0):
-                entity[field] = self.ports(side, protocol, numbers=ported)
+                entity[name] = self.ports(side, protocol, numbers=ported)
         return entity
 
     def choices(self, side: str, protocol: int | None, version: int) -> Document:
@@ -407,7 +412,7 @@ class Generator:
             elif kind == "name":
                 found.append(self.random.choice(names))
             else:
-                low = max(0, near - self.random.choice([0, 0, 1, 20, 100]))
+                low = max(1, near - self.random.choice([0, 0, 1, 20, 100]))
                 high = near + self.random.choice([0, 0, 1, 400])
                 # Also ranges that end right before or begin right after a port in use.
                 low, high = self.random.choice([(low, high), (near + 1, near + 9), (1, near - 1)])

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from tests.policy_random.oracle_selectors import NAMESPACE, Labels, holds, parse
+from tests.policy_random.oracle_services import Behind, effective, services
 
 Document = dict[str, Any]
 Address = IPv4Address | IPv6Address
@@ -102,6 +103,10 @@ class Entity:
     """One side of a rule, compiled once against the items of the world."""
 
     def __init__(self, raw: Document, namespace: str, protocol: int | None, world: Oracle) -> None:
+        self.service: Behind | None = None
+        if raw.get("services"):
+            wanted = (raw["services"].get("namespace") or namespace, raw["services"]["name"])
+            self.service = (world.services or {}).get(wanted, Behind())
         self.nets = [ip_network(net) for net in raw.get("nets") or []]
         self.not_nets = [ip_network(net) for net in raw.get("notNets") or []]
         self.numbers = [p for p in raw.get("ports") or [] if not is_name(p)]
@@ -167,8 +172,12 @@ class Entity:
             found = self._seen[address] = (possible, selected)
         return found
 
-    def matches(self, address: Address, port: int, protocol: int) -> bool:
-        """Whether one end of a packet is meant."""
+    def matches(self, address: Address, port: int, protocol: int, *, reached: bool) -> bool:
+        """Whether one end of a packet is meant; `reached`: it is the end that is reached."""
+        if self.service is not None:
+            if reached:
+                return (address, protocol, port) in self.service.ends
+            return address in self.service.addresses
         possible, selected = self.address_holds(address)
         if not possible:
             return False
@@ -228,9 +237,10 @@ class Rule:
         if self.not_icmp is not None and icmp_holds(self.not_icmp, flow):
             return False
         source, destination = self.sides
+        sent, got = flow.source_port, flow.destination_port
         return source.matches(
-            packet.source, flow.source_port, flow.protocol
-        ) and destination.matches(packet.destination, flow.destination_port, flow.protocol)
+            packet.source, sent, flow.protocol, reached=False
+        ) and destination.matches(packet.destination, got, flow.protocol, reached=True)
 
 
 def icmp_holds(wanted: Document, flow: Flow) -> bool:
@@ -257,8 +267,7 @@ class Policy:
         self.place = (INFINITY if order is None else float(order), self.title.encode())
         rules = {d: spec.get(d) or [] for d in ("ingress", "egress")}
         self.rules = {
-            direction: [Rule(raw, self.namespace, n, world) for n, raw in enumerate(listed)]
-            for direction, listed in rules.items()
+            direction: world.compile(listed, self.namespace) for direction, listed in rules.items()
         }
         types = [str(one).lower() for one in spec.get("types") or []]
         if not types:
@@ -267,6 +276,13 @@ class Policy:
         self.types = types
         # Workloads know neither untracked nor pre-DNAT policy: those are for hosts.
         self.for_workloads = not (spec.get("doNotTrack") or spec.get("preDNAT"))
+
+    @property
+    def stage(self) -> str:
+        """Where on a packet's way it acts."""
+        if self.spec.get("doNotTrack"):
+            return "untracked"
+        return "pre_dnat" if self.spec.get("preDNAT") else "tiers"
 
     def selects(self, endpoint: Endpoint) -> bool:
         """Whether the policy applies to an endpoint."""
@@ -305,20 +321,25 @@ def has_account(labels: Labels) -> bool:
 
 
 class Oracle:
-    """The verdicts of one world: a list of Calico documents, endpoints included."""
+    """The verdicts of one world: a list of Calico documents, endpoints included.
 
-    def __init__(self, documents: Iterable[Document]) -> None:
+    `slices`: the EndpointSlices of services; None: nobody tells of any.
+    """
+
+    def __init__(
+        self, documents: Iterable[Document], slices: Iterable[Document] | None = None
+    ) -> None:
         self.documents = list(documents)
+        self.services = None if slices is None else services(slices)
         self.profiles = {d["metadata"]["name"]: d.get("spec") or {} for d in self.of("Profile")}
         self.endpoints = {e.title: e for e in map(self.endpoint, self.of("WorkloadEndpoint"))}
         self.items: list[Item] = list(self.endpoints.values())
         for kind in ("NetworkSet", "GlobalNetworkSet"):
             self.items += [self.network_set(d) for d in self.of(kind)]
+        self.hosts = {e.title: e for e in map(self.host, self.of("HostEndpoint"))}
+        self.items += self.hosts.values()
         self.profile_rules = {
-            name: {
-                d: [Rule(raw, "", n, self) for n, raw in enumerate(spec.get(d) or [])]
-                for d in ("ingress", "egress")
-            }
+            name: {d: self.compile(spec.get(d) or [], "") for d in ("ingress", "egress")}
             for name, spec in self.profiles.items()
         }
         self._applied: dict[str, list[tuple[str, bool, list[Policy]]]] = {}
@@ -351,6 +372,30 @@ class Oracle:
             profiles=profiles,
         )
 
+    def compile(self, rules: list[Document], namespace: str) -> list[Rule]:
+        """Rules as they are to be judged."""
+        found = []
+        for number, raw in enumerate(rules):
+            judged = effective(raw, self.services is not None)
+            if judged is not None:
+                found.append(Rule(judged, namespace, number, self))
+        return found
+
+    def host(self, document: Document) -> Endpoint:
+        """A host endpoint; the addresses that it expects are what others mean by it."""
+        metadata, spec = document["metadata"], document["spec"]
+        profiles = spec.get("profiles") or []
+        return Endpoint(
+            title=metadata["name"],
+            labels=self.inherit(metadata.get("labels") or {}, profiles),
+            nets=[ip_network(address) for address in spec.get("expectedIPs") or []],
+            ports=[
+                (p["name"], protocol_number(p["protocol"]), int(p["port"]))
+                for p in spec.get("ports") or []
+            ],
+            profiles=profiles,
+        )
+
     def network_set(self, document: Document) -> Item:
         """A network set; one in a namespace has that namespace's labels, as endpoints do."""
         metadata = document["metadata"]
@@ -370,11 +415,18 @@ class Oracle:
         return found
 
     @cached_property
+    def policies(self) -> list[Policy]:
+        """All that are in force."""
+        found = [Policy(d, self) for d in self.of("NetworkPolicy")]
+        return found + [Policy(d, self) for d in self.of("GlobalNetworkPolicy")]
+
+    @cached_property
     def tiers(self) -> list[tuple[str, bool, list[Policy]]]:
+        """The tiers of workloads."""
+        return self.ordered([policy for policy in self.policies if policy.for_workloads])
+
+    def ordered(self, policies: list[Policy]) -> list[tuple[str, bool, list[Policy]]]:
         """(name, ends in deny, policies in order) in order; a tier nobody defined comes last."""
-        policies = [Policy(d, self) for d in self.of("NetworkPolicy")]
-        policies += [Policy(d, self) for d in self.of("GlobalNetworkPolicy")]
-        policies = [policy for policy in policies if policy.for_workloads]
         known: dict[str, tuple[Any, ...]] = {}
         denies: dict[str, bool] = {}
         for document in self.of("Tier"):
@@ -392,6 +444,27 @@ class Oracle:
             )
             for name in sorted(known, key=known.__getitem__)
         ]
+
+    def lists(self, title: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
+        """A host endpoint's lists by stage: (tier, titles of ingress, titles of egress)."""
+        selecting = [policy for policy in self.policies if policy.selects(self.hosts[title])]
+        stages = {
+            name: [policy for policy in selecting if policy.stage == name]
+            for name in ("tiers", "untracked", "pre_dnat")
+        }
+        stages["forward"] = [p for p in stages["tiers"] if p.spec.get("applyOnForward")]
+        return {
+            name: [
+                (
+                    tier,
+                    [p.title for p in policies if "ingress" in p.types],
+                    [p.title for p in policies if "egress" in p.types and name != "pre_dnat"],
+                )
+                for tier, _, policies in self.ordered(chosen)
+                if policies
+            ]
+            for name, chosen in stages.items()
+        }
 
     def applied(self, endpoint: Endpoint) -> list[tuple[str, bool, list[Policy]]]:
         """The tiers with those policies that select an endpoint."""

@@ -14,7 +14,13 @@ from ipaddress import ip_network
 from typing import Any
 
 from felix.calc.policy import PolicyEngine
-from felix.calc.policy_model import EndpointPolicy, PolicyChanges, ResolvedPolicy, SetKind
+from felix.calc.policy_model import (
+    EndpointPolicy,
+    HostEndpoint,
+    PolicyChanges,
+    ResolvedPolicy,
+    SetKind,
+)
 from felix.rules import names
 from felix.rules.endpoints import EndpointRules, TierChains, Verdicts, endpoint_chains
 from felix.rules.iptables import render_rule
@@ -94,6 +100,7 @@ class Node:
         self.policies: dict[ResourceKey, ResolvedPolicy] = {}
         self.profiles: dict[str, ResolvedPolicy] = {}
         self.endpoints: dict[ResourceKey, EndpointPolicy] = {}
+        self.hosts: dict[ResourceKey, HostEndpoint] = {}
         self.render = render_policy
         self._chains: dict[int, dict[str, Chain]] = {}
 
@@ -112,6 +119,7 @@ class Node:
         take(self.policies, changes.policies)
         take(self.profiles, changes.profiles)
         take(self.endpoints, changes.endpoints)
+        take(self.hosts, changes.host_endpoints)
         for set_id in gone:
             del self.sets[set_id]
         self._chains.clear()
