@@ -27,6 +27,7 @@ from felix.config.resolve import Resolved, read_file, resolve
 from felix.dataplane.loop import Dataplane
 from felix.endpoint_status import EndpointStatus
 from felix.node_server import NodeServer
+from felix.reporting import Reports
 from felix.servers import Servers
 from felix.status import StatusFile
 from libcalico import apiconfig, paths
@@ -91,6 +92,7 @@ class Agent:
         self._servers = Servers([self._calculation, self._main_loop])
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._status = StatusFile(self._where.status)
+        self._reports = Reports(node, lambda: self.config, self.dataplane)
         self._seen_version = -1
         self._syncer: Syncer | None = None
 
@@ -136,6 +138,8 @@ class Agent:
                 group.create_task(self._follow(self._syncer))
                 group.create_task(self._report(self._syncer))
                 group.create_task(self._take_back())
+                group.create_task(self._reports.alive(store))
+                group.create_task(self._reports.endpoints(store))
         finally:
             await self.server.stop()
             await self._servers.stop()
@@ -215,6 +219,7 @@ class Agent:
             self._seen_version = -1
             self.dataplane.view.prefixes = config.interface_prefix
             await self._servers.apply(config)
+            self._reports.configured()
 
     def _restart_for(self, config: Config) -> None:
         """Raise `RestartNeeded` when what changed cannot be followed by a running felix."""
@@ -242,6 +247,7 @@ class Agent:
             self._seen_version = state.version
             self._endpoint_status.update(state.in_force.values())
         self._status.changed()
+        self._reports.moved()
 
     async def _report(self, syncer: Syncer) -> None:
         while True:

@@ -1,0 +1,208 @@
+"""What felix reports to the datastore: that it lives, and the state of each endpoint.
+
+The life sign is written under a key with a time to live and, as it was last, under one without
+(data model 1.10); every ReportingInterval, never while that is 0. The states of endpoints are
+written where EndpointReportingEnabled asks for it, at most once a EndpointReportingDelay, and
+compared with what is stored every 180 delays. Both are news for others: trouble with them is
+logged and never holds up the node.
+
+Invariants:
+  RPT-1  Only keys of this node are written or removed.
+  RPT-2  A state is written only when the datastore has another one.
+Tested in tests/felix/test_reporting.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from felix.calc.hosts import interfaces_of
+from felix.calc.policy_model import ANY_INTERFACE
+from felix.config.parameters import Config
+from felix.dataplane.loop import Dataplane
+from libcalico.datastore.interface import Change, Datastore, Delete, Put, Selection
+from libcalico.errors import MuslinError
+from libcalico.model.keys import (
+    NO_REGION,
+    FelixStatusKey,
+    HostEndpointStatusKey,
+    StatusKey,
+    WorkloadStatusKey,
+)
+from libcalico.model.meta import now_text
+from libcalico.model.status import EndpointStatus, FelixStatus
+
+FIRST_REPORT = 10.0
+WRITE_TIMEOUT = 2.0
+RESYNC_DELAYS = 180
+BATCH = 100
+UP, DOWN, ERROR = "up", "down", "error"
+_FAMILIES = ("WorkloadStatus", "HostEndpointStatus")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Waiting times, in seconds; tests choose their own."""
+
+    first_report: float = FIRST_REPORT
+    timeout: float = WRITE_TIMEOUT
+
+
+def region_of(config: Config) -> str:
+    """The part of the keys that names the region."""
+    return f"region-{config.openstack_region}" if config.openstack_region else NO_REGION
+
+
+def life_sign(node: str, config: Config, uptime: float, first: bool) -> list[Change]:
+    """The writes that say that felix lives."""
+    value = FelixStatus(time=now_text(), uptime=round(uptime, 3), first_update=first)
+    region, ttl = region_of(config), math.ceil(config.reporting_ttl)
+    return [
+        Put(FelixStatusKey(node, region), value, ttl=ttl),
+        Put(FelixStatusKey(node, region, last=True), value),
+    ]
+
+
+def states(node: str, config: Config, plane: Dataplane) -> dict[StatusKey, str]:
+    """The state of every endpoint of this node (reference 3.6)."""
+    found: dict[StatusKey, str] = {}
+    region, view = region_of(config), plane.view
+    in_force = plane.state.in_force
+    for key in plane.state.shadowed:
+        endpoint = plane.calc.endpoints.get(key)
+        if endpoint is not None:
+            found[WorkloadStatusKey(node, *endpoint.identity, region)] = DOWN
+    for interface, endpoint in plane.state.active.items():
+        link = view.link_named(interface)
+        up = endpoint.key in in_force and link is not None and link.running
+        found[WorkloadStatusKey(node, *endpoint.identity, region)] = UP if up else DOWN
+    hosts = interfaces_of(plane.calc.policy.host_endpoints.values(), view.host_interfaces())
+    for key in hosts.idle:
+        found[HostEndpointStatusKey(node, key.name)] = ERROR
+    for interface, served in hosts.serving.items():
+        status_key = HostEndpointStatusKey(node, served.key.name)
+        link = view.link_named(interface)
+        up = interface == ANY_INTERFACE or (link is not None and link.running)
+        found[status_key] = UP if up and found.get(status_key, UP) == UP else DOWN
+    return found
+
+
+class Reports:
+    """The two loops. `config` and `plane` are asked anew each time."""
+
+    def __init__(
+        self,
+        node: str,
+        config: Callable[[], Config],
+        plane: Dataplane,
+        sizes: Sizes | None = None,
+    ) -> None:
+        self._node, self._config, self._plane = node, config, plane
+        self._sizes = sizes or Sizes()
+        self._configured, self._moved = asyncio.Event(), asyncio.Event()
+        self._told = ""
+        self._written: dict[StatusKey, str] | None = None
+
+    def configured(self) -> None:
+        """The parameters changed."""
+        self._configured.set()
+        self._moved.set()
+
+    def moved(self) -> None:
+        """The dataplane made a turn."""
+        self._moved.set()
+
+    async def alive(self, store: Datastore) -> None:
+        """Give a life sign as often as the parameters say, for ever."""
+        started, first = time.monotonic(), True
+        await asyncio.sleep(self._sizes.first_report)
+        while True:
+            config = self._config()
+            if config.reporting_interval > 0:
+                writes = life_sign(self._node, config, time.monotonic() - started, first)
+                first = not await self._write(store, writes) and first
+            self._configured.clear()
+            await _until(self._configured, config.reporting_interval or None)
+
+    async def endpoints(self, store: Datastore) -> None:
+        """Keep the stored states of endpoints true, while the parameters ask for it."""
+        resync_at, reported = 0.0, False
+        while True:
+            self._moved.clear()
+            config = self._config()
+            delay = max(config.endpoint_reporting_delay, 0.1)
+            if config.endpoint_reporting_enabled and self._plane.state.applied:
+                if time.monotonic() >= resync_at:
+                    self._written, resync_at = None, time.monotonic() + delay * RESYNC_DELAYS
+                await self._report(store, states(self._node, config, self._plane))
+                reported = True
+            elif reported and not config.endpoint_reporting_enabled:
+                # What is not kept true must not stand there.
+                await self._report(store, {})
+                reported = self._written is None
+            await asyncio.sleep(delay)
+            if self._written is not None or not reported:
+                await _until(self._moved, delay * RESYNC_DELAYS)
+
+    async def _report(self, store: Datastore, wanted: Mapping[StatusKey, str]) -> None:
+        if self._written is None:
+            self._written = await self._stored(store)
+        if self._written is None:
+            return
+        changes: list[Change] = [
+            Put(key, EndpointStatus(status=state))
+            for key, state in wanted.items()
+            if self._written.get(key) != state
+        ]
+        changes += [Delete(key) for key in self._written.keys() - wanted.keys()]
+        for start in range(0, len(changes), BATCH):
+            if not await self._write(store, changes[start : start + BATCH]):
+                self._written = None
+                return
+        self._written = dict(wanted)
+
+    async def _stored(self, store: Datastore) -> dict[StatusKey, str] | None:
+        found: dict[StatusKey, str] = {}
+        try:
+            async with asyncio.timeout(self._sizes.timeout):
+                for family in _FAMILIES:
+                    listing = await store.list(Selection(family, host=self._node))
+                    for entry in listing.entries:
+                        if isinstance(entry.key, (WorkloadStatusKey, HostEndpointStatusKey)):
+                            found[entry.key] = entry.value.status
+        except (MuslinError, TimeoutError) as error:
+            self._tell(error)
+            return None
+        return found
+
+    async def _write(self, store: Datastore, changes: list[Change]) -> bool:
+        try:
+            async with asyncio.timeout(self._sizes.timeout):
+                await store.commit(changes)
+        except (MuslinError, TimeoutError) as error:
+            self._tell(error)
+            return False
+        self._told = ""
+        return True
+
+    def _tell(self, error: Exception) -> None:
+        text = str(error) or "no answer in time"
+        if text != self._told:
+            self._told = text
+            log.warning("the status cannot be reported to the datastore: %s", text)
+
+
+async def _until(event: asyncio.Event, most: float | None) -> None:
+    """Until the event, `most` seconds at most."""
+    try:
+        async with asyncio.timeout(most):
+            await event.wait()
+    except TimeoutError:
+        pass
