@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from felix.dataplane.backend import NATIVE, Tables
 from felix.dataplane.loop import Dataplane
+from felix.dataplane.nftables import NftTables
 
 WAITING, RESYNCING, IN_SYNC = 1, 2, 3
 
@@ -30,10 +32,7 @@ def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
         ("felix_int_dataplane_failures", "Commits that failed.", state.failed_applies, True),
         ("felix_route_table_num_routes", "Routes of ours.", len(plane.routes.table.actual), False),
         ("felix_ipsets_calico", "IP sets of ours.", plane.sets, False),
-        ("felix_iptables_chains", "Chains of ours.", tables.chains if tables else 0, False),
-        ("felix_iptables_rules", "Rules of ours.", tables.rules if tables else 0, False),
-        ("felix_iptables_save_calls", "Table reads.", tables.saves if tables else 0, True),
-        ("felix_iptables_restore_calls", "Table writes.", tables.restores if tables else 0, True),
+        *_rules(tables),
         ("muslin_felix_route_writes", "Routes written or removed.", state.route_writes, True),
         ("muslin_felix_ipset_writes", "Sets changed.", plane.set_writes, True),
         ("muslin_felix_link_writes", "Link settings repaired.", plane.interfaces.writes, True),
@@ -51,6 +50,22 @@ def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
         ("muslin_felix_rule_renders", "Chains rendered.", plane.renders, True),
         ("muslin_felix_broken_objects", "Objects not understood.", len(plane.calc.broken), False),
     ]
+
+
+def _rules(tables: Tables | None) -> list[tuple[str, str, float, bool]]:
+    """Of the back end in use, by the names that Calico has for it; the others are not there."""
+    native = tables is not None and tables.name == NATIVE
+    family = "nft" if native else "iptables"
+    reads, writes = ("list_calls", "calls") if native else ("save_calls", "restore_calls")
+    found: list[tuple[str, str, float, bool]] = [
+        (f"felix_{family}_chains", "Chains of ours.", tables.chains if tables else 0, False),
+        (f"felix_{family}_rules", "Rules of ours.", tables.rules if tables else 0, False),
+        (f"felix_{family}_{reads}", "Table reads.", tables.saves if tables else 0, True),
+        (f"felix_{family}_{writes}", "Table writes.", tables.restores if tables else 0, True),
+    ]
+    if isinstance(tables, NftTables):
+        found.append(("felix_nft_maps", "Verdict maps of ours.", tables.maps, False))
+    return found
 
 
 def _conflicts(plane: Dataplane) -> int:

@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.felix.in_kernel import BACKENDS, NFTABLES, mode
 from tests.felix.stage import Stage, make_stage
 from tests.felix.world import World, make_world
 
 
+# The fast tier runs these on nftables too; full size runs everything on all back ends.
+_FAST_MODULES = ("test_policy_packets", "test_policy_in_force", "test_policy_life", "test_hosts")
+_FAST_TESTS = (
+    "test_a_spoofed_source_is_dropped",
+    "test_traffic_that_leaves_the_pools_has_the_nodes_address",
+    "test_an_unknown_interface_gets_nothing_through",
+    "test_a_killed_felix_comes_back_unfelt_and_writes_nothing",
+    "test_rules_in_either_back_end",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "MUSLIN_FULL_SIZE" in os.environ:
+        return
+    left = [item for item in items if _slow_twin(item)]
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=left)
+
+
+def _slow_twin(item: pytest.Item) -> bool:
+    """Whether another back end stands for this test in the fast tier."""
+    if NFTABLES not in item.name or item.path.parent != Path(__file__).parent:
+        return False
+    name, _, _ = item.name.partition("[")
+    return item.path.stem not in _FAST_MODULES and name not in _FAST_TESTS
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Every test of a world runs on iptables and on nftables."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A node whose datastore is initialised and whose felix is ready."""
     with make_world(tmp_path_factory.mktemp("world")) as world:
         world.etcd.start()
         world.write_cluster()
+        world.environment |= mode(backend)
         world.start_felix()
         world.wait_ready()
         yield world

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.felix.in_kernel import mode
 from tests.felix.talk import ping, tcp, udp
 from tests.felix.world import Pod, World, eventually, make_world
 
@@ -85,13 +86,6 @@ class Stage:
             ) from None
 
 
-def mode(backend: str) -> dict[str, str]:
-    """The parameters of a back end: nft or legacy iptables, or nftables."""
-    if backend == "nftables":
-        return {"FELIX_NFTABLESMODE": "Enabled", "FELIX_NFTABLESREFRESHINTERVAL": "2"}
-    return {"FELIX_NFTABLESMODE": "Disabled", "FELIX_IPTABLESBACKEND": backend}
-
-
 @contextmanager
 def make_stage(folder: Path, backend: str) -> Iterator[Stage]:
     """The stage, with felix on this back end; sets hold 128 members and are re-read often."""
@@ -126,11 +120,7 @@ def both(*probes: str) -> set[str]:
 
 
 def rules_of(stage: Stage, chain: str = "cali-pi-gnp/case") -> str:
-    saved = "".join(
-        stage.world.node.run(f"iptables-{kind}-save", "-c", "-t", "filter", check=False)
-        for kind in ("nft", "legacy")
-    )
-    return "\n".join(line for line in saved.splitlines() if f"-A {chain} " in line)
+    return "\n".join(text for _, text in stage.world.kernel.counted(chain))
 
 
 def conditions_of(world: World, name: str) -> list[str]:

@@ -114,10 +114,10 @@ def test_parameters_of_the_datastore_apply_live(world: World) -> None:
     spec = {"natOutgoingExclusions": "IPPoolsAndHostIPs", "bpfLogLevel": "Off", "healthPort": "x"}
     world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", spec)
     eventually(lambda: "cali40all-hosts-net" in world.chain("cali-nat-outgoing", "nat"))
-    assert "10.99.7.1" in world.node.run("ipset", "list", "cali40all-hosts-net")
+    assert "10.99.7.1" in world.kernel.members("cali40all-hosts-net")
     world.delete("felixconfigurations", f"node.{NODE}")
     eventually(lambda: "cali40all-hosts-net" not in world.chain("cali-nat-outgoing", "nat"))
-    eventually(lambda: "cali40all-hosts-net" not in world.node.run("ipset", "list", "-name"))
+    eventually(lambda: not world.kernel.members("cali40all-hosts-net"))
 
 
 def test_what_has_no_effect_is_told(world: World) -> None:
@@ -205,13 +205,8 @@ def ready_status(path: Path) -> dict[str, Any]:
 
 def raw_drops(world: World) -> int:
     """Packets that the anti-spoofing rule has dropped."""
-    total = 0
-    for kind in ("legacy", "nft"):
-        saved = world.node.run(f"iptables-{kind}-save", "-c", "-t", "raw", check=False)
-        for line in saved.splitlines():
-            if "rpfilter" in line:
-                total += int(line[1:].split(":")[0])
-    return total
+    rules = world.kernel.counted("cali-PREROUTING", "raw")
+    return sum(packets for packets, text in rules if "rpfilter" in text or "fib saddr" in text)
 
 
 SERVE = """

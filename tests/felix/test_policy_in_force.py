@@ -16,12 +16,37 @@ from tests.felix.world import CONTAINER, World, endpoint_spec, eventually
 RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
 
 
-def saved(world: World) -> dict[str, str]:
-    return {
-        program: world.node.run(f"{program}-save", "-t", "filter", check=False)
-        for kind in ("nft", "legacy")
-        for program in (f"iptables-{kind}", f"ip6tables-{kind}")
-    }
+PIECES = {
+    True: (
+        '"cali00000000web" : goto filter-cali-tw-cali00000000web',
+        '"cali00000000web" : goto filter-cali-fw-cali00000000web',
+        "chain filter-cali-tw-cali00000000web {",
+        "jump filter-cali-pi-gnp/web",
+        "chain filter-cali-pi-gnp/web {",
+        "chain filter-cali-pro-kns.default {",
+    ),
+    False: (
+        "-g cali-tw-cali00000000web",
+        "-g cali-fw-cali00000000web",
+        "-A cali-tw-cali00000000web -m comment",
+        "-j cali-pi-gnp/web",
+        "-A cali-pi-gnp/web -m comment",
+        "-A cali-pro-kns.default",
+    ),
+}
+
+
+def saved(world: World) -> tuple[str, str, str]:
+    """The rules of IPv4, those of IPv6, and the sets."""
+    run = world.node.run
+    if world.kernel.native:
+        both = [run("nft", "list", "table", family, "calico") for family in ("ip", "ip6")]
+        return both[0], both[1], "".join(both)
+    four, six = (
+        "".join(run(f"{p}-{k}-save", "-t", "filter", check=False) for k in ("nft", "legacy"))
+        for p in ("iptables", "ip6tables")
+    )
+    return four, six, run("ipset", "list")
 
 
 @pytest.mark.asyncio
@@ -46,21 +71,12 @@ async def test_in_force_means_routes_sets_policies_and_chains(world: World) -> N
         await cni.send(Await("default", name, CONTAINER))
         told = await message(cni, InForce)
         assert told == InForce("default", name, CONTAINER, "")
-        found = await asyncio.to_thread(saved, world)
+        *rules, sets = await asyncio.to_thread(saved, world)
         assert world.route("10.65.0.21/32")
         assert world.route("fd65::21/128")
-        for family in ("iptables", "ip6tables"):
-            text = "".join(t for program, t in found.items() if program.startswith(f"{family}-"))
-            for piece in (
-                "-g cali-tw-cali00000000web",
-                "-g cali-fw-cali00000000web",
-                "-A cali-tw-cali00000000web -m comment",
-                "-j cali-pi-gnp/web",
-                "-A cali-pi-gnp/web -m comment",
-                "-A cali-pro-kns.default",
-            ):
-                assert piece in text, (family, piece)
-        sets = world.node.run("ipset", "list")
+        for text in rules:
+            for piece in PIECES[world.kernel.native]:
+                assert piece in text, piece
         assert "10.65.0.20" in sets
         assert "fd65::20" in sets
         assert friend.reaches("10.65.0.21")

@@ -90,15 +90,19 @@ def test_a_link_that_flapped_has_its_routes_within_a_second(world: World, pod: P
 
 
 def test_a_changed_rule_is_back_within_the_refresh_interval(world: World, pod: Pod) -> None:
-    world.iptables("-D", "cali-from-wl-dispatch", "3")
-    world.iptables("-F", f"cali-tw-{POD}")
+    world.kernel.flush("cali-from-wl-dispatch")
+    world.kernel.flush(f"cali-tw-{POD}")
     assert "Unknown interface" not in world.chain("cali-from-wl-dispatch")
     back_within(4.0, lambda: "Unknown interface" in world.chain("cali-from-wl-dispatch"))
-    eventually(lambda: "RELATED,ESTABLISHED" in world.chain(f"cali-tw-{POD}"))
+    eventually(lambda: "ESTABLISHED" in world.chain(f"cali-tw-{POD}").upper())
     assert world.metric("muslin_felix_rule_drift_total") >= 1
 
 
 def test_a_removed_hook_is_back_first(world: World, pod: Pod) -> None:
+    if world.kernel.native:
+        world.kernel.flush("FORWARD")
+        back_within(4.0, lambda: "cali-FORWARD" in world.chain("FORWARD"))
+        return
     world.iptables("-F", "FORWARD")
     world.iptables("-A", "FORWARD", "-s", "192.0.2.1", "-j", "DROP")
     back_within(4.0, lambda: "cali-FORWARD" in world.chain("FORWARD"))
@@ -122,12 +126,12 @@ def test_what_is_foreign_stays(world: World, pod: Pod) -> None:
     assert "198.51.100.0/24" in world.routes("proto", "12")
     assert f"10.65.0.99 dev {POD}" in world.routes()
     assert "someone" in node.run("ipset", "list", "-name")
-    assert "-j SOMEONE" in world.chain("INPUT")
+    assert "-j SOMEONE" in node.run("iptables-nft", "-S", "INPUT")
 
 
 def time_for_a_refresh(world: World) -> None:
-    saves = world.metric("felix_iptables_save_calls_total")
-    eventually(lambda: world.metric("felix_iptables_save_calls_total") >= saves + 8)
+    reads = world.rule_reads
+    eventually(lambda: world.rule_reads > reads)
 
 
 def test_a_foreign_route_in_the_way_is_named_not_replaced(world: World, pod: Pod) -> None:
@@ -141,9 +145,10 @@ def test_a_foreign_route_in_the_way_is_named_not_replaced(world: World, pod: Pod
 
 def test_idle_felix_writes_nothing(world: World, pod: Pod) -> None:
     def writes() -> dict[str, float]:
-        names = ("felix_iptables_restore_calls", "muslin_felix_route_writes",
-                 "muslin_felix_link_writes", "muslin_felix_ipset_writes")  # fmt: skip
-        return {name: world.metric(f"{name}_total") for name in names}
+        names = ("muslin_felix_route_writes", "muslin_felix_link_writes",
+                 "muslin_felix_ipset_writes")  # fmt: skip
+        found = {name: world.metric(f"{name}_total") for name in names}
+        return found | {"rules": world.rule_writes}
 
     before = writes()
     time_for_a_refresh(world)

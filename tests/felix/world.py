@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tests.felix.in_kernel import InKernel
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
 
@@ -315,13 +316,28 @@ class World:
         family = 6 if ":" in prefix else 4
         return self.routes("exact", prefix, "proto", "109", family=family).strip()
 
+    @property
+    def kernel(self) -> InKernel:
+        """What felix wrote into the kernel."""
+        native = self.environment.get("FELIX_NFTABLESMODE") == "Enabled"
+        return InKernel(self.node, native, "iptables-legacy" in self.log())
+
     def chain(self, name: str, table: str = "filter") -> str:
         """The rules of a chain, whichever back end holds it; empty if there is none."""
-        found = (
-            self.node.run(f"iptables-{kind}", "-t", table, "-S", name, check=False)
-            for kind in ("legacy", "nft")
-        )
-        return "".join(found)
+        return self.kernel.chain(name, table)
+
+    @property
+    def rule_writes(self) -> float:
+        """How often felix wrote rules."""
+        native = self.kernel.native
+        return self.metric(f"felix_{'nft_calls' if native else 'iptables_restore_calls'}_total")
+
+    @property
+    def rule_reads(self) -> float:
+        """How often felix read all rules back."""
+        if self.kernel.native:
+            return self.metric("felix_nft_list_calls_total")
+        return self.metric("felix_iptables_save_calls_total") // 8
 
     def ip(self, words: str) -> str:
         """Run ip(8) on the node."""
@@ -329,8 +345,7 @@ class World:
 
     def iptables(self, *arguments: str) -> None:
         """Run iptables of the back end that felix uses."""
-        kind = "legacy" if "iptables-legacy" in self.log() else "nft"
-        self.node.run(f"iptables-{kind}", *arguments)
+        self.kernel.iptables(*arguments)
 
 
 def endpoint_spec(name: str, pod: Pod, container: str = CONTAINER) -> dict[str, object]:
