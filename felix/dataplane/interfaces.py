@@ -3,9 +3,14 @@
 `cni` makes the interface right; felix keeps it so (reference 3.5). Settings are compared
 with what the link dump says and only what differs is written.
 
-Invariant:
+Reverse path is checked strictly here too, though rules do that for IPv4 and IPv6 packets: rules
+see no ARP, and by forged senders in it one workload could fill the neighbour table of the whole
+host. (Calico writes the value that new interfaces get, which may be 0.)
+
+Invariants:
   IFC-1  Only interfaces of known local endpoints are ever changed.
-Tested in tests/felix/test_repair.py.
+  IFC-2  A workload's ARP makes no neighbours but those that are routed to it.
+Tested in tests/felix/test_repair.py, test_confined.py.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from linux.links import Link
 from linux.netlink import Socket
 
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
-_INET = {"route_localnet": 1, "proxy_arp": 1, "forwarding": 1}
+_INET = {"route_localnet": 1, "proxy_arp": 1, "forwarding": 1, "rp_filter": 1}
 _INET6 = {"proxy_ndp": 1, "forwarding": 1}
 _FORWARDING = {4: "net/ipv4/ip_forward", 6: "net/ipv6/conf/all/forwarding"}
 
@@ -34,14 +39,15 @@ class Interfaces:
     """Keeps the settings of workload interfaces; remembers what a link dump does not show.
 
     `writes` counts settings written, `repairs` those of them that had been right before.
+    `spoofing`: endpoints may use the further source addresses that they ask for.
     """
 
-    rp_filter: int = 1
+    spoofing: bool = False
     writes: int = 0
     repairs: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     _delayed: set[int] = field(default_factory=set)
-    _right: dict[int, Link] = field(default_factory=dict)
+    _right: dict[int, tuple[Link, bool]] = field(default_factory=dict)
     _forwarded: set[int] = field(default_factory=set)
 
     def commit(
@@ -59,9 +65,13 @@ class Interfaces:
         touched: set[int] = set()
         for endpoint in endpoints:
             link = view.link_named(endpoint.interface)
-            if link is None or self._right.get(link.index) is link:
+            if link is None:
                 continue
-            messages = self._differences(link)
+            loose = self.spoofing and bool(endpoint.spoofable)
+            right = self._right.get(link.index)
+            if right is not None and right[0] is link and right[1] == loose:
+                continue
+            messages = self._differences(link, loose)
             for result in sock.transact(messages) if messages else ():
                 if not result.ok:
                     self.failures[link.name] = str(result.error(f"set up {link.name}"))
@@ -71,10 +81,10 @@ class Interfaces:
                 self.repairs += writes if link.index in self._right else 0
                 touched.add(link.index)
             elif link.name not in self.failures:
-                self._right[link.index] = link
+                self._right[link.index] = (link, loose)
         if len(self._right) > len(view.links) or len(self._delayed) > len(view.links):
             self._delayed &= view.links.keys()
-            self._right = {i: link for i, link in self._right.items() if i in view.links}
+            self._right = {i: right for i, right in self._right.items() if i in view.links}
         return touched
 
     def forwarding(self, families: frozenset[int]) -> dict[str, str]:
@@ -91,11 +101,11 @@ class Interfaces:
             self._forwarded.add(family)
         return failures
 
-    def _differences(self, link: Link) -> list[bytes]:
+    def _differences(self, link: Link, loose: bool) -> list[bytes]:
         messages: list[bytes] = []
         if link.mac != HOST_MAC:
             messages.append(links.set_mac(link.index, HOST_MAC))
-        wanted = {**_INET, "rp_filter": self.rp_filter}
+        wanted = {**_INET, "rp_filter": 0} if loose else _INET
         differing = dict(links.differing_conf(link, wanted))
         if differing:
             messages.append(links.set_inet_conf(link.index, differing))
@@ -131,9 +141,3 @@ class Interfaces:
         except KernelError as error:
             self.failures[link.name] = str(error)
             return False
-
-
-def default_rp_filter() -> int:
-    """The value for workload interfaces: what new interfaces of this host get; 1 if unknown."""
-    text = sysctl.try_get("net/ipv4/conf/default/rp_filter")
-    return int(text) if text is not None and text.isdigit() else 1

@@ -35,7 +35,7 @@ from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
-from felix.dataplane import backend, interfaces
+from felix.dataplane import backend
 from felix.dataplane.desired import Desire
 from felix.dataplane.flush import Flusher
 from felix.dataplane.host import Host, has_ipv6
@@ -232,7 +232,6 @@ class Dataplane:
         """
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})
-        self.interfaces.rp_filter = interfaces.default_rp_filter()
         tables, sets = await backend.open_backend(
             self.config, self._families, in_nftables=self._mode.wanted
         )
@@ -371,6 +370,7 @@ class Dataplane:
                 log.warning("forwarding is not on: %s", complaint)
 
     def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
+        self.interfaces.spoofing = self.config.workload_source_spoofing == "Any"
         touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
         touched |= self.mtu.commit(host.sock, self.view, self.config, self.encapsulation())
         host.touch(touched)
