@@ -12,7 +12,6 @@ from tests.felix.in_kernel import BACKENDS, NFTABLES, mode
 from tests.felix.stage import Stage, make_stage
 from tests.felix.world import World, make_world
 
-
 # The fast tier runs these on nftables too; full size runs everything on all back ends.
 _FAST_MODULES = ("test_policy_packets", "test_policy_in_force", "test_policy_life", "test_hosts")
 _FAST_TESTS = (
