@@ -42,6 +42,7 @@ from libcalico.model.policy import (
 )
 from libcalico.model.pool import IPPool
 from libcalico.model.profile import DEFAULT_ALLOW
+from libcalico.unconfirmed import unconfirmed
 
 UPDATE_TRIES = 5
 RETRY_SECONDS = 1.0
@@ -219,12 +220,20 @@ class Client:
             f"update conflict: {key}: others changed it {UPDATE_TRIES} times meanwhile"
         )
 
-    async def apply(self, resource: Any) -> None:
-        """Create, or update where it exists."""
+    async def apply(self, resource: Any, within: float = 0.0) -> None:
+        """Create, or update where it exists; `within` seconds it is to be confirmed, if any."""
         try:
-            await self.create(resource)
+            await self.create(unconfirmed(resource, None, within) if within else resource)
         except AlreadyExists:
-            await self.update(resource)
+            if not within:
+                await self.update(resource)
+                return
+
+            def change(old: Any) -> Any:
+                return unconfirmed(_merged(resource, old), old, within)
+
+            version = resource.metadata.resourceVersion
+            await self.modify(key_of(resource), change, "Update", version)
 
     async def delete(self, key: ResourceKey, version: str = "") -> None:
         """Delete with everything that hangs on it (data model 1.13); raises `NotFound`."""

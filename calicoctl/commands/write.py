@@ -20,6 +20,7 @@ from calicoctl.client import Client
 from calicoctl.commands.common import documents_of, initialised, options_of, report, required
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
+from libcalico import durations, unconfirmed
 from libcalico.errors import AlreadyExists, DatastoreUnavailable, MuslinError
 from libcalico.legacy import onto_stored
 
@@ -37,6 +38,7 @@ class Wishes:
     accept_unenforced: bool = False
     allow_overlap: bool = False
     skip_exists: bool = False
+    confirm_within: float = 0.0
 
 
 @click.command("create")
@@ -62,6 +64,19 @@ def create(
     wishes = Wishes(accept_unenforced, allow_overlap, skip_exists)
     files = (required(filename), recursive, skip_empty)
     report(_run("create", files, namespace, options, wishes))
+
+
+def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float:
+    if value is None:
+        return 0.0
+    try:
+        seconds = durations.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: {error}") from None
+    if not unconfirmed.LEAST <= seconds <= unconfirmed.MOST:
+        least, most = durations.text(unconfirmed.LEAST), durations.text(unconfirmed.MOST)
+        raise click.BadParameter(f"{value!r}: must be between {least} and {most}")
+    return seconds
 
 
 def _plain(verb: str, text: str) -> click.Command:
@@ -91,7 +106,43 @@ def _plain(verb: str, text: str) -> click.Command:
     return command
 
 
-apply = _plain("apply", "Create resources, or replace those that exist.")
+@click.command("apply")
+@file_options
+@click.option(
+    "--confirm-within",
+    default=None,
+    metavar="DURATION",
+    callback=_duration,
+    help="Go back to the version before, unless calicoctl confirm follows within 60s, say.",
+)
+@ACCEPT_UNENFORCED
+@_ALLOW_OVERLAP
+@datastore_options
+def apply(
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    confirm_within: float,
+    accept_unenforced: bool,
+    allow_overlap: bool,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Create resources, or replace those that exist."""
+    options = options_of(config, allow_version_mismatch, context)
+    wishes = Wishes(accept_unenforced, allow_overlap, confirm_within=confirm_within)
+    files = (required(filename), recursive, skip_empty)
+    outcome = _run("apply", files, namespace, options, wishes)
+    report(outcome)
+    if confirm_within and outcome.handled:
+        click.echo(
+            f"Run calicoctl confirm within {durations.text(confirm_within)},"
+            " or every node goes back to the version before"
+        )
+
+
 replace = _plain("replace", "Replace resources that exist.")
 
 
@@ -101,6 +152,13 @@ def _run(
     documents = documents_of(*files)
     kinds = [document.kind for document in documents]
     prepared, errors = prepared_all(documents, namespace, wishes.accept_unenforced)
+    if wishes.confirm_within:
+        errors += [
+            f"{one.resource.kind}({one.resource.metadata.name}): --confirm-within is possible for"
+            f" {', '.join(sorted(unconfirmed.KINDS))} only"
+            for one in prepared
+            if one.resource.kind not in unconfirmed.KINDS
+        ]
     if errors or not documents:
         return Outcome(verb, kinds, 0, errors)
     handled, errors = asyncio.run(_write(verb, prepared, options, wishes))
@@ -116,12 +174,13 @@ async def _write(
         client = Client(store, wishes.allow_overlap)
         acts: dict[str, Callable[[Any], Awaitable[None]]] = {
             "create": client.create,
-            "apply": client.apply,
+            "apply": lambda resource: client.apply(resource, wishes.confirm_within),
             "replace": client.update,
         }
         for one in prepared:
             try:
-                resource = one.resource
+                # A file may come from `get`: what it says of an earlier deadline means nothing.
+                resource = unconfirmed.confirmed(one.resource)
                 if one.legacy:
                     resource = await onto_stored(store, resource)
                 await acts[verb](resource)
