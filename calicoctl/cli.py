@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("calicoctl.commands.write:create", "Create resources from a file."),
     "replace": ("calicoctl.commands.write:replace", "Replace resources that exist."),
     "apply": ("calicoctl.commands.write:apply", "Create or replace resources from a file."),
+    "confirm": ("calicoctl.commands.confirm:confirm", "Make an apply --confirm-within last."),
     "patch": ("calicoctl.commands.patch:patch", "Change some fields of a resource."),
     "delete": ("calicoctl.commands.delete:delete", "Delete resources by file or by name."),
     "get": ("calicoctl.commands.get:get", "Show resources."),
