@@ -165,7 +165,7 @@ def _read(key: ResourceKey, value: StagedResource, *, services: bool) -> Staged:
         problem = "" if known else f"spec.stagedAction: {action!r}: must be Set or Delete"
         return Staged(key, action, target, problem=problem)
     try:
-        policy, problem = _policy(value)
+        policy, problem = becomes(value)
     except InvalidValue as error:
         return Staged(key, action, target, problem=f"{error}; would not be converted")
     facts = facts_of(key, policy)
@@ -180,7 +180,7 @@ def _target(key: ResourceKey) -> ResourceKey:
     return ResourceKey(key.kind.removeprefix("Staged"), key.name, key.namespace)
 
 
-def _policy(value: StagedResource) -> tuple[Policy, str]:
+def becomes(value: StagedResource) -> tuple[Policy, str]:
     """The policy that it would become, and what is left out of it. Raises InvalidValue."""
     metadata, spec = value.metadata, value.spec
     match value:

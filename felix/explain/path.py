@@ -1,0 +1,299 @@
+"""The way of a connection's first packet, and who decides at each station of it.
+
+    in by an interface of the host    untracked, preDNAT, applyOnForward: its host endpoint
+    from a pod                        the pod's egress policy
+    to a pod                          the pod's ingress policy
+    out by an interface of the host   applyOnForward: its host endpoint
+    to or from the host itself        untracked, preDNAT, then its host endpoint's policy
+
+Every station must let it pass; an untracked or preDNAT policy that allows speaks for the later
+stations of its host (reference 2.3, 2.4, 2.6). `*` is asked for pods' interfaces, too, wherever
+the chains ask it (`felix.rules.hosts`).
+
+Invariants:
+  EXP-2  Without host endpoints the verdict between two pods is that of the source's egress and
+         the destination's ingress.
+  EXP-3  What the datastore cannot tell (which interface a packet takes) makes the answer
+         uncertain and never changes a verdict in silence.
+Tested in tests/felix/test_explain.py, test_explain_random.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from felix.calc.policy_model import ANY_INTERFACE, HostEndpoint, TierView
+from felix.config.parameters import Config
+from felix.dataplane.settings import rule_settings
+from felix.explain.ends import End, What
+from felix.explain.flow import IPAddress, Kind, Packet
+from felix.explain.matching import Matcher
+from felix.explain.walk import By, Ruling, walk
+from felix.explain.world import NOWHERE, Calculation, World, calculate
+from felix.rules.hosts import failsafe_chains
+from felix.rules.static import RuleSettings
+from libcalico.errors import MuslinError
+
+NORMAL, UNTRACKED, PRE_DNAT, FORWARD, HOST = "normal", "untracked", "preDNAT", "forward", "host"
+TABLES = {NORMAL: "filter", UNTRACKED: "raw", PRE_DNAT: "mangle", FORWARD: "filter", HOST: "filter"}
+"""The table of the kernel where each stage is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A place where something may decide. `sure`: the packet comes by here in any case."""
+
+    ingress: bool
+    end: End
+    stage: str
+    ruling: Ruling
+    sure: bool = True
+    interface: str = ""
+
+    @property
+    def direction(self) -> str:
+        """`ingress` or `egress`, as the end sees it."""
+        return "ingress" if self.ingress else "egress"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer; `stations` end where the packet is dropped."""
+
+    packet: Packet
+    allowed: bool
+    stations: tuple[Station, ...]
+    notes: tuple[str, ...] = ()
+    certain: bool = True
+
+    @property
+    def decider(self) -> Station | None:
+        """Who dropped it; of what is allowed, nobody alone."""
+        return next((s for s in self.stations if s.sure and s.ruling.allowed is False), None)
+
+
+class Questions:
+    """Questions about one pair of ends; the calculation is made once for all of them."""
+
+    def __init__(self, world: World, source: End, destination: End) -> None:
+        self.world, self.source, self.destination = world, source, destination
+        pods = [e.endpoint for e in (source, destination) if e.what is What.POD]
+        self._pods = frozenset(key for key in pods if key is not None)
+        self._hosting = {value.spec.node for _, value in world.of("HostEndpoint")}
+        self._calculations: dict[str, Calculation] = {}
+        self._matchers: dict[str, Matcher] = {}
+        self._configs: dict[str, Config] = {}
+        self._settings: dict[tuple[str, int], RuleSettings] = {}
+
+    def calculation(self, node: str) -> Calculation:
+        """The calculation that knows the host endpoints of a node, and both pods."""
+        where = node if node in self._hosting else NOWHERE
+        if where not in self._calculations:
+            self._calculations[where] = calculate(self.world, self._pods, where, staged=True)
+        return self._calculations[where]
+
+    def matcher(self, node: str) -> Matcher:
+        """What rules match there."""
+        engine = self.calculation(node).engine
+        if engine.node not in self._matchers:
+            self._matchers[engine.node] = Matcher(engine)
+        return self._matchers[engine.node]
+
+    def config(self, node: str) -> Config:
+        """Felix's parameters there, as far as the datastore says."""
+        if node not in self._configs:
+            self._configs[node] = self.world.config(node)
+        return self._configs[node]
+
+    def settings(self, node: str, version: int) -> RuleSettings:
+        """What the rules of that node and family depend on."""
+        which = (node, version)
+        if which not in self._settings:
+            self._settings[which] = rule_settings(self.config(node), version)
+        return self._settings[which]
+
+    def versions(self) -> list[int]:
+        """The families that both ends have."""
+        both = (self.source, self.destination)
+        return [v for v in (4, 6) if all(end.address(v) is not None for end in both)]
+
+    def ask(self, kind: Kind, version: int) -> Explanation:
+        """What happens to a packet of this kind. Raises MuslinError: an end lacks the family."""
+        packet = Packet(_address(self.source, version), _address(self.destination, version), kind)
+        stations: list[Station] = []
+        for station in self._way(packet):
+            stations.append(station)
+            if station.ruling.allowed is False and station.sure:
+                break
+        allowed = all(s.ruling.allowed is not False for s in stations if s.sure)
+        doubtful = any(not s.sure and s.ruling.allowed is False for s in stations)
+        guessed = any(end.note for end in self._ends() if end.what is What.HOST)
+        notes = [*self._notes(packet), *(s.ruling.note for s in stations)]
+        return Explanation(
+            packet,
+            allowed,
+            tuple(stations),
+            tuple(dict.fromkeys(filter(None, notes))),
+            certain=not (guessed or (allowed and doubtful)),
+        )
+
+    def _ends(self) -> tuple[End, End]:
+        return self.source, self.destination
+
+    # -- the way ---------------------------------------------------------------------------------
+
+    def _way(self, packet: Packet) -> Iterator[Station]:
+        source, destination = self.source, self.destination
+        from_pod, to_pod = source.what is What.POD, destination.what is What.POD
+        if source.node and source.node == destination.node:
+            if from_pod and to_pod:
+                yield from self._through(source.node, packet, source, destination)
+            elif from_pod:
+                yield from self._to_own_host(source, destination, packet)
+            elif to_pod:
+                note = "a node reaches its own pods whatever policy says"
+                yield Station(True, destination, HOST, Ruling(True, By.SETTING, note=note))
+            return
+        if from_pod:
+            yield from self._through(source.node, packet, source, None)
+        elif source.what is What.HOST:
+            yield from self._host(source, packet, ingress=False)
+        if to_pod:
+            yield from self._through(destination.node, packet, None, destination)
+        elif destination.what is What.HOST:
+            yield from self._host(destination, packet, ingress=True)
+
+    def _through(
+        self, node: str, packet: Packet, sender: End | None, receiver: End | None
+    ) -> Iterator[Station]:
+        """A node forwards; `sender` and `receiver` are its own pods, None what is beyond it."""
+        yield from self._enters(node, packet, workload=sender is not None, forward=True)
+        if sender is not None:
+            yield self._pod(sender, packet, ingress=False)
+        if receiver is not None:
+            yield self._pod(receiver, packet, ingress=True)
+        for told, sure in self._judges(node, workload=receiver is not None):
+            yield from self._stage(node, told, FORWARD, packet, sure=sure, ingress=False)
+
+    def _enters(
+        self, node: str, packet: Packet, *, workload: bool, forward: bool
+    ) -> Iterator[Station]:
+        for told, sure in self._judges(node, workload=workload):
+            stages = [PRE_DNAT] if workload else [UNTRACKED, PRE_DNAT]
+            for stage in [*stages, FORWARD] if forward else stages:
+                accepted = False
+                for station in self._stage(node, told, stage, packet, sure=sure, ingress=True):
+                    yield station
+                    accepted = bool(station.ruling.allowed)
+                if accepted:
+                    break
+
+    def _judges(self, node: str, *, workload: bool) -> list[tuple[HostEndpoint, bool]]:
+        """The host endpoints that may judge at an interface, and whether they do."""
+        told = [each for _, each in sorted(self.calculation(node).engine.host_endpoints.items())]
+        everywhere = [each for each in told if each.interface == ANY_INTERFACE][:1]
+        if workload:
+            return [(each, True) for each in everywhere]
+        named = [each for each in told if each.interface != ANY_INTERFACE]
+        return [(each, not named) for each in (*named, *everywhere)]
+
+    def _stage(
+        self,
+        node: str,
+        told: HostEndpoint,
+        stage: str,
+        packet: Packet,
+        *,
+        ingress: bool,
+        sure: bool = True,
+    ) -> Iterator[Station]:
+        policy = told.policy
+        lists = {UNTRACKED: policy.untracked, PRE_DNAT: policy.pre_dnat, FORWARD: policy.forward}
+        tiers: Sequence[TierView] = lists[stage]
+        if not tiers or (stage != FORWARD and self._failsafe(node, stage, packet, ingress)):
+            return
+        ruling = walk(tiers, None, packet, self.matcher(node), ingress=ingress)
+        end = End(What.HOST, f"host endpoint {told.key.name}", (), node, told.key)
+        yield Station(ingress, end, stage, ruling, sure, told.interface)
+
+    def _pod(self, end: End, packet: Packet, *, ingress: bool) -> Station:
+        assert end.endpoint is not None
+        calculation = self.calculation(end.node)
+        policy = calculation.engine.endpoint(end.endpoint)
+        if policy is None:
+            why = calculation.refused.get(end.endpoint, "")
+            ruling = Ruling(False, By.NOTHING, note=f"{end.title} is not served: {why}")
+        else:
+            matcher = self.matcher(end.node)
+            ruling = walk(policy.tiers, policy.profiles, packet, matcher, ingress=ingress)
+        interface = self.world.objects[end.endpoint].spec.interfaceName
+        return Station(ingress, end, NORMAL, ruling, interface=interface)
+
+    def _to_own_host(self, source: End, destination: End, packet: Packet) -> Iterator[Station]:
+        yield from self._enters(source.node, packet, workload=True, forward=False)
+        yield self._pod(source, packet, ingress=False)
+        action = self.config(source.node).default_endpoint_to_host_action
+        note = f"defaultEndpointToHostAction is {action}"
+        if action == "RETURN":
+            note += ": the host's own rules decide, which are not looked at"
+        ruling = Ruling(action in ("ACCEPT", "RETURN"), By.SETTING, note=note)
+        yield Station(True, destination, HOST, ruling)
+
+    def _host(self, end: End, packet: Packet, *, ingress: bool) -> Iterator[Station]:
+        engine = self.calculation(end.node).engine
+        told = None if end.endpoint is None else engine.host_endpoints.get(end.endpoint)
+        if told is None:
+            note = f"{end.title} has no host endpoint: nothing judges it"
+            yield Station(ingress, end, NORMAL, Ruling(True, By.NOTHING, note=note))
+            return
+        for stage in (UNTRACKED, PRE_DNAT) if ingress else (UNTRACKED,):
+            for station in self._stage(end.node, told, stage, packet, ingress=ingress):
+                yield station
+                if station.ruling.allowed:
+                    return
+        if self._failsafe(end.node, NORMAL, packet, ingress):
+            ruling = Ruling(True, By.FAILSAFE)
+        else:
+            policy = told.policy
+            matcher = self.matcher(end.node)
+            ruling = walk(policy.tiers, policy.profiles, packet, matcher, ingress=ingress)
+        yield Station(ingress, end, NORMAL, ruling, interface=told.interface)
+
+    def _failsafe(self, node: str, stage: str, packet: Packet, ingress: bool) -> bool:
+        hosts = self.settings(node, packet.version).hosts
+        into, out = failsafe_chains(TABLES[stage], packet.version, hosts)
+        matcher = self.matcher(node)
+        return any(matcher.hold(rule.match, packet) for rule in (into if ingress else out).rules)
+
+    # -- what else is to be known ----------------------------------------------------------------
+
+    def _notes(self, packet: Packet) -> Iterator[str]:
+        yield from (end.note for end in self._ends())
+        if self.source.what is What.POD:
+            yield from self._masquerade(packet)
+        yield from self.world.unreadable
+        for end in self._ends():
+            for key, reason in sorted(self.calculation(end.node).engine.conditions.items()):
+                if key.kind.endswith(("Policy", "Profile")) and not key.kind.startswith("Staged"):
+                    yield f"{key}: {reason}"
+
+    def _masquerade(self, packet: Packet) -> Iterator[str]:
+        own = [pool for pool in self.world.pools if packet.source in pool.network]
+        inside = any(packet.destination in pool.network for pool in self.world.pools)
+        if inside or not any(pool.nat_outgoing for pool in own):
+            return
+        node = self.source.node
+        shown = sorted(a for a in self.world.nodes.get(node, ()) if a.version == packet.version)
+        address = f" ({', '.join(map(str, shown))})" if shown else ""
+        yield (
+            f"{self.source.title} is masqueraded here: who receives the packet sees an address of"
+            f" node {node}{address}, and so does policy there"
+        )
+
+
+def _address(end: End, version: int) -> IPAddress:
+    address = end.address(version)
+    if address is None:
+        raise MuslinError(f"{end.title} has no IPv{version} address")
+    return address

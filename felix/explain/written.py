@@ -1,0 +1,51 @@
+"""From resolved rules back to the rules that the operator wrote.
+
+A written rule may become two resolved ones, or none (`felix.calc.policy.rules`), so their numbers
+differ. Every written rule is resolved alone here, and how many came of it is counted.
+
+Tested in tests/felix/test_explain_places.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from felix.calc.policy.facts import facts_of
+from felix.calc.policy.rules import resolve
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey, Rule
+
+POLICIES = ("NetworkPolicy", "GlobalNetworkPolicy")
+
+
+def origins(key: ResourceKey, stored: Any, *, ingress: bool) -> tuple[int, ...]:
+    """For each resolved rule of one direction, the number of the written one, from 0.
+
+    Empty where the policy is closed: its one rule was written by nobody.
+    """
+    if stored is None or (key.kind in POLICIES and facts_of(key, stored).closed):
+        return ()
+    found: list[int] = []
+    try:
+        for direction in ("ingress", "egress"):
+            # One unreadable rule closes the policy in both directions.
+            field = f"spec.{direction}"
+            for number, rule in enumerate(getattr(stored.spec, direction)):
+                came = len(resolve([rule], field, key.namespace, services=True).rules)
+                if (direction == "ingress") is ingress:
+                    found += [number] * came
+    except InvalidValue:
+        return ()
+    return tuple(found)
+
+
+def written(
+    key: ResourceKey, stored: Any, resolved: int, *, ingress: bool
+) -> tuple[int, Rule] | None:
+    """Number (from 0) and text of the written rule behind a resolved one."""
+    found = origins(key, stored, ingress=ingress)
+    if resolved >= len(found):
+        return None
+    number = found[resolved]
+    rules = stored.spec.ingress if ingress else stored.spec.egress
+    return number, rules[number]

@@ -1,0 +1,40 @@
+"""What `felix.explain` answers about a flow of the random worlds, to be held to an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from felix.explain.ends import find
+from felix.explain.flow import Kind
+from felix.explain.path import Explanation, Questions
+from felix.explain.world import World
+from libcalico.model import codec, defaults, key_of
+from tests.policy_random.oracle import Flow
+
+
+def world_of(documents: Iterable[Mapping[str, Any]]) -> World:
+    """The world of Calico documents, decoded and completed as a write would."""
+    found = {}
+    for document in documents:
+        resource = defaults.apply_defaults(codec.resource_from_tree(dict(document), strict=True))
+        found[key_of(resource)] = resource
+    return World(found)
+
+
+def kind_of(flow: Flow) -> Kind:
+    """All of a flow but its ends."""
+    return Kind(
+        flow.protocol,
+        flow.destination_port,
+        flow.source_port,
+        flow.icmp_type,
+        flow.icmp_code,
+    )
+
+
+def explained(documents: Iterable[Mapping[str, Any]] | World, flow: Flow) -> Explanation:
+    """The explanation of a flow between two pods of a world."""
+    world = documents if isinstance(documents, World) else world_of(documents)
+    questions = Questions(world, find(world, flow.source), find(world, flow.destination))
+    return questions.ask(kind_of(flow), flow.version)
