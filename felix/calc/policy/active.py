@@ -64,6 +64,10 @@ class ActivePolicies:
         """How many selectors of policies are followed."""
         return len(self._by_selector)
 
+    def facts(self, key: ResourceKey) -> PolicyFacts | None:
+        """What is known of a policy."""
+        return self._policies.get(key)
+
     def is_active(self, key: ResourceKey) -> bool:
         """Whether a policy is needed here."""
         facts = self._policies.get(key)

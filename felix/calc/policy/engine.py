@@ -17,7 +17,7 @@ _hosts.py, _services.py, _staged.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -42,6 +42,7 @@ from felix.calc.policy.rules import resolve
 from felix.calc.policy.service_sets import NeededSets, ServiceSets
 from felix.calc.policy.sets import SetTable
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
+from felix.calc.policy.stored import StoredPolicies
 from felix.calc.policy_model import (
     EndpointPolicy,
     HostEndpoint,
@@ -66,6 +67,8 @@ KINDS = (
     "WorkloadEndpoint",
 )
 """What the engine takes."""
+SLICE = 4000
+"""Microseconds, about, after which `settle` lets others work."""
 
 
 class PolicyEngine:
@@ -87,11 +90,12 @@ class PolicyEngine:
         self._active = ActivePolicies(self.operations)
         self._hosts = HostTable()
         self._staged = StagedPolicies(self._feed_staged)
-        self._stored: dict[ResourceKey, Policy] = {}
+        self._stored = StoredPolicies()
         self._stored_profiles: dict[str, Profile] = {}
         self._stored_staged: dict[ResourceKey, StagedResource] = {}
         self._local: dict[ResourceKey, Item] = {}
         self._profile_users: dict[str, set[ResourceKey]] = {}
+        self._unread: list[ResourceKey] = []
         self._stale: set[ResourceKey] = set()
         self._stale_profiles: set[str] = set()
         self._programs: Programs[ResourceKey] = Programs(self._needed)
@@ -109,9 +113,7 @@ class PolicyEngine:
         if self._in_sync:
             return
         self._in_sync = True
-        for key, policy in self._stored.items():
-            self._active.put_policy(key, facts_of(key, policy))
-            self._stale.add(key)
+        self._unread.extend(self._stored)
         for key, item in self._local.items():
             self._active.put_endpoint(key, item)
 
@@ -149,6 +151,12 @@ class PolicyEngine:
         """What would decide about an endpoint of this node were the staged policies in force."""
         return self._staged.would_be(key, self._active)
 
+    def stored(self, key: ResourceKey) -> Policy | Profile | None:
+        """A policy or profile as it is stored; None if there is none."""
+        if key.kind == "Profile":
+            return self._stored_profiles.get(key.name)
+        return self._stored.get(key)
+
     def endpoint(self, key: ResourceKey) -> EndpointPolicy | None:
         """What decides about a local endpoint, as of the last flush."""
         return self._endpoints.get(key)
@@ -178,7 +186,8 @@ class PolicyEngine:
     def dirty(self) -> bool:
         """Whether a flush has anything to settle."""
         return self._in_sync and bool(
-            self._stale
+            self._unread
+            or self._stale
             or self._stale_profiles
             or self._active.changed
             or self._active.dirty
@@ -228,7 +237,7 @@ class PolicyEngine:
         """Whether all slices have been told: until then no rule relies on them."""
         if self._services_known != known:
             self._services_known = known
-            self._stale |= {key for key, policy in self._stored.items() if names_services(policy)}
+            self._stale |= self._stored.with_services
             self._stale_profiles |= {
                 name for name, one in self._stored_profiles.items() if names_services(one)
             }
@@ -236,15 +245,55 @@ class PolicyEngine:
                 self._say(key, self._staged.put(key, value, services=known))
         return self.dirty
 
+    def settle(self) -> Iterator[None]:
+        """Do what is pending in slices of some milliseconds; whoever loops may yield between.
+
+        Updates may come between two slices. `flush` does what is left, so to settle first is
+        only to be polite.
+        """
+        spent = 0
+        while work := self._step():
+            spent += work
+            if spent >= SLICE:
+                spent = 0
+                yield
+
+    def _step(self) -> int:
+        """Do one thing that is pending; returns what it cost, in about microseconds."""
+        if not self._in_sync:
+            return 0
+        if self._unread:
+            key = self._unread.pop()
+            policy = self._stored.get(key)
+            if policy is not None:
+                self._active.put_policy(key, facts_of(key, policy))
+                self._settle_policy(key, policy)
+            self._active.changed.discard(key)
+            return 100
+        if self._stale:
+            key = self._stale.pop()
+            self._active.changed.discard(key)
+            self._settle_policy(key, self._stored.get(key))
+            return 100
+        if self._active.changed:
+            key = self._active.changed.pop()
+            if not self._active.is_active(key):
+                self._programs.remove(key)
+            elif key not in self._programs:
+                self._settle_policy(key, self._stored.get(key))
+            return 100
+        if self._stale_profiles:
+            self._settle_profile(self._stale_profiles.pop())
+            return 100
+        return self._sets.step()
+
     def flush(self) -> PolicyChanges:
         """The differences since the last flush; nothing before `start`."""
         changes = PolicyChanges()
         if not self._in_sync:
             return changes
-        self._settle_policies()
-        for name in self._stale_profiles:
-            self._settle_profile(name)
-        self._stale_profiles.clear()
+        for _ in self.settle():
+            pass
         changes.sets = self._needed.flush()
         changes.policies = self._programs.flush()
         changes.profiles = self._profiles.flush()
@@ -295,12 +344,10 @@ class PolicyEngine:
 
     def _put_policy(self, key: ResourceKey, policy: Policy | None) -> None:
         if policy is None:
-            self._stored.pop(key, None)
+            self._stored.remove(key)
             self._say(key, "")
-        elif self._stored.get(key) == policy:
+        elif not self._stored.put(key, policy):
             return
-        else:
-            self._stored[key] = policy
         if self._in_sync:
             self._stale.add(key)
             self._active.put_policy(key, None if policy is None else facts_of(key, policy))
@@ -336,30 +383,18 @@ class PolicyEngine:
                 self._stale_profiles.add(name)
             self._profile_users.setdefault(name, set()).add(key)
 
-    def _settle_policies(self) -> None:
-        changed, self._active.changed = self._active.changed, set()
-        for key in changed | self._stale:
-            policy = self._stored.get(key)
-            if policy is None:
-                self._programs.remove(key)
-                continue
-            active = self._active.is_active(key)
-            if key not in self._stale and active == (key in self._programs):
-                continue
-            if key not in self._stale and not active:
-                self._programs.remove(key)
-                continue
-            facts = facts_of(key, policy)
-            resolved, rules, condition = resolve_policy(
-                facts, policy, services=self._services_known
-            )
-            self.operations.rules += len(rules.rules)
-            self._say(key, condition)
-            if active:
-                self._programs.put(key, resolved, rules.needs)
-            else:
-                self._programs.remove(key)
-        self._stale.clear()
+    def _settle_policy(self, key: ResourceKey, policy: Policy | None) -> None:
+        facts = self._active.facts(key)
+        if policy is None or facts is None:
+            self._programs.remove(key)
+            return
+        resolved, rules, condition = resolve_policy(facts, policy, services=self._services_known)
+        self.operations.rules += len(rules.rules)
+        self._say(key, condition)
+        if self._active.is_active(key):
+            self._programs.put(key, resolved, rules.needs)
+        else:
+            self._programs.remove(key)
 
     def _settle_profile(self, name: str) -> None:
         key = ResourceKey("Profile", name)

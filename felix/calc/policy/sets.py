@@ -2,28 +2,52 @@
 
 A set lives while rules need it. Every endpoint and network set that its selector matches
 contributes members; two may contribute the same one (a network set that names a pod's
-address), so contributions are counted and a member leaves with the last. Within one flush
-what comes and goes cancels, so an address that moves from one pod to another is no event.
+address). No member is remembered here once it was told: a change tells what it adds and takes,
+and where an address has several holders the others are asked whether they hold it too. Within
+one flush what comes and goes cancels, so an address that moves from one pod to another is no
+event.
+
+What touches very much is done in steps (`step`), so that a loop can have its other work between
+them: a set is filled portion by portion, and a profile's label of many endpoints reaches them
+portion by portion. A change that comes between two portions is noted for the set that is being
+filled, and looked at when it is full; label sets that a profile's new labels have not reached
+yet simply still have the old ones.
 
 Invariants:
   SET-1  A set that rules need is announced with all of its members before anything else of it.
   SET-2  `added` was absent and `removed` present in what was told before; never both.
-Tested in tests/felix/test_policy_calc_sets.py, test_policy_calc_model.py.
+  SET-3  After the last step all is as if everything had happened at once.
+Tested in tests/felix/test_policy_calc_sets.py, test_policy_calc_model.py,
+test_policy_calc_slices.py.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from array import array
+from collections import deque
+from collections.abc import Collection, Generator, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
-from felix.calc.policy.index import Flip, LabelIndex
+from felix.calc.policy.dispatch import Dispatch, Followed
+from felix.calc.policy.idlists import each
 from felix.calc.policy.items import Item
 from felix.calc.policy.operations import Operations
+from felix.calc.policy.population import Group, Members, Population, Ports, texts
+from felix.calc.policy.search import Search
 from felix.calc.policy_model import SetChange, SetKind
 from libcalico.model import ResourceKey
 from libcalico.selectors import Selector
+
+PORTION = 2000
+MOVED = 200
+TOUCHED = 200
+"""Label sets filled in, label sets relabelled, addresses looked at again, in one step."""
+NO_MATCH: frozenset[Followed] = frozenset()
+Port = tuple[str, str]
+Steps = Generator[int, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +56,7 @@ class SetNeed:
 
     id: str
     selector: Selector
-    port: tuple[str, str] | None = None
+    port: Port | None = None
 
 
 def selector_set(selector: Selector) -> SetNeed:
@@ -48,12 +72,24 @@ def port_set(selector: Selector, protocol: str, name: str) -> SetNeed:
     return SetNeed(uid, selector, (protocol, name))
 
 
+class _State(Enum):
+    WAITING = "not looked at yet"
+    FILLING = "being filled"
+    FULL = "follows every change"
+
+
 @dataclass(slots=True, eq=False)
 class _Set:
+    """`members` are there until they are told; `touched` are addresses to look at again."""
+
     need: SetNeed
+    followed: Followed
     users: int = 0
+    state: _State = _State.WAITING
     announced: bool = False
-    counts: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+    members: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set)
     added: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
 
@@ -67,16 +103,20 @@ class SetTable:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._index = LabelIndex(operations)
-        self._items: dict[ResourceKey, Item] = {}
+        self.population = Population()
+        self._dispatch = Dispatch(operations)
+        self._search = Search(self.population, operations)
         self._sets: dict[str, _Set] = {}
         self._by_selector: dict[str, dict[str, _Set]] = {}
         self._dirty: dict[str, _Set] = {}
+        self._waiting: dict[str, _Set] = {}
+        self._moving: deque[Group] = deque()
+        self._steps: Steps | None = None
 
     @property
     def dirty(self) -> bool:
         """Whether a flush would look at anything."""
-        return bool(self._dirty)
+        return bool(self._dirty or self._moving or self._steps)
 
     @property
     def kinds(self) -> Mapping[str, SetKind]:
@@ -91,7 +131,7 @@ class SetTable:
     @property
     def size(self) -> int:
         """Members of all sets together."""
-        return sum(len(one.counts) for one in self._sets.values())
+        return sum(one.size for one in self._sets.values())
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -101,44 +141,103 @@ class SetTable:
         one = self._sets[set_id]
         if not one.announced:
             raise KeyError(set_id)
-        return frozenset(one.counts.keys() - one.added | one.removed)
+        found: set[str] = set()
+        for _ in self._collect(one, found):
+            pass
+        return frozenset(found - one.added | one.removed)
+
+    # -- items ---------------------------------------------------------------------------------
 
     def put(self, key: ResourceKey, item: Item | None) -> None:
         """An endpoint or network set is so now; None: it is gone."""
-        old = self._items.get(key)
-        if old == item:
-            return
+        name = name_of(key)
         if item is None:
-            del self._items[key]
-            before, after = set(self._index.remove(key)), frozenset[str]()
+            self.remove(name)
         else:
-            self._items[key] = item
-            left, entered = self._index.put(key, item.labels, item.profiles)
-            if left is entered and old is not None and _same_members(old, item):
-                return
-            before, after = set(left), frozenset(entered)
-        for text in before | after:
-            for one in self._by_selector[text].values():
-                lost = old.contribution(one.need.port) if old and text in before else frozenset()
-                gained = item.contribution(one.need.port) if item and text in after else frozenset()
-                self._gain(one, gained - lost)
-                self._lose(one, lost - gained)
+            members = item.members[0] if len(item.members) == 1 else item.members
+            self.put_row(name, item.labels, item.profiles, members, item.ports)
+
+    def put_row(
+        self,
+        name: Hashable,
+        labels: Iterable[tuple[str, str]],
+        profiles: tuple[str, ...],
+        members: Members,
+        ports: Ports,
+        stamp: int = 0,
+    ) -> None:
+        """The same, in the parts that are kept. `stamp` is the feeder's own, for its use."""
+        population = self.population
+        number = population.numbers.get(name)
+        label_set = population.intern(labels, profiles)
+        if number is None:
+            number = population.put(name, label_set, members, ports, stamp)
+            if self._dispatch:
+                after = self._dispatch.matching(population.labels(label_set))
+                self._differ(number, NO_MATCH, ((), ()), after, (members, ports))
+            return
+        population.stamps[number] = stamp
+        left = population.label_set_of[number]
+        old = (population.members_of[number], population.ports_of.get(number, ()))
+        if label_set == left and old == (members, ports):
+            return
+        before = after = set[Followed]()
+        if self._dispatch:
+            before = after = self._dispatch.matching(population.labels(left))
+            if label_set != left:
+                after = self._dispatch.matching(population.labels(label_set))
+        population.move(number, label_set)
+        if old != (members, ports):
+            population.equip(number, members, ports)
+        self._differ(number, before, old, after, (members, ports))
+
+    def remove(self, name: Hashable) -> None:
+        """An item is gone. Not having been is no error."""
+        population = self.population
+        number = population.numbers.get(name)
+        if number is None:
+            return
+        old = (population.members_of[number], population.ports_of.get(number, ()))
+        before: Collection[Followed] = NO_MATCH
+        if self._dispatch:
+            before = self._dispatch.matching(population.labels(population.label_set_of[number]))
+        population.remove(name)
+        self._differ(number, before, old, NO_MATCH, ((), ()))
 
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A profile hands down these labels; None: it does not exist."""
-        for flip in self._index.set_profile(name, labels):
-            self._flip(flip)
+        population = self.population
+        if population.profiles.get(name) == labels:
+            return
+        if labels is None:
+            del population.profiles[name]
+        else:
+            population.profiles[name] = dict(labels)
+        for group in population.groups_of(name):
+            after = population.inherit(group.profiles)
+            if self._dispatch.mentioning(_differing(group.inherited, after)):
+                population.retire(group)
+                self._moving.append(group)
+            elif after != group.inherited:
+                population.relabel(group, after)
+
+    # -- sets ----------------------------------------------------------------------------------
 
     def acquire(self, need: SetNeed) -> None:
         """One more user of a set."""
         one = self._sets.get(need.id)
         if one is None:
-            one = _Set(need)
-            self._sets[need.id] = self._dirty[need.id] = one
-            text = self._index.watch(need.selector)
-            self._by_selector.setdefault(text, {})[need.id] = one
-            for key in self._index.items_of(text):
-                self._gain(one, self._items[key].contribution(need.port))
+            text = need.selector.text
+            there = self._by_selector.setdefault(text, {})
+            if there:
+                followed = next(iter(there.values())).followed
+            else:
+                followed = Followed(need.selector, self.population.cost)
+                self._dispatch.add(followed)
+            one = there[need.id] = self._sets[need.id] = _Set(need, followed)
+            self._dirty[need.id] = one
+        if one.state is _State.WAITING:
+            self._waiting[need.id] = one
         one.users += 1
 
     def release(self, need: SetNeed) -> None:
@@ -146,10 +245,28 @@ class SetTable:
         one = self._sets[need.id]
         one.users -= 1
         if not one.users:
+            self._waiting.pop(need.id, None)
             self._dirty[need.id] = one
+
+    def step(self) -> int:
+        """Do a part of what is pending; returns how much, in about microseconds, 0: all is done."""
+        if self._steps is None:
+            if self._moving:
+                self._steps = self._move(self._moving.popleft())
+            elif self._waiting:
+                self._steps = self._fill(self._waiting.pop(next(iter(self._waiting))))
+            else:
+                return 0
+        try:
+            return 1 + next(self._steps)
+        except StopIteration:
+            self._steps = None
+            return 1
 
     def flush(self) -> list[SetChange]:
         """What changed since the last: new sets, then changed ones, then those that go."""
+        while self.step():
+            pass
         new, changed, gone = [], [], []
         for one in self._dirty.values():
             if not one.users:
@@ -159,55 +276,189 @@ class SetTable:
                 continue
             if not one.announced:
                 one.announced = True
-                new.append(SetChange(one.need.id, one.kind, full=frozenset(one.counts)))
+                new.append(SetChange(one.need.id, one.kind, full=frozenset(one.members)))
+                # From now on the data plane has them.
+                one.members = set()
             elif one.added or one.removed:
                 added, removed = frozenset(one.added), frozenset(one.removed)
                 changed.append(SetChange(one.need.id, one.kind, added=added, removed=removed))
-            one.added.clear()
-            one.removed.clear()
+                one.added, one.removed = set(), set()
         self._dirty.clear()
         return [*new, *changed, *gone]
 
     def _drop(self, one: _Set) -> None:
         del self._sets[one.need.id]
-        text = one.need.selector.text
+        text = one.followed.text
         del self._by_selector[text][one.need.id]
         if not self._by_selector[text]:
             del self._by_selector[text]
-            self._index.unwatch(text)
+            self._dispatch.remove(one.followed)
 
-    def _flip(self, flip: Flip) -> None:
-        change = self._gain if flip.matches else self._lose
-        for one in self._by_selector[flip.selector].values():
-            for key in flip.items:
-                change(one, self._items[key].contribution(one.need.port))
+    # -- what changes --------------------------------------------------------------------------
 
-    def _gain(self, one: _Set, members: Iterable[str]) -> None:
-        counts = one.counts
-        for member in members:
-            self._operations.members += 1
-            count = counts.get(member, 0)
-            counts[member] = count + 1
-            if not count:
-                self._dirty[one.need.id] = one
-                if member in one.removed:
-                    one.removed.discard(member)
-                else:
-                    one.added.add(member)
+    def _differ(
+        self,
+        number: int,
+        before: Collection[Followed],
+        old: tuple[Members, Ports],
+        after: Collection[Followed],
+        new: tuple[Members, Ports],
+    ) -> None:
+        """An item was matched by other selectors, or had other members."""
+        for followed in {*before, *after}:
+            for one in self._by_selector[followed.text].values():
+                if one.state is _State.WAITING:
+                    continue
+                port = one.need.port
+                lost = contribution(*old, port) if followed in before else NOTHING
+                gained = contribution(*new, port) if followed in after else NOTHING
+                if lost != gained:
+                    self._exchange(one, lost - gained, gained - lost, (number,))
 
-    def _lose(self, one: _Set, members: Iterable[str]) -> None:
-        counts = one.counts
-        for member in members:
-            self._operations.members += 1
-            counts[member] -= 1
-            if not counts[member]:
-                del counts[member]
-                self._dirty[one.need.id] = one
-                if member in one.added:
-                    one.added.discard(member)
-                else:
-                    one.removed.add(member)
+    def _exchange(
+        self,
+        one: _Set,
+        lost: Collection[str],
+        gained: Collection[str],
+        movers: Collection[int],
+    ) -> None:
+        """Items lost and gained members; those that others hold too are no event."""
+        if one.state is _State.FILLING:
+            one.touched.update(lost)
+            one.touched.update(gained)
+            return
+        for text in gained:
+            if not self._held(one, text, movers):
+                self._operations.members += 1
+                self._gain(one, text)
+        for text in lost:
+            if not self._held(one, text, movers):
+                self._operations.members += 1
+                self._lose(one, text)
+
+    def _held(self, one: _Set, text: str, without: Collection[int] = ()) -> bool:
+        """Whether an item, but for these, contributes a member."""
+        population, port = self.population, one.need.port
+        address = text if port is None else text.partition(",")[0]
+        for item in population.holders(address):
+            if item in without:
+                continue
+            if port is not None and text not in contribution(
+                population.members_of[item], population.ports_of.get(item, ()), port
+            ):
+                continue
+            self._operations.evaluations += 1
+            if one.followed.selector.matches(population.labels(population.label_set_of[item])):
+                return True
+        return False
+
+    def _gain(self, one: _Set, text: str) -> None:
+        one.size += 1
+        self._dirty[one.need.id] = one
+        if not one.announced:
+            one.members.add(text)
+        elif text in one.removed:
+            one.removed.discard(text)
+        else:
+            one.added.add(text)
+
+    def _lose(self, one: _Set, text: str) -> None:
+        one.size -= 1
+        self._dirty[one.need.id] = one
+        if not one.announced:
+            one.members.discard(text)
+        elif text in one.added:
+            one.added.discard(text)
+        else:
+            one.removed.add(text)
+
+    # -- in steps ------------------------------------------------------------------------------
+
+    def _fill(self, one: _Set) -> Steps:
+        one.state = _State.FILLING
+        yield from self._collect(one, one.members)
+        while one.touched:
+            for _ in range(min(TOUCHED, len(one.touched))):
+                text = one.touched.pop()
+                (one.members.add if self._held(one, text) else one.members.discard)(text)
+            yield TOUCHED * 3
+        one.state = _State.FULL
+        one.size = len(one.members)
+        self._operations.members += one.size
+
+    def _collect(self, one: _Set, members: set[str]) -> Steps:
+        """Add what the items that match contribute."""
+        population, port = self.population, one.need.port
+        items_of, members_of, ports_of = (
+            population.items_of,
+            population.members_of,
+            population.ports_of,
+        )
+        found = list((yield from self._search.find(one.need.selector)))
+        for start in range(0, len(found), PORTION):
+            for label_set in found[start : start + PORTION]:
+                for item in each(items_of[label_set]):
+                    if port is None:
+                        own = members_of[item]
+                        if isinstance(own, str):
+                            members.add(own)
+                        else:
+                            members.update(own)
+                    elif item in ports_of:
+                        members |= contribution(members_of[item], ports_of[item], port)
+            yield PORTION // 2
+
+    def _move(self, group: Group) -> Steps:
+        """Bring the label sets of a retired group under what its profiles hand down now."""
+        population = self.population
+        while group.label_sets:
+            changed = _differing(group.inherited, population.inherit(group.profiles))
+            concerned = self._dispatch.mentioning(changed)
+            portion = group.label_sets[-MOVED:]
+            self._operations.evaluations += len(portion) * len(concerned)
+            for label_set in array("I", portion):
+                self._relabel(label_set, concerned)
+            yield len(portion) * 10
+
+    def _relabel(self, label_set: int, concerned: Collection[Followed]) -> None:
+        population = self.population
+        items = list(each(population.items_of[label_set]))
+        before = population.labels(label_set)
+        after = population.labels(population.transfer(label_set))
+        for followed in concerned:
+            matched, matches = (followed.selector.matches(labels) for labels in (before, after))
+            if matched == matches:
+                continue
+            for one in self._by_selector[followed.text].values():
+                if one.state is _State.WAITING:
+                    continue
+                members: set[str] = set()
+                for item in items:
+                    own, ports = population.members_of[item], population.ports_of.get(item, ())
+                    members |= contribution(own, ports, one.need.port)
+                lost, gained = (members, NOTHING) if matched else (NOTHING, members)
+                self._exchange(one, lost, gained, items)
 
 
-def _same_members(one: Item, other: Item) -> bool:
-    return one.members == other.members and one.ports == other.ports
+NOTHING: frozenset[str] = frozenset()
+
+
+def name_of(key: ResourceKey) -> Hashable:
+    """What an item is known by: for an endpoint `namespace/name`, as feeders of rows spell it."""
+    return f"{key.namespace}/{key.name}" if key.kind == "WorkloadEndpoint" else key
+
+
+def contribution(members: Members, ports: Ports, port: Port | None) -> frozenset[str]:
+    """What an item with these members and ports has in a set."""
+    if port is None:
+        return frozenset((members,) if isinstance(members, str) else members)
+    return frozenset(
+        f"{address},{own.protocol}:{own.number}"
+        for own in ports
+        if (own.protocol, own.name) == port
+        for address in texts(members)
+    )
+
+
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
+    return {label for label, _ in one.items() ^ other.items()}

@@ -1,0 +1,421 @@
+"""All endpoints and network sets of a cluster: labels, members of sets, who has what.
+
+A cluster has hundreds of thousands of them, so nothing here is an object of its own. Items,
+label sets, pairs of label and value, and groups (lists of profiles, with the labels that they
+hand down) have dense ids; what is known of them lies in columns. Label sets are interned by the
+bytes of their group and pair ids, so the pods of a replica set share one. Inherited labels are
+never copied into label sets: a namespace's label costs nothing unless somebody asks for it.
+
+Of several profiles the first that has a label wins; an own label wins over all.
+
+An item is known by any hashable name. Nothing is remembered of selectors here.
+
+Invariants:
+  COL-1  A pair, a label set, a group lives exactly as long as something has it; its id may then
+         mean another, so nobody keeps ids over a change.
+  COL-2  `holders` of an address has exactly the items that have it among their members.
+Tested in tests/felix/test_policy_calc_population.py, test_policy_calc_model.py.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from felix.calc.labels import NamedPort
+from felix.calc.policy.anchors import Anchor
+from felix.calc.policy.idlists import Allocator, IdList, each, length, with_id, without_id
+
+Members = str | tuple[str, ...]
+"""One text, or several: a tuple of one would double what an endpoint costs."""
+Ports = tuple[NamedPort, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A list of profiles, and the labels that its label sets inherit. `current`: new ones too."""
+
+    number: int
+    profiles: tuple[str, ...]
+    inherited: dict[str, str]
+    label_sets: array[int] = field(default_factory=lambda: array("I"))
+    current: bool = True
+
+
+class Population:
+    """Items in columns."""
+
+    def __init__(self) -> None:
+        # Items.
+        self.numbers: dict[Hashable, int] = {}
+        self._item_ids = Allocator()
+        self.label_set_of = array("I")
+        self.members_of: list[Members] = []
+        self.stamps = array("Q")
+        self.ports_of: dict[int, Ports] = {}
+        self._holders: dict[str, int | list[int]] = {}
+        # Label sets.
+        self._interned: dict[bytes, int] = {}
+        self._label_set_ids = Allocator()
+        self._keys: list[bytes | None] = []
+        self.items_of: list[IdList] = []
+        # Pairs.
+        self._pairs: dict[str, dict[str, int]] = {}
+        self._pair_ids = Allocator()
+        self._labels: list[str] = []
+        self._values: list[str] = []
+        self._having: list[IdList] = []
+        # Groups.
+        self.profiles: dict[str, Mapping[str, str]] = {}
+        self.groups: list[Group | None] = []
+        self._group_ids = Allocator()
+        self._current: dict[tuple[str, ...], Group] = {}
+        self._groups_of: dict[str, set[Group]] = {}
+        self._inheriting: dict[str, dict[str, set[Group]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._item_ids)
+
+    @property
+    def label_sets(self) -> int:
+        """How many different label sets there are."""
+        return len(self._interned)
+
+    # -- items ---------------------------------------------------------------------------------
+
+    def put(
+        self, name: Hashable, label_set: int, members: Members, ports: Ports, stamp: int = 0
+    ) -> int:
+        """A new item, of a label set that `intern` gave; returns its number."""
+        item = self._item_ids.take()
+        if item == len(self.members_of):
+            self.members_of.append(members)
+            self.label_set_of.append(label_set)
+            self.stamps.append(stamp)
+        else:
+            self.members_of[item] = members
+            self.label_set_of[item] = label_set
+            self.stamps[item] = stamp
+        self.numbers[name] = item
+        self.items_of[label_set] = with_id(self.items_of[label_set], item)
+        if ports:
+            self.ports_of[item] = ports
+        holders = self._holders
+        for text in (members,) if isinstance(members, str) else members:
+            if text in holders:
+                self._hold(text, item)
+            else:
+                holders[text] = item
+        return item
+
+    def remove(self, name: Hashable) -> None:
+        """An item is gone."""
+        item = self.numbers.pop(name)
+        self._leave(item, self.label_set_of[item])
+        for text in texts(self.members_of[item]):
+            self._unhold(text, item)
+        self.members_of[item] = ()
+        self.ports_of.pop(item, None)
+        self._item_ids.give_back(item)
+
+    def move(self, item: int, label_set: int) -> None:
+        """An item has another label set."""
+        before = self.label_set_of[item]
+        if before != label_set:
+            self.label_set_of[item] = label_set
+            self.items_of[label_set] = with_id(self.items_of[label_set], item)
+            self._leave(item, before)
+
+    def equip(self, item: int, members: Members, ports: Ports) -> None:
+        """An item has other members and ports."""
+        before, after = set(texts(self.members_of[item])), set(texts(members))
+        self.members_of[item] = members
+        for text in before - after:
+            self._unhold(text, item)
+        for text in after - before:
+            self._hold(text, item)
+        if ports:
+            self.ports_of[item] = ports
+        else:
+            self.ports_of.pop(item, None)
+
+    def holders(self, text: str) -> Sequence[int]:
+        """The items that have a member."""
+        found = self._holders.get(text)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, int) else found
+
+    def _hold(self, text: str, item: int) -> None:
+        there = self._holders.get(text)
+        if there is None:
+            self._holders[text] = item
+        elif isinstance(there, int):
+            self._holders[text] = [there, item]
+        else:
+            there.append(item)
+
+    def _unhold(self, text: str, item: int) -> None:
+        there = self._holders[text]
+        if isinstance(there, int):
+            del self._holders[text]
+            return
+        there.remove(item)
+        if len(there) == 1:
+            self._holders[text] = there[0]
+
+    def _leave(self, item: int, label_set: int) -> None:
+        left = self.items_of[label_set] = without_id(self.items_of[label_set], item)
+        if left is None:
+            self._forget(label_set)
+
+    # -- label sets ----------------------------------------------------------------------------
+
+    def intern(self, labels: Iterable[tuple[str, str]], profiles: tuple[str, ...]) -> int:
+        """The label set of these labels, new if need be; give it an item at once."""
+        group = self._current.get(profiles)
+        if group is None:
+            group = self._new_group(profiles)
+        ids = [group.number]
+        pairs = self._pairs
+        for label, value in labels:
+            values = pairs.get(label)
+            pair = None if values is None else values.get(value)
+            ids.append(self._new_pair(label, value) if pair is None else pair)
+        key = array("I", ids).tobytes()
+        known = self._interned.get(key)
+        if known is not None:
+            return known
+        label_set = self._label_set_ids.take()
+        self._interned[key] = label_set
+        if label_set == len(self._keys):
+            self._keys.append(key)
+            self.items_of.append(None)
+        else:
+            self._keys[label_set] = key
+        having = self._having
+        del ids[0]
+        for pair in ids:
+            there = having[pair]
+            if there is None:
+                having[pair] = label_set
+            elif isinstance(there, array) and label_set > there[-1]:
+                there.append(label_set)
+            else:
+                having[pair] = with_id(there, label_set)
+        add_label_set(group, label_set)
+        return label_set
+
+    def labels(self, label_set: int) -> dict[str, str]:
+        """Own and inherited labels."""
+        ids = self._ids(label_set)
+        group = self.groups[ids[0]]
+        assert group is not None
+        found = dict(group.inherited)
+        labels, values = self._labels, self._values
+        for pair in ids[1:]:
+            found[labels[pair]] = values[pair]
+        return found
+
+    def _ids(self, label_set: int) -> array[int]:
+        key = self._keys[label_set]
+        assert key is not None
+        ids = array("I")
+        ids.frombytes(key)
+        return ids
+
+    def lives(self, label_set: int) -> bool:
+        """Whether a label set has not gone meanwhile."""
+        return self._keys[label_set] is not None
+
+    def _forget(self, label_set: int) -> None:
+        key = self._keys[label_set]
+        assert key is not None
+        ids = self._ids(label_set)
+        del self._interned[key]
+        self._keys[label_set] = None
+        for pair in ids[1:]:
+            left = self._having[pair] = without_id(self._having[pair], label_set)
+            if left is None:
+                self._forget_pair(pair)
+        group = self.groups[ids[0]]
+        assert group is not None
+        drop_label_set(group, label_set)
+        if not group.label_sets:
+            self._forget_group(group)
+        self._label_set_ids.give_back(label_set)
+
+    # -- pairs ---------------------------------------------------------------------------------
+
+    def _new_pair(self, label: str, value: str) -> int:
+        pair = self._pair_ids.take()
+        values = self._pairs.get(label)
+        if values is None:
+            values = self._pairs[label] = {}
+        values[value] = pair
+        if pair == len(self._values):
+            self._labels.append(label)
+            self._values.append(value)
+            self._having.append(None)
+        else:
+            self._labels[pair] = label
+            self._values[pair] = value
+        return pair
+
+    def _forget_pair(self, pair: int) -> None:
+        label = self._labels[pair]
+        values = self._pairs[label]
+        del values[self._values[pair]]
+        if not values:
+            del self._pairs[label]
+        self._labels[pair] = self._values[pair] = ""
+        self._pair_ids.give_back(pair)
+
+    def own(self, anchor: Anchor) -> Iterator[Sequence[int]]:
+        """The label sets that have an anchor among their own labels, in parts; none twice."""
+        label, value = anchor
+        values = self._pairs.get(label, {})
+        if value is None:
+            for pair in values.values():
+                yield each(self._having[pair])
+        elif value in values:
+            yield each(self._having[values[value]])
+
+    def has_own(self, label: str) -> bool:
+        """Whether any label set has a label of its own, not inherited."""
+        return label in self._pairs
+
+    def inheriting(self, anchor: Anchor) -> Iterator[Group]:
+        """The groups that hand an anchor down."""
+        label, value = anchor
+        by_value = self._inheriting.get(label, {})
+        if value is None:
+            for groups in by_value.values():
+                yield from groups
+        else:
+            yield from by_value.get(value, ())
+
+    def values(self, label: str) -> list[str]:
+        """The values that a label has, own and inherited."""
+        return [*self._pairs.get(label, ()), *self._inheriting.get(label, ())]
+
+    def cost(self, anchor: Anchor) -> int:
+        """How many label sets have an anchor, at most."""
+        label, value = anchor
+        values = self._pairs.get(label, {})
+        if value is None:
+            # A label of very many values is not looked at value by value.
+            own = len(values) if len(values) > 1000 else self._sum(values.values())
+        else:
+            own = self._sum((values[value],)) if value in values else 0
+        return own + sum(len(group.label_sets) for group in self.inheriting(anchor))
+
+    def _sum(self, pairs: Iterable[int]) -> int:
+        return sum(length(self._having[pair]) for pair in pairs)
+
+    def all_label_sets(self) -> Iterator[int]:
+        """All of them."""
+        return iter(list(self._interned.values()))
+
+    # -- groups --------------------------------------------------------------------------------
+
+    def groups_of(self, profile: str) -> list[Group]:
+        """The current groups that a profile is in."""
+        return [group for group in self._groups_of.get(profile, ()) if group.current]
+
+    def inherit(self, profiles: tuple[str, ...]) -> dict[str, str]:
+        """What a list of profiles hands down."""
+        labels: dict[str, str] = {}
+        for name in reversed(profiles):
+            labels.update(self.profiles.get(name, {}))
+        return labels
+
+    def relabel(self, group: Group, inherited: dict[str, str]) -> None:
+        """A group hands down other labels, at once."""
+        self._list_group(group, there=False)
+        group.inherited = inherited
+        self._list_group(group, there=True)
+
+    def retire(self, group: Group) -> None:
+        """New label sets of these profiles come into another group; this one is to be emptied."""
+        group.current = False
+        del self._current[group.profiles]
+
+    def transfer(self, label_set: int) -> int:
+        """Bring a label set of a retired group into the current one; returns what it is there."""
+        ids = self._ids(label_set)
+        old = self.groups[ids[0]]
+        assert old is not None
+        group = self._current.get(old.profiles) or self._new_group(old.profiles)
+        ids[0] = group.number
+        key = ids.tobytes()
+        there = self._interned.get(key)
+        if there is not None:
+            for item in list(each(self.items_of[label_set])):
+                self.move(item, there)
+            return there
+        before = self._keys[label_set]
+        assert before is not None
+        del self._interned[before]
+        self._interned[key] = label_set
+        self._keys[label_set] = key
+        drop_label_set(old, label_set)
+        add_label_set(group, label_set)
+        if not old.label_sets:
+            self._forget_group(old)
+        return label_set
+
+    def _new_group(self, profiles: tuple[str, ...]) -> Group:
+        number = self._group_ids.take()
+        group = Group(number, profiles, self.inherit(profiles))
+        if number == len(self.groups):
+            self.groups.append(group)
+        else:
+            self.groups[number] = group
+        self._current[profiles] = group
+        for name in set(profiles):
+            self._groups_of.setdefault(name, set()).add(group)
+        self._list_group(group, there=True)
+        return group
+
+    def _forget_group(self, group: Group) -> None:
+        self._list_group(group, there=False)
+        for name in set(group.profiles):
+            self._groups_of[name].discard(group)
+            if not self._groups_of[name]:
+                del self._groups_of[name]
+        if group.current:
+            del self._current[group.profiles]
+        self.groups[group.number] = None
+        self._group_ids.give_back(group.number)
+
+    def _list_group(self, group: Group, *, there: bool) -> None:
+        for label, value in group.inherited.items():
+            by_value = self._inheriting.setdefault(label, {})
+            groups = by_value.setdefault(value, set())
+            (groups.add if there else groups.discard)(group)
+            if not groups:
+                del by_value[value]
+                if not by_value:
+                    del self._inheriting[label]
+
+
+def texts(members: Members) -> tuple[str, ...]:
+    """Members as a tuple."""
+    return (members,) if isinstance(members, str) else members
+
+
+def add_label_set(group: Group, label_set: int) -> None:
+    """A group has one label set more."""
+    there = group.label_sets
+    if not there or label_set > there[-1]:
+        there.append(label_set)
+    else:
+        with_id(there, label_set)
+
+
+def drop_label_set(group: Group, label_set: int) -> None:
+    """A group has one label set less."""
+    group.label_sets.pop(bisect_left(group.label_sets, label_set))
