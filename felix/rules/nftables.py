@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 
 from felix.rules import names
@@ -67,6 +68,7 @@ _NUMBERS = {
 _PRIORITIES = {"raw": -300, "mangle": -150, "filter": 0}
 # Translation of destinations before, of sources after the others' (kube-proxy's at 100).
 _DESTINATION_NAT, _SOURCE_NAT = -100, 110
+_COUNTER = x.counter()
 _NOT_IN_COMMENT = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
 
 
@@ -98,14 +100,14 @@ def render_rules(rules: Iterable[Rule], family: Family, layer: str) -> list[Code
 
 def render_rule(rule: Rule, family: Family, layer: str) -> list[Code]:
     """One rule; two where it asks for what no single rule can say."""
-    comment = "; ".join(_NOT_IN_COMMENT.sub("_", text) for text in rule.comments)
+    comment = "; ".join([_NOT_IN_COMMENT.sub("_", text) for text in rule.comments])
     action = _action(rule.action, family, layer)
     found: list[Code] = []
     for variant in _variants(rule.match):
         parts: list[Part] = []
         for condition in variant:
             parts += _condition(condition, family)
-        found.append(Code(_joined([*parts, x.counter(), *action]), comment))
+        found.append(Code(_joined([*parts, action]), comment))
     return found
 
 
@@ -120,15 +122,23 @@ def _variants(match: tuple[Condition, ...]) -> list[tuple[Condition, ...]]:
 
 def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
     found: list[Part] = []
+    run: list[bytes] = []
     for part in parts:
-        if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += part
-        else:
-            found.append(part)
-    return tuple(found)
+        if isinstance(part, bytes):
+            run.append(part)
+            continue
+        found += [b"".join(run), part]
+        run = []
+    return (*found, b"".join(run))
 
 
-def _condition(condition: Condition, family: Family) -> list[Part]:
+@lru_cache(20_000)
+def _condition(condition: Condition, family: Family) -> tuple[Part, ...]:
+    """Rules are made of few different conditions: each is packed once."""
+    return tuple(_pack_condition(condition, family))
+
+
+def _pack_condition(condition: Condition, family: Family) -> list[Part]:
     match condition:
         case Protocol(number, negated):
             return [x.protocol(number, negated)]
@@ -167,7 +177,12 @@ def _conntrack(states: tuple[str, ...], negated: bool) -> bytes:
     return x.conntrack_state(states, negated)
 
 
-def _action(action: Action, family: Family, layer: str) -> list[bytes]:
+@lru_cache(5_000)
+def _action(action: Action, family: Family, layer: str) -> bytes:
+    return b"".join((_COUNTER, *_pack_action(action, family, layer)))
+
+
+def _pack_action(action: Action, family: Family, layer: str) -> list[bytes]:
     match action:
         case Accept():
             return [x.verdict(x.ACCEPT)]
