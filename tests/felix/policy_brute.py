@@ -13,6 +13,7 @@ from felix.calc.policy.facts import PolicyFacts, Stage, closed, facts_of, resolv
 from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.rules import resolve
+from felix.calc.policy.service_sets import Need
 from felix.calc.policy.sets import SetNeed
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, TierView
 from libcalico.model import ResourceKey
@@ -51,7 +52,7 @@ def calculate(objects: Objects) -> Told:
         for facts in selected:
             resolved, rules, _ = resolve_policy(facts, objects[facts.key])
             told.policies[facts.key] = resolved
-            needs.update((need.id, need) for need in rules.needs)
+            _note(needs, rules.needs)
         for name in items[key].profiles:
             told.profiles[name] = _profile(name, profiles, needs)
     for need in needs.values():
@@ -129,11 +130,18 @@ def _tiers(selected: list[Any], objects: Objects) -> tuple[TierView, ...]:
     return tuple(view for _, view in sorted(views, key=lambda pair: pair[0]))
 
 
+def _note(needs: dict[str, SetNeed], found: tuple[Need, ...]) -> None:
+    # Nobody tells of services here: no rule needs one.
+    for need in found:
+        assert isinstance(need, SetNeed)
+        needs[need.id] = need
+
+
 def _profile(name: str, profiles: dict[str, Any], needs: dict[str, SetNeed]) -> ResolvedPolicy:
     key = ResourceKey("Profile", name)
     if name not in profiles:
         return closed(key, "", missing=True)
     spec = profiles[name].spec
     ingress, egress = resolve(spec.ingress, "i"), resolve(spec.egress, "e")
-    needs.update((need.id, need) for need in (*ingress.needs, *egress.needs))
+    _note(needs, (*ingress.needs, *egress.needs))
     return ResolvedPolicy(key, "", ingress.rules, egress.rules)
