@@ -22,10 +22,12 @@ from felix import metrics
 from felix.calc.graph import Calculator, selections
 from felix.calc.paths import PathTable
 from felix.calc.unconfirmed import Unconfirmed
+from felix.conditions import of_dataplane
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import Resolved, read_file, resolve
 from felix.dataplane.loop import Dataplane
 from felix.endpoint_status import EndpointStatus
+from felix.heartbeats import Heartbeats, beating
 from felix.node_server import NodeServer
 from felix.reporting import Reports
 from felix.servers import Servers
@@ -34,12 +36,10 @@ from libcalico import apiconfig, paths
 from libcalico.datastore import connect
 from libcalico.datastore.syncer import Syncer, Update
 from libcalico.errors import MuslinError
-from libcalico.health import Reporter
 from libcalico.logs import level_number
 from libcalico.model import Key, ResourceKey
 from libcalico.model.lacking import Lacking
 
-HEARTBEAT_TIMEOUT = 90.0
 STATUS_INTERVAL = 10.0
 _SETTINGS = "FelixConfiguration"
 RESTART_STATUS = 129
@@ -77,6 +77,7 @@ class Agent:
     def __init__(self, node: str, environ: Mapping[str, str], where: Paths | None = None) -> None:
         self.node, self._environ, self._where = node, environ, where or Paths()
         self.calc = Calculator(node)
+        self._log_level = logging.getLogger().level
         self._told_problems: set[str] = set()
         self._problems: list[str] = []
         self._lacking = Lacking(log)
@@ -87,9 +88,9 @@ class Agent:
         self.config = self._configure()
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
-        self._calculation = Reporter("CalculationGraph")
-        self._main_loop = Reporter("InternalDataplaneMainLoop", HEARTBEAT_TIMEOUT)
-        self._servers = Servers([self._calculation, self._main_loop])
+        self._beats = Heartbeats()
+        self._updates = 0
+        self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._status = StatusFile(self._where.status)
         self._reports = Reports(node, lambda: self.config, self.dataplane)
@@ -103,11 +104,13 @@ class Agent:
             if text not in self._told_problems:
                 self._told_problems.add(text)
                 # Calico has some 190 parameters; those of a later step are no mistake.
-                level = logging.INFO if problem.unknown else logging.WARNING
-                log.log(level, "configuration: %s", text)
+                worry = logging.INFO if problem.unknown else logging.WARNING
+                log.log(worry, "configuration: %s", text)
         self._problems = [str(problem) for problem in resolved.problems if not problem.unknown]
+        level = self._log_level
         if "log_severity_screen" in resolved.origins:
-            logging.getLogger().setLevel(level_number(resolved.config.log_severity_screen))
+            level = level_number(resolved.config.log_severity_screen)
+        logging.getLogger().setLevel(level)
         return resolved.config
 
     def _resolve(self) -> Resolved:
@@ -127,14 +130,14 @@ class Agent:
 
     async def run(self) -> int:
         """Run until cancelled; an exception says what could not go on."""
-        metrics.register(self.dataplane)
         await self._servers.apply(self.config)
         store = await connect(apiconfig.load(None, self._environ))
         self._syncer = Syncer(store, selections(self.node))
         await self.server.start(self.dataplane, self._where.node_socket)
+        self._beats.started(self.config)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.dataplane.run(self._main_loop.alive))
+                group.create_task(self.dataplane.run(self._beats.main_loop.alive))
                 group.create_task(self._follow(self._syncer))
                 group.create_task(self._report(self._syncer))
                 group.create_task(self._take_back())
@@ -147,7 +150,8 @@ class Agent:
         return 0
 
     async def _follow(self, syncer: Syncer) -> None:
-        async for batch in syncer.batches():
+        async for batch in beating(syncer.batches(), self._beats.calculation.alive):
+            self._updates += len(batch.updates)
             changed = settings = False
             for update in batch.updates:
                 value = update.entry.value if update.entry is not None else None
@@ -218,6 +222,7 @@ class Agent:
             self._endpoint_status.move(config.endpoint_status_path_prefix)
             self._seen_version = -1
             self.dataplane.view.prefixes = config.interface_prefix
+            self._beats.configure(config)
             await self._servers.apply(config)
             self._reports.configured()
 
@@ -236,11 +241,12 @@ class Agent:
 
     def _published(self) -> None:
         state = self.dataplane.state
-        self._calculation.ready(self.calc.in_sync, "" if self.calc.in_sync else "reading")
+        reading = "" if self.calc.in_sync else "reading the datastore"
+        self._beats.calculation.state(not reading, reading)
         missing = "" if state.applied else "not yet programmed"
         if self.config.require_mtu_file and self.dataplane.mtu.problem:
             missing = f"the MTU file: {self.dataplane.mtu.problem}"
-        self._main_loop.ready(not missing, missing)
+        self._beats.main_loop.state(not missing, missing)
         # First those who wait for an answer.
         self.server.publish()
         if state.version != self._seen_version and state.applied:
@@ -251,6 +257,7 @@ class Agent:
 
     async def _report(self, syncer: Syncer) -> None:
         while True:
+            self._beats.status.alive()
             self._status.write(
                 {
                     "node": self.node,
@@ -267,29 +274,19 @@ class Agent:
             )
             await self._status.wait(STATUS_INTERVAL)
 
+    def _metrics_page(self) -> bytes:
+        known = self._syncer.known() if self._syncer is not None else {}
+        page = metrics.text(metrics.figures(self.dataplane, known, self._updates))
+        if self.config.prometheus_process_metrics_enabled:
+            page += metrics.process_text()
+        return page.encode()
+
     def _conditions(self) -> list[dict[str, str]]:
         """What is not as an operator would want it, object by object, at most a hundred."""
-        plane = self.dataplane
-        found = [(str(key), reason) for key, reason in self.calc.broken.items()]
-        found += [(str(key), reason) for key, reason in self.calc.policy.conditions.items()]
-        found += [(str(key), reason) for key, reason in plane.degraded().items()]
-        found += [(str(key), reason) for key, reason in plane.state.shadowed.items()]
-        found += list(plane.state.failures.items())
-        found += [
-            (f"route {dst}", "another program's route of the same destination and metric stands")
-            for dst in plane.routes.conflicts
-        ]
-        found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
+        found = of_dataplane(self.dataplane)
         found += [("configuration", text) for text in self._problems]
+        found += [("configuration", text) for text in self._servers.waiting()]
         found += self._unconfirmed.conditions()
-        found += [
-            (f"node {self.node}", f"mtu: {text}")
-            for text in (plane.mtu.problem, plane.mtu.too_large(plane.view, plane.state.active))
-            if text
-        ]
-        found += [
-            (f"IPPool({name})", reason) for name, reason in plane.encapsulation().refused.items()
-        ]
         found += [(str(key), reason) for key, reason in self._unreadable.items()]
         found += self._lacking.conditions()
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

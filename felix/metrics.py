@@ -1,97 +1,178 @@
-"""Felix's metrics, with Calico's names where Calico has them; read from the state on demand.
+"""Felix's metrics, under Calico's names where Calico has them; read from the state on demand.
 
 Nothing is counted twice: a scrape reads the main loop's own figures, so a node that serves no
-metrics pays nothing. Names: dataplane reference 7.4; ours begin with `muslin_`.
-Tested in tests/felix/test_forwarding.py.
+metrics pays nothing. Calico's counters have no `_total` behind their names (dataplane reference
+7.4), which Prometheus's library for Python insists on: so the page is written here. What
+Calico has and we do not measure is not served. Ours begin with `muslin_`.
+Tested in tests/felix/test_metrics.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from felix.dataplane.backend import NATIVE, Tables
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.nftables import NftTables
 
 WAITING, RESYNCING, IN_SYNC = 1, 2, 3
+Kind = Literal["counter", "gauge", "summary"]
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def figures(plane: Dataplane) -> list[tuple[str, str, float, bool]]:
-    """(name, help, value, is a counter) of every metric."""
-    state, tables = plane.state, plane.tables
-    policy = plane.calc.policy.figures()
-    resync = IN_SYNC if state.applied else (RESYNCING if plane.calc.in_sync else WAITING)
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One metric. `count` belongs to a summary, whose `value` is the sum."""
+
+    name: str
+    help: str
+    value: float
+    kind: Kind = "gauge"
+    count: int = 0
+    labels: Mapping[str, str] | None = None
+
+
+def figures(plane: Dataplane, known: Mapping[str, int], updates: int) -> list[Figure]:
+    """Every metric. `known`: objects in the datastore by family; `updates`: taken so far."""
     return [
-        ("felix_resync_state", "1 waiting, 2 reading, 3 in sync.", resync, False),
-        ("felix_active_local_endpoints", "Workload endpoints here.", len(state.active), False),
-        ("felix_active_local_policies", "Policies here.", policy["active_policies"], False),
-        ("felix_active_local_selectors", "Selectors here.", policy["active_selectors"], False),
-        ("felix_cluster_num_policies", "Policies known.", policy["policies"], False),
-        ("felix_cluster_num_hosts", "Nodes known.", len(plane.calc.nodes), False),
-        ("felix_int_dataplane_failures", "Commits that failed.", state.failed_applies, True),
-        ("felix_route_table_num_routes", "Routes of ours.", len(plane.routes.table.actual), False),
-        ("felix_ipsets_calico", "IP sets of ours.", plane.sets, False),
-        *_rules(tables),
-        ("muslin_felix_route_writes", "Routes written or removed.", state.route_writes, True),
-        ("muslin_felix_ipset_writes", "Sets changed.", plane.set_writes, True),
-        ("muslin_felix_link_writes", "Link settings repaired.", plane.interfaces.writes, True),
-        ("muslin_felix_rule_drift", "Chains found changed.", tables.drifted if tables else 0, True),
-        ("muslin_felix_paths", "Paths that bgp offered.", len(plane.paths.paths), False),
-        ("muslin_felix_refused_paths", "Paths not taken.", len(plane.remote.complaints()), False),
-        ("muslin_felix_route_conflicts", "Foreign routes in the way.", _conflicts(plane), False),
-        ("felix_policy_conditions", "Policy not enforced as written.", _conditions(plane), False),
-        (
-            "muslin_felix_policy_operations",
-            "Work on policy.",
-            plane.calc.policy.operations.total,
-            True,
-        ),
-        ("muslin_felix_rule_renders", "Chains rendered.", plane.renders, True),
-        ("muslin_felix_broken_objects", "Objects not understood.", len(plane.calc.broken), False),
+        *_calculation(plane, known, updates),
+        *_dataplane(plane),
+        *_rules(plane.tables),
+        *_own(plane),
     ]
 
 
-def _rules(tables: Tables | None) -> list[tuple[str, str, float, bool]]:
+def _calculation(plane: Dataplane, known: Mapping[str, int], updates: int) -> Iterator[Figure]:
+    policy = plane.calc.policy.figures()
+    operations = plane.calc.policy.operations
+    policies = known.get("GlobalNetworkPolicy", 0) + known.get("NetworkPolicy", 0)
+    active = len(plane.state.active)
+    yield Figure("felix_host", "1; the label says which node.", 1, labels={"host": plane.calc.node})
+    yield Figure("felix_active_local_endpoints", "Workload endpoints of this node.", active)
+    yield Figure("felix_active_local_policies", "Policies of them.", policy["active_policies"])
+    selectors = policy["active_selectors"]
+    yield Figure("felix_active_local_selectors", "Selectors that these policies use.", selectors)
+    yield Figure("felix_label_index_num_active_selectors", "The same.", selectors)
+    indexed = known.get("WorkloadEndpoint", 0) + known.get("HostEndpoint", 0)
+    yield Figure("felix_label_index_num_endpoints", "Endpoints that selectors see.", indexed)
+    yield Figure(
+        "felix_label_index_selector_evals",
+        "Selectors held against a label set.",
+        operations.evaluations,
+        "counter",
+    )
+    yield Figure(
+        "felix_calc_graph_updates_processed", "Changes of the datastore taken.", updates, "counter"
+    )
+    for name, text, value in (
+        ("host_endpoints", "Host endpoints", known.get("HostEndpoint", 0)),
+        ("hosts", "Nodes", known.get("Node", 0)),
+        ("policies", "Policies", policies),
+        ("profiles", "Profiles", known.get("Profile", 0)),
+        ("tiers", "Tiers", known.get("Tier", 0)),
+        ("workload_endpoints", "Workload endpoints", known.get("WorkloadEndpoint", 0)),
+    ):
+        yield Figure(f"felix_cluster_num_{name}", f"{text} in the datastore.", value)
+
+
+def _dataplane(plane: Dataplane) -> Iterator[Figure]:
+    state = plane.state
+    resync = IN_SYNC if state.applied else (RESYNCING if plane.calc.in_sync else WAITING)
+    yield Figure("felix_resync_state", "1 waiting, 2 reading, 3 in sync.", resync)
+    yield Figure(
+        "felix_int_dataplane_failures",
+        "Commits to the kernel that are tried again.",
+        state.failed_applies,
+        "counter",
+    )
+    yield Figure(
+        "felix_int_dataplane_apply_time_seconds",
+        "Time that commits to the kernel took.",
+        state.apply_seconds,
+        "summary",
+        state.applies,
+    )
+    if state.first_seconds is not None:
+        yield Figure(
+            "felix_int_dataplane_initial_resync_time_seconds",
+            "Time from the start to the first commit that stood.",
+            state.first_seconds,
+        )
+    routes = len(plane.routes.table.actual)
+    yield Figure("felix_route_table_num_routes", "Routes of ours in the kernel.", routes)
+    yield Figure("felix_route_table_num_ifaces", "Interfaces with such routes.", len(state.active))
+    yield Figure("felix_ipsets_calico", "Sets of addresses that are wanted.", plane.sets)
+
+
+def _rules(tables: Tables | None) -> Iterator[Figure]:
     """Of the back end in use, by the names that Calico has for it; the others are not there."""
-    native = tables is not None and tables.name == NATIVE
+    if tables is None:
+        return
+    native = tables.name == NATIVE
     family = "nft" if native else "iptables"
     reads, writes = ("list_calls", "calls") if native else ("save_calls", "restore_calls")
-    found: list[tuple[str, str, float, bool]] = [
-        (f"felix_{family}_chains", "Chains of ours.", tables.chains if tables else 0, False),
-        (f"felix_{family}_rules", "Rules of ours.", tables.rules if tables else 0, False),
-        (f"felix_{family}_{reads}", "Table reads.", tables.saves if tables else 0, True),
-        (f"felix_{family}_{writes}", "Table writes.", tables.restores if tables else 0, True),
-    ]
+    yield Figure(f"felix_{family}_chains", "Chains of ours.", tables.chains)
+    yield Figure(f"felix_{family}_rules", "Rules of ours.", tables.rules)
+    yield Figure(f"felix_{family}_{reads}", "Reads of rules.", tables.saves, "counter")
+    yield Figure(f"felix_{family}_{writes}", "Writes of rules.", tables.restores, "counter")
+    yield Figure(
+        "muslin_felix_rule_drift_total", "Chains found changed.", tables.drifted, "counter"
+    )
     if isinstance(tables, NftTables):
-        found.append(("felix_nft_maps", "Verdict maps of ours.", tables.maps, False))
-    return found
+        yield Figure("felix_nft_maps", "Verdict maps of ours.", tables.maps)
 
 
-def _conflicts(plane: Dataplane) -> int:
-    return len(plane.routes.conflicts)
+def _own(plane: Dataplane) -> Iterator[Figure]:
+    """What only this felix measures."""
+    state, links = plane.state, plane.interfaces
+    policy = plane.calc.policy
+    for name, text, count in (
+        ("route_writes", "Routes written or removed.", state.route_writes),
+        ("ipset_writes", "Sets changed.", plane.set_writes),
+        ("link_writes", "Settings of links written.", links.writes),
+        ("link_drift", "Settings of links that were right, found changed.", links.repairs),
+        ("policy_operations", "Work on policy.", policy.operations.total),
+        ("rule_renders", "Chains rendered.", plane.renders),
+    ):
+        yield Figure(f"muslin_felix_{name}_total", text, count, "counter")
+    conditions = len(policy.conditions.keys() | plane.degraded().keys())
+    for name, text, value in (
+        ("paths", "Paths that bgp offered.", len(plane.paths.paths)),
+        ("refused_paths", "Paths not taken.", len(plane.remote.complaints())),
+        ("route_conflicts", "Foreign routes in the way.", len(plane.routes.conflicts)),
+        ("policy_conditions", "Policies not enforced as written.", conditions),
+        ("broken_objects", "Objects not understood.", len(plane.calc.broken)),
+        ("endpoints_in_force", "Endpoints whose policy is in the kernel.", len(state.in_force)),
+        ("host_mtu_bytes", "MTU of the host's links.", plane.mtu.now.host if plane.mtu.now else 0),
+        ("pod_mtu_bytes", "MTU of new pods.", plane.mtu.now.pod if plane.mtu.now else 0),
+    ):
+        yield Figure(f"muslin_felix_{name}", text, value)
 
 
-def _conditions(plane: Dataplane) -> int:
-    return len(plane.calc.policy.conditions.keys() | plane.degraded().keys())
+def text(found: Iterable[Figure]) -> str:
+    """Figures in the format that Prometheus reads."""
+    lines = []
+    for one in found:
+        lines.append(f"# HELP {one.name} {one.help}")
+        lines.append(f"# TYPE {one.name} {one.kind}")
+        labels = ",".join(
+            f'{name}="{value.translate(_ESCAPED)}"' for name, value in (one.labels or {}).items()
+        )
+        shown = f"{{{labels}}}" if labels else ""
+        if one.kind == "summary":
+            lines.append(f"{one.name}_sum{shown} {float(one.value)!r}")
+            lines.append(f"{one.name}_count{shown} {one.count}")
+        else:
+            lines.append(f"{one.name}{shown} {float(one.value)!r}")
+    return "\n".join(lines) + "\n"
 
 
-class Collector:
-    """Hands `figures` to prometheus_client at each scrape."""
+def process_text() -> str:
+    """The metrics `process_*` of this process."""
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-    def __init__(self, plane: Dataplane) -> None:
-        self._plane = plane
-
-    def collect(self) -> Iterator[Any]:
-        """The metric families."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        for name, text, value, counter in figures(self._plane):
-            yield (CounterMetricFamily if counter else GaugeMetricFamily)(name, text, value=value)
-
-
-def register(plane: Dataplane) -> None:
-    """Add felix's metrics to the default registry."""
-    from prometheus_client import REGISTRY
-
-    REGISTRY.register(Collector(plane))
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return generate_latest(registry).decode()

@@ -1,59 +1,105 @@
 """The two HTTP servers: health for kubelet (9099), metrics for Prometheus (9091).
 
-Both follow the parameters live. A port that is taken is said in the log and tried again at
-the next change; it never stops the agent.
+Both follow the parameters live. A port that is taken is said once in the log and tried again
+until it is free; it never stops the agent, nor does one server hold up the other.
 Tested in tests/felix/test_servers.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
 from felix.config.parameters import Config
-from libcalico.health import HealthServer, Reporter
+from libcalico.backoff import Backoff
+from libcalico.health import ANYWHERE, HealthServer, Reporter
 
 Place = tuple[str, int]
+FIRST_RETRY, LAST_RETRY = 0.5, 15.0
 
 log = logging.getLogger(__name__)
 
 
 class Servers:
-    """The health and the metrics server, started and stopped as the parameters say."""
+    """The health and the metrics server, started and stopped as the parameters say.
 
-    def __init__(self, reporters: list[Reporter]) -> None:
-        self._reporters = reporters
-        self._running: dict[str, tuple[Place, HealthServer]] = {}
+    `page` gives the page of metrics.
+    """
+
+    def __init__(self, reporters: list[Reporter], page: Callable[[], bytes]) -> None:
+        self._reporters, self._page = reporters, page
+        self._running: dict[str, tuple[Place, asyncio.Task[None]]] = {}
+        self._listening: dict[str, bool] = {}
 
     async def apply(self, config: Config) -> None:
-        """Make the running servers those of the parameters."""
+        """Make the running servers those of the parameters; returns after the first try."""
         health = (config.health_host, config.health_port) if config.health_enabled else None
         metrics = (
-            (config.prometheus_metrics_host or "0.0.0.0", config.prometheus_metrics_port)
+            (config.prometheus_metrics_host or ANYWHERE, config.prometheus_metrics_port)
             if config.prometheus_metrics_enabled
             else None
         )
-        await self._place("health", health, metrics=False)
-        await self._place("metrics", metrics, metrics=True)
+        await self._place("health", health, False)
+        await self._place("metrics", metrics, self._page)
 
-    async def _place(self, name: str, place: Place | None, *, metrics: bool) -> None:
+    def waiting(self) -> list[str]:
+        """The servers that should listen and cannot yet, each with its place."""
+        return [
+            f"the {name} server cannot listen on {place[0]}:{place[1]} yet"
+            for name, (place, _) in self._running.items()
+            if not self._listening.get(name)
+        ]
+
+    async def _place(
+        self, name: str, place: Place | None, metrics: bool | Callable[[], bytes]
+    ) -> None:
         running = self._running.get(name)
         if running is not None and running[0] == place:
             return
         if running is not None:
-            await running[1].stop()
-            del self._running[name]
+            await self._end(name)
         if place is None:
             return
         server = HealthServer(*place, self._reporters, metrics=metrics)
+        tried = asyncio.Event()
+        task = asyncio.create_task(self._serve(name, place, server, tried))
+        self._running[name] = (place, task)
+        await tried.wait()
+
+    async def _serve(
+        self, name: str, place: Place, server: HealthServer, tried: asyncio.Event
+    ) -> None:
+        backoff, told = Backoff(FIRST_RETRY, LAST_RETRY), False
+        self._listening[name] = False
         try:
-            await server.start()
-        except OSError as error:
-            log.error("the %s server cannot listen on %s:%d: %s", name, *place, error)
-            return
-        self._running[name] = (place, server)
+            while True:
+                try:
+                    await server.start()
+                    break
+                except OSError as error:
+                    if not told:
+                        log.error("the %s server cannot listen on %s:%d: %s", name, *place, error)
+                    told = True
+                tried.set()
+                await backoff.wait()
+            if told:
+                log.info("the %s server listens on %s:%d now", name, *place)
+            self._listening[name] = True
+            tried.set()
+            await asyncio.Event().wait()
+        finally:
+            tried.set()
+            await server.stop()
+
+    async def _end(self, name: str) -> None:
+        _, task = self._running.pop(name)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
     async def stop(self) -> None:
         """Stop both."""
-        for _, server in self._running.values():
-            await server.stop()
-        self._running.clear()
+        for name in list(self._running):
+            await self._end(name)

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT = 5.0
 MAX_REQUEST = 8192
+ANYWHERE = "*"
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -52,8 +53,12 @@ class Reporter:
 
     def ready(self, ready: bool, detail: str = "") -> None:
         """Say whether this part does its work, and why not. Counts as a heartbeat."""
-        self._ready, self.detail = ready, detail
+        self.state(ready, detail)
         self.alive()
+
+    def state(self, ready: bool, detail: str = "") -> None:
+        """As `ready`, told by somebody else than this part: no heartbeat."""
+        self._ready, self.detail = ready, detail
 
     @property
     def is_alive(self) -> bool:
@@ -69,12 +74,18 @@ class Reporter:
 class HealthServer:
     """GET (or HEAD) `/liveness`, `/readiness`, `/metrics`.
 
-    200 or 503 with a table of reporters; `/metrics` is the default Prometheus registry.
+    200 or 503 with a table of reporters; `/metrics` is the default Prometheus registry, or what
+    a function `metrics` gives. `host` ANYWHERE listens on every address of both families.
     `port` 0 takes a free one; after `start()` the attribute holds the real one.
     """
 
     def __init__(
-        self, host: str, port: int, reporters: Iterable[Reporter] = (), *, metrics: bool = True
+        self,
+        host: str,
+        port: int,
+        reporters: Iterable[Reporter] = (),
+        *,
+        metrics: bool | Callable[[], bytes] = True,
     ) -> None:
         self.host, self.port = host, port
         self.reporters: list[Reporter] = list(reporters)
@@ -88,9 +99,8 @@ class HealthServer:
 
     async def start(self) -> None:
         """Listen. Raises OSError when the address is taken."""
-        self._server = await asyncio.start_server(
-            self._serve, self.host or "localhost", self.port, limit=MAX_REQUEST
-        )
+        host = None if self.host == ANYWHERE else self.host or "localhost"
+        self._server = await asyncio.start_server(self._serve, host, self.port, limit=MAX_REQUEST)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def run(self) -> None:
@@ -133,7 +143,10 @@ class HealthServer:
         if path == "/metrics" and self._metrics:
             import prometheus_client
 
-            return 200, prometheus_client.CONTENT_TYPE_LATEST, prometheus_client.generate_latest()
+            kind = prometheus_client.CONTENT_TYPE_LATEST
+            if callable(self._metrics):
+                return 200, kind, self._metrics()
+            return 200, kind, prometheus_client.generate_latest()
         return 404, plain, b"try /liveness, /readiness or /metrics\n"
 
     def _table(self) -> bytes:

@@ -95,6 +95,7 @@ class Dataplane:
         self._backoff = Backoff(0.1, 10.0)
         self._flusher = Flusher(self.kick)
         self._desire: Desire | None = None
+        self._started = 0.0
         self._complaints: dict[str, str] = {}
         self._telling = False
         self._proven: dict[str, tuple[Endpoint, int, int]] = {}
@@ -157,6 +158,7 @@ class Dataplane:
         """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
         host = Host(self.view, self.routes, self._kernel_spoke)
         watcher = asyncio.create_task(host.watch())
+        self._started = asyncio.get_running_loop().time()
         timers = Timers(asyncio.get_running_loop().time)
         retry: float | None = 0.0
         try:
@@ -205,7 +207,10 @@ class Dataplane:
             began = asyncio.get_running_loop().time()
             failures = await self._apply(host, due)
             self.state.applies += 1
-            self.state.apply_seconds += asyncio.get_running_loop().time() - began
+            ended = asyncio.get_running_loop().time()
+            self.state.apply_seconds += ended - began
+            if self.state.applied and self.state.first_seconds is None:
+                self.state.first_seconds = ended - self._started
         except (KernelError, CommandError) as error:
             failures = {"dataplane": str(error)}
         except Exception as error:

@@ -13,7 +13,8 @@ from libcalico.model import ResourceKey
 class State:
     """`applied`: a commit went well once. `failures`: what the last one could not do.
 
-    `applies` and `apply_seconds`: how many commits there were, and how long all took.
+    `applies` and `apply_seconds`: how many commits there were, and how long all took;
+    `first_seconds`: how long after the start the first one stood.
     """
 
     applied: bool = False
@@ -21,6 +22,7 @@ class State:
     failed_applies: int = 0
     applies: int = 0
     apply_seconds: float = 0.0
+    first_seconds: float | None = None
     route_writes: int = 0
     active: dict[str, Endpoint] = field(default_factory=dict)
     shadowed: dict[ResourceKey, str] = field(default_factory=dict)

@@ -105,6 +105,14 @@ class Syncer:
         """Whether all selections have been listed at least once."""
         return all(feed.listed for feed in self._feeds)
 
+    def known(self) -> dict[str, int]:
+        """How many objects of each followed family the datastore has, as far as it was read."""
+        found: dict[str, int] = {}
+        for feed in self._feeds:
+            family = feed.selection.family
+            found[family] = found.get(family, 0) + len(feed.known)
+        return found
+
     async def batches(self) -> AsyncIterator[SyncBatch]:
         """Batches for ever; the first with `in_sync` may be empty. Cancel or close to stop."""
         tasks = [asyncio.create_task(self._follow(feed)) for feed in self._feeds]

@@ -63,7 +63,7 @@ def test_a_missing_profile_is_closed_and_named(stage: Stage) -> None:
     try:
         stage.comes_to(set(), both("client * tcp 80", "client * ping"))
         eventually(lambda: conditions_of(world, "kns.nowhere"))
-        assert world.metric("felix_policy_conditions") >= 1
+        assert world.metric("muslin_felix_policy_conditions") >= 1
     finally:
         ports = [{"name": "http", "protocol": "TCP", "port": 80}]
         world.put_endpoint("server", stage.server, labels={"role": "server"}, ports=ports)
@@ -75,7 +75,7 @@ def test_a_broken_policy_is_named_and_widens_nothing(stage: Stage) -> None:
     stage.policy("bad", [allow(protocol="TCP", destination={"ports": ["99999"]})])
     stage.comes_to(set(), both("client * tcp 80", "client * udp 53"))
     eventually(lambda: conditions_of(world, "bad"))
-    assert world.metric("felix_policy_conditions") >= 1
+    assert world.metric("muslin_felix_policy_conditions") >= 1
 
 
 def test_a_set_that_is_too_large_closes_its_policy_and_no_other(stage: Stage) -> None:

@@ -11,6 +11,7 @@ import pytest
 from felix.config.parameters import Config
 from felix.servers import Servers
 from libcalico.health import Reporter
+from tests.felix.world import eventually
 from tests.support.etcd import free_ports
 
 
@@ -38,7 +39,7 @@ async def test_a_loop_without_heartbeat_is_not_alive() -> None:
     clock = Clock()
     loop = Reporter("InternalDataplaneMainLoop", 90, clock=clock)
     (port,) = free_ports(1)
-    servers = Servers([loop])
+    servers = Servers([loop], bytes)
     await servers.apply(Config(health_enabled=True, health_host="127.0.0.1", health_port=port))
     try:
         assert await asyncio.to_thread(page, port, "/liveness") == 200
@@ -57,7 +58,7 @@ async def test_a_loop_without_heartbeat_is_not_alive() -> None:
 @pytest.mark.asyncio
 async def test_servers_move_with_their_parameters() -> None:
     first, second = free_ports(2)
-    servers = Servers([])
+    servers = Servers([], bytes)
     on = Config(health_enabled=True, health_host="127.0.0.1", health_port=first)
     try:
         await servers.apply(on)
@@ -77,14 +78,41 @@ async def test_servers_move_with_their_parameters() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_port_that_is_taken_stops_nothing() -> None:
+async def test_a_port_that_is_taken_stops_nothing_and_is_taken_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("felix.servers.FIRST_RETRY", 0.05)
     (port,) = free_ports(1)
     config = Config(health_enabled=True, health_host="127.0.0.1", health_port=port)
-    one, other = Servers([]), Servers([])
+    one, other = Servers([], bytes), Servers([], bytes)
     try:
         await one.apply(config)
         await other.apply(config)
+        assert one.waiting() == []
+        assert other.waiting() == [f"the health server cannot listen on 127.0.0.1:{port} yet"]
         assert await asyncio.to_thread(page, port, "/liveness") == 200
+        await asyncio.sleep(0.3)
+        await one.stop()
+        await asyncio.to_thread(eventually, lambda: not other.waiting())
+        assert await asyncio.to_thread(page, port, "/liveness") == 200
+        told = [r for r in caplog.records if "cannot listen" in r.getMessage()]
+        assert len(told) == 1, "said once, though tried several times"
     finally:
         await one.stop()
         await other.stop()
+
+
+@pytest.mark.asyncio
+async def test_metrics_are_served_on_every_address_of_both_families() -> None:
+    (port,) = free_ports(1)
+    servers = Servers([], lambda: b"felix_host 1\n")
+    config = Config(prometheus_metrics_enabled=True, prometheus_metrics_port=port)
+    await servers.apply(config)
+    try:
+        for host in ("127.0.0.1", "::1"):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert (await reader.read()).endswith(b"felix_host 1\n")
+            writer.close()
+    finally:
+        await servers.stop()

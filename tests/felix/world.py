@@ -155,10 +155,12 @@ class World:
             raise AssertionError(f"{error}\n{self.log()[-4000:]}") from None
 
     def metric(self, name: str) -> float:
-        """One of felix's metrics."""
-        for line in self.get("/metrics", METRICS_PORT)[1].splitlines():
-            if line.split(" ")[0] == name:
-                return float(line.split(" ")[1])
+        """One of felix's metrics; Calico's counters have no `_total` behind their names."""
+        page = self.get("/metrics", METRICS_PORT)[1]
+        for spelled in (name, name.removesuffix("_total")):
+            for line in page.splitlines():
+                if line.split(" ")[0] == spelled:
+                    return float(line.split(" ")[1])
         raise AssertionError(f"no metric {name}")
 
     # -- the datastore -----------------------------------------------------------------------

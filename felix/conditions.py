@@ -1,0 +1,29 @@
+"""What of a node's dataplane is not as an operator would want it, object by object.
+
+For the status file and so for `calicoctl node status`. Tested in tests/felix/test_mtu.py,
+test_policy_refused.py and test_repair.py, each where the condition belongs.
+"""
+
+from __future__ import annotations
+
+from felix.dataplane.loop import Dataplane
+
+
+def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
+    """(object, reason) of everything; the calculation's first."""
+    calc, state = plane.calc, plane.state
+    found = [(str(key), reason) for key, reason in calc.broken.items()]
+    for reasons in (calc.policy.conditions, plane.degraded(), state.shadowed):
+        found += [(str(key), reason) for key, reason in reasons.items()]
+    found += list(state.failures.items())
+    found += [
+        (f"route {dst}", "another program's route of the same destination and metric stands")
+        for dst in plane.routes.conflicts
+    ]
+    found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
+    too_large = plane.mtu.too_large(plane.view, state.active)
+    found += [
+        (f"node {calc.node}", f"mtu: {text}") for text in (plane.mtu.problem, too_large) if text
+    ]
+    refused = plane.encapsulation().refused
+    return found + [(f"IPPool({name})", reason) for name, reason in refused.items()]

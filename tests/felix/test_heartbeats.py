@@ -1,0 +1,123 @@
+"""Liveness by loop, readiness by this node's own dataplane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from felix.config.parameters import Config
+from felix.heartbeats import Heartbeats, beating
+from tests.felix.world import World, eventually
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.promise("F-102")
+def test_each_loop_has_a_limit_of_its_own_once_it_runs() -> None:
+    clock = Clock()
+    beats = Heartbeats(clock)
+    clock.now = 1000
+    # The datastore has not been reached: alive, not ready.
+    assert all(reporter.is_alive for reporter in beats.all)
+    assert not beats.startup.is_ready
+    beats.started(Config(health_timeout_overrides=(("CalculationGraph", 45.0),)))
+    limits = {reporter.name: reporter.timeout for reporter in beats.all}
+    assert limits == {
+        "FelixStartup": 0,
+        "CalculationGraph": 45,
+        "InternalDataplaneMainLoop": 90,
+        "FelixStatus": 60,
+    }
+    assert all(reporter.is_alive for reporter in beats.all)
+    clock.now += 46
+    assert [r.name for r in beats.all if not r.is_alive] == ["CalculationGraph"]
+    beats.configure(Config(dataplane_watchdog_timeout=20))
+    assert [r.name for r in beats.all if not r.is_alive] == [
+        "CalculationGraph",
+        "InternalDataplaneMainLoop",
+    ]
+
+
+def test_what_somebody_else_says_of_a_loop_is_no_heartbeat() -> None:
+    clock = Clock()
+    beats = Heartbeats(clock)
+    beats.started(Config())
+    clock.now = 31
+    beats.calculation.state(True)
+    assert not beats.calculation.is_alive
+    beats.calculation.alive()
+    assert beats.calculation.is_ready
+
+
+@pytest.mark.asyncio
+async def test_a_loop_that_waits_beats_and_one_that_hangs_does_not() -> None:
+    count = 0
+    go, closed = asyncio.Event(), asyncio.Event()
+
+    def beat() -> None:
+        nonlocal count
+        count += 1
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            yield 1
+            await go.wait()
+            yield 2
+        finally:
+            closed.set()
+
+    items = beating(source(), beat, every=0.02)
+    assert await anext(items) == 1
+    begun = count
+    # The consumer works on the item: nobody beats for it.
+    await asyncio.sleep(0.1)
+    assert count == begun
+    waiting = asyncio.ensure_future(anext(items))
+    await asyncio.sleep(0.1)
+    assert count >= begun + 3
+    go.set()
+    assert await waiting == 2
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+    assert closed.is_set()
+
+
+@pytest.mark.promise("M-201", "F-102")
+def test_readiness_is_this_nodes_own_dataplane(bare_world: World) -> None:
+    """Not before the datastore was read; afterwards also while it is away."""
+    world = bare_world
+    world.start_felix()
+    eventually(lambda: world.get("/liveness")[0] == 200, 15)
+    status, table = world.get("/readiness")
+    assert status == 503
+    assert "FelixStartup" in table
+    world.etcd.start()
+    world.write_cluster()
+    world.wait_ready(30)
+    assert "InternalDataplaneMainLoop" in world.get("/readiness")[1]
+    # No speaker ever came; now the datastore goes, too.
+    world.etcd.stop()
+    eventually(lambda: "the datastore is away" in world.log(), 10)
+    assert world.get("/readiness")[0] == 200
+    assert world.get("/liveness")[0] == 200
+
+
+@pytest.mark.promise("M-201")
+def test_without_the_parameter_nobody_listens(bare_world: World) -> None:
+    world = bare_world
+    world.etcd.start()
+    world.write_cluster()
+    world.start_felix(FELIX_HEALTHENABLED="false", FELIX_PROMETHEUSMETRICSENABLED="false")
+    eventually(lambda: "programming begins" in world.log(), 15)
+    assert world.get("/liveness")[0] == 0
+    world.put("felixconfigurations", "default", "FelixConfiguration", {"healthEnabled": True})
+    assert world.get("/liveness")[0] == 0
+    world.put("felixconfigurations", "node.node1", "FelixConfiguration", {"healthEnabled": True})
+    assert world.get("/liveness")[0] == 0, "the environment is stronger"

@@ -1,0 +1,109 @@
+"""The metrics: names that Calico has, values that are true, a page that Prometheus reads."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from felix.dataplane.backend import NATIVE
+from felix.metrics import Figure, text
+from tests.felix.world import METRICS_PORT, NODE, World, eventually
+
+CALICOS = {
+    "felix_active_local_endpoints",
+    "felix_active_local_policies",
+    "felix_active_local_selectors",
+    "felix_calc_graph_updates_processed",
+    "felix_cluster_num_host_endpoints",
+    "felix_cluster_num_hosts",
+    "felix_cluster_num_policies",
+    "felix_cluster_num_profiles",
+    "felix_cluster_num_tiers",
+    "felix_cluster_num_workload_endpoints",
+    "felix_host",
+    "felix_int_dataplane_apply_time_seconds",
+    "felix_int_dataplane_failures",
+    "felix_int_dataplane_initial_resync_time_seconds",
+    "felix_ipsets_calico",
+    "felix_label_index_num_active_selectors",
+    "felix_label_index_num_endpoints",
+    "felix_label_index_selector_evals",
+    "felix_resync_state",
+    "felix_route_table_num_ifaces",
+    "felix_route_table_num_routes",
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_virtual_memory_bytes",
+}
+IPTABLES = {f"felix_iptables_{n}" for n in ("chains", "rules", "save_calls", "restore_calls")}
+NFTABLES = {f"felix_nft_{n}" for n in ("chains", "rules", "list_calls", "calls", "maps")}
+
+
+def test_the_page_is_what_prometheus_reads() -> None:
+    found = [
+        Figure("felix_calls", "Calls.", 3, "counter"),
+        Figure("felix_host", "The node.", 1, labels={"host": 'a"\\b\n'}),
+        Figure("felix_time", "Time.", 0.25, "summary", 2),
+    ]
+    families = {f.name: f for f in text_string_to_metric_families(text(found))}
+    # The parser adds what this Calico counter has not.
+    assert families["felix_calls"].type == "counter"
+    assert "\nfelix_calls 3.0\n" in text(found)
+    assert families["felix_host"].samples[0].labels == {"host": 'a"\\b\n'}
+    assert {s.name: s.value for s in families["felix_time"].samples} == {
+        "felix_time_sum": 0.25,
+        "felix_time_count": 2,
+    }
+
+
+def names(world: World) -> set[str]:
+    page = world.get("/metrics", METRICS_PORT)[1]
+    families = list(text_string_to_metric_families(page))
+    assert [f.name for f in families if not f.documentation] == []
+    return {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
+
+
+@pytest.mark.promise("F-95")
+def test_calicos_names_and_true_values(world: World, backend: str) -> None:
+    world.add_pod("a", "cali0000000000a", "10.65.0.1")
+    eventually(lambda: world.metric("muslin_felix_endpoints_in_force") == 1)
+    rules = NFTABLES if backend == NATIVE else IPTABLES
+    served = names(world)
+    assert {name for name in served if not name.startswith("muslin_")} == CALICOS | rules
+    assert f'felix_host{{host="{NODE}"}} 1.0' in world.get("/metrics", METRICS_PORT)[1]
+    assert world.metric("felix_resync_state") == 3
+    assert world.metric("felix_cluster_num_hosts") == 1
+    assert world.metric("felix_cluster_num_workload_endpoints") == 1
+    # Two of the world's, and the one that every datastore has.
+    assert world.metric("felix_cluster_num_profiles") == 3
+    routes = world.routes("proto", "109") + world.routes("proto", "109", family=6)
+    assert world.metric("felix_route_table_num_routes") == len(routes.splitlines())
+    before = world.metric("felix_int_dataplane_apply_time_seconds_count")
+    processed = world.metric("felix_calc_graph_updates_processed")
+    spec = {"order": 1, "selector": "all()", "ingress": [{"action": "Allow"}]}
+    world.put("globalnetworkpolicies", "allow", "GlobalNetworkPolicy", spec)
+    eventually(lambda: world.metric("felix_active_local_policies") == 1)
+    assert world.metric("felix_cluster_num_policies") == 1
+    assert world.metric("felix_calc_graph_updates_processed") == processed + 1
+    eventually(lambda: world.metric("felix_int_dataplane_apply_time_seconds_count") > before)
+    assert 0 < world.metric("felix_int_dataplane_initial_resync_time_seconds") < 30
+    assert world.metric("process_resident_memory_bytes") > 1e7
+
+
+def test_what_was_right_and_is_found_changed_is_counted(world: World) -> None:
+    world.add_pod("b", "cali0000000000b", "10.65.0.2")
+    eventually(lambda: world.metric("felix_active_local_endpoints") >= 1)
+    eventually(lambda: "10.65.0.2" in world.routes())
+    before = eventually(lambda: world.metric("muslin_felix_link_drift_total") + 1) - 1
+    world.node.run("sysctl", "-qw", "net.ipv4.ip_forward=0")
+    eventually(lambda: world.node.run("sysctl", "-n", "net.ipv4.ip_forward").strip() == "1")
+    eventually(lambda: world.metric("muslin_felix_link_drift_total") > before)
+    before = world.metric("muslin_felix_link_drift_total")
+    setting = "net.ipv4.conf.cali0000000000b.proxy_arp"
+    eventually(lambda: world.node.run("sysctl", "-n", setting).strip() == "1")
+    world.node.run("sysctl", "-qw", f"{setting}=0")
+    eventually(lambda: world.node.run("sysctl", "-n", setting).strip() == "1")
+    eventually(lambda: world.metric("muslin_felix_link_drift_total") > before)
