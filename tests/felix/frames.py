@@ -91,7 +91,7 @@ def send(
 
 @contextmanager
 def ears(space: Namespace, link: str = "eth0") -> Iterator[Callable[[bytes, float], bool]]:
-    """Hears all that arrives on a link; gives a function that says whether bytes came by so soon."""
+    """Hears what arrives on a link; gives a function: whether these bytes came, so soon."""
 
     def make() -> socket.socket:
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))

@@ -5,6 +5,7 @@ a 10.65.0.1, b 10.65.0.2 -- node 10.99.7.1 -- outside 10.99.7.2, 203.0.113.9
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +13,7 @@ from functools import partial
 import pytest
 
 from tests.felix import frames
+from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
 from tests.felix.world import NODE, Pod, World, eventually, make_world
 from tests.support.netns import Namespace
@@ -19,13 +21,12 @@ from tests.support.netns import Namespace
 OUTSIDE, OUTSIDE6 = "10.99.7.2", "2001:db8:7::2"
 
 
-@pytest.fixture(scope="module", params=["nft", "legacy"])
+@pytest.fixture(scope="module", params=["nft", "legacy", "nftables"])
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     with make_world(tmp_path_factory.mktemp("world")) as world:
-        world.environment |= {
-            "FELIX_IPTABLESBACKEND": request.param,
+        world.environment |= mode(request.param) | {
             # Of accept_ra the kernel tells nobody: it is seen when links are read back.
             "FELIX_INTERFACEREFRESHINTERVAL": "2",
         }
@@ -170,16 +171,21 @@ def test_further_sources_are_allowed_where_both_say_so(world: World) -> None:
 
 
 def drops(world: World, what: str) -> int:
-    """Packets that rules with such a comment have counted."""
-    total = 0
-    for kind in ("legacy", "nft"):
-        saved = world.node.run(f"ip6tables-{kind}-save", "-c", "-t", "raw", check=False)
-        total += sum(
-            int(line[1:].split(":")[0])
-            for line in saved.splitlines()
-            if what in line and line[0] == "["
-        )
-    return total
+    """Packets of IPv6 that rules with such a comment have counted."""
+    if world.kernel.native:
+        listed = world.node.run("nft", "list", "table", "ip6", "calico")
+        counted = re.findall(rf"counter packets (\d+) .*{what}", listed)
+    else:
+        counted = [
+            packets
+            for kind in ("legacy", "nft")
+            for packets in re.findall(
+                rf"^\[(\d+):.*{what}",
+                world.node.run(f"ip6tables-{kind}-save", "-c", "-t", "raw", check=False),
+                re.MULTILINE,
+            )
+        ]
+    return sum(map(int, counted))
 
 
 def hears(space: Namespace, tunnel: str, act: object) -> bool:
