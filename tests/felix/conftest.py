@@ -33,9 +33,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _slow_twin(item: pytest.Item) -> bool:
     """Whether another back end stands for this test in the fast tier."""
-    if NFTABLES not in item.name or item.path.parent != Path(__file__).parent:
+    name, _, parameters = item.name.partition("[")
+    if NFTABLES not in parameters or item.path.parent != Path(__file__).parent:
         return False
-    name, _, _ = item.name.partition("[")
     return item.path.stem not in _FAST_MODULES and name not in _FAST_TESTS
 
 
