@@ -256,3 +256,36 @@ def test_the_operator_may_name_the_back_end() -> None:
     assert asyncio.run(detect_backend("Legacy")) == "legacy"
     with pytest.raises(ValueError, match="want auto, nft or legacy"):
         asyncio.run(detect_backend("pf"))
+
+
+@pytest.mark.parametrize("backend", ["nft", "legacy"])
+def test_a_refused_batch_is_bisected(space: Namespace, backend: Backend) -> None:
+    """IPT-9: exactly the chains that are to blame, jumps to chains that are not there apart."""
+    bad = "-m set --match-set no-such-set src --jump DROP"
+
+    async def run() -> tuple[dict[str, str], dict[str, str], set[str]]:
+        table = Table("filter", 4, backend, SCHEME)
+        good = {f"our-good{n}": ["-p tcp --jump DROP", "--jump our-later"] for n in range(20)}
+        table.want("our-later", [])
+        for name, rules in {**good, "our-bad1": [bad], "our-bad2": ["--jump DROP", bad]}.items():
+            table.want(name, rules)
+        with pytest.raises(CommandError):
+            await table.commit()
+        found = await table.refused()
+        for name in found:
+            table.want(name, ["--jump DROP"])
+        await table.commit()
+        again = await table.refused({"our-bad1": [bad], "our-good1": good["our-good1"]})
+        await table.refresh()
+        table.close()
+        return (
+            found,
+            again,
+            set(re.findall("^:(our-trial)", space.run(f"iptables-{backend}-save"), re.MULTILINE)),
+        )
+
+    found, again, left = asyncio.run(run())
+    assert found.keys() == {"our-bad1", "our-bad2"}
+    assert "no-such-set" in found["our-bad1"]
+    assert again.keys() == {"our-bad1"}
+    assert left == set()
