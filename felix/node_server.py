@@ -1,8 +1,9 @@
 """`node.sock`: what felix tells `bgp` and `cni` of its node, and what they tell it.
 
 `bgp` sends paths and hears own addresses and refusals; `cni` offers and retracts endpoints
-and waits for them to be in force. What is said to a peer waits in a map by subject, so a
-slow reader costs one message a subject and never stalls the main loop.
+and waits for them to be in force; `calicoctl` asks (`felix.questions`) and watches denied packets
+(`felix.drops`). What is said to a peer waits in a map by subject, so a slow reader costs one
+message a subject and never stalls the main loop.
 
 Invariants:
   NSV-1  An offer that was never stored goes ten seconds after the last connection that made it.
@@ -23,11 +24,16 @@ from typing import Any
 
 from felix.calc.endpoints import Endpoint, from_resource
 from felix.dataplane.loop import Dataplane
+from felix.drops import Drops
+from felix.questions import Questions
 from libcalico import paths
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import (
+    Ask,
     Await,
+    CountDrops,
+    DropCounts,
     Fact,
     Hello,
     InForce,
@@ -37,6 +43,8 @@ from libcalico.local.node_api import (
     PathsEnd,
     RefusedPath,
     Retract,
+    Told,
+    WatchDrops,
 )
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
@@ -63,6 +71,11 @@ class Peer:
         self._outbox[subject] = message
         self._wake.set()
 
+    @property
+    def waiting(self) -> int:
+        """Messages that wait to be sent."""
+        return len(self._outbox)
+
     async def deliver(self) -> None:
         """Send what waits, for ever."""
         while True:
@@ -86,6 +99,9 @@ class NodeServer:
         self._told_addresses: list[str] = []
         self._own_addresses: frozenset[IPAddress] = frozenset()
         self._bad_offers: dict[ResourceKey, str] = {}
+        self._questions: Questions | None = None
+        self._drops: Drops | None = None
+        self._answering: set[asyncio.Task[None]] = set()
 
     @property
     def speaker_connected(self) -> bool:
@@ -95,10 +111,14 @@ class NodeServer:
     async def start(self, dataplane: Dataplane, path: Path = paths.NODE_SOCKET) -> None:
         """Listen. Raises `OSError`."""
         self._dataplane = dataplane
+        self._questions = Questions(self._node, dataplane)
+        self._drops = Drops(self._node, dataplane)
         self._server = await serve_unix(path, self._serve, hello=Hello("felix"))
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
+        if self._drops is not None:
+            self._drops.stop()
         if self._server is not None:
             await self._server.close()
 
@@ -119,6 +139,8 @@ class NodeServer:
         finally:
             sender.cancel()
             self._peers.discard(peer)
+            if self._drops is not None:
+                self._drops.leave(peer)
             if self._speaker is peer:
                 self._speaker = None
                 log.warning("bgp is gone; its routes stay", extra={"object": connection.process})
@@ -159,8 +181,23 @@ class NodeServer:
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 peer.awaits[key] = container_id
                 self._answer(peer)
+            case WatchDrops() if self._drops is not None:
+                self._drops.watch(peer)
+            case Ask() | CountDrops():
+                task = asyncio.create_task(self._question(peer, message))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
             case _:
                 pass
+
+    async def _question(self, peer: Peer, question: Ask | CountDrops) -> None:
+        assert self._questions is not None
+        answer: Told | DropCounts
+        if isinstance(question, Ask):
+            answer = await self._questions.ask(question)
+        else:
+            answer = await self._questions.count(question)
+        peer.tell(("answer", question.id), answer)
 
     def _offer(self, peer: Peer, offer: Offer) -> None:
         key = ResourceKey("WorkloadEndpoint", offer.name, offer.namespace)
@@ -195,6 +232,8 @@ class NodeServer:
             self._told_refused = refused
         for peer in self._peers:
             self._answer(peer)
+        if self._drops is not None:
+            self._drops.published()
 
     def _answer(self, peer: Peer) -> None:
         state = self._plane.state

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +97,11 @@ class Tables(Protocol):
 
     async def accepts(self, place: Place, chains: Iterable[Chain]) -> frozenset[str]:
         """Those of these chains, by name, that the kernel would take now."""
+
+    async def counters(
+        self, family: Family, table: str, chains: Collection[str]
+    ) -> dict[str, list[tuple[int, int, str]]]:
+        """Packets, bytes and text of each rule of these chains, as the kernel has them."""
 
     async def read_back(self) -> bool:
         """Read everything; returns whether a commit is due."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, cast
 
 from felix.rules.dispatch import Bins
@@ -183,6 +183,12 @@ class IptablesTables:
         table = self._tables[cast("Family", place[0]), place[1]]
         texts = {chain.name: render_rules(chain.rules) for chain in chains}
         return frozenset(texts.keys() - (await table.refused(texts)).keys())
+
+    async def counters(
+        self, family: Family, table: str, chains: Collection[str]
+    ) -> dict[str, list[tuple[int, int, str]]]:
+        """Packets, bytes and text of each rule of these chains, as the kernel has them."""
+        return await self._tables[family, table].counters(chains)
 
     async def read_back(self) -> bool:
         """Read every table, one after the other; returns whether a commit is due.

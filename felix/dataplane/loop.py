@@ -135,6 +135,22 @@ class Dataplane:
         config = self.config
         return encapsulation(self.calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
 
+    @property
+    def families(self) -> frozenset[int]:
+        """The families that are programmed."""
+        return self._families
+
+    @property
+    def unusable(self) -> frozenset[str]:
+        """Sets that the kernel does not hold as wanted."""
+        book = self._desire.book if self._desire is not None else None
+        return book.unusable if book is not None else frozenset()
+
+    @property
+    def tells(self) -> bool:
+        """Whether the rules of the last turn tell of denied packets."""
+        return self._desire is not None and self._desire.tell
+
     def tell_drops(self, wanted: bool) -> None:
         """Whether rules tell of denied packets (`felix.rules.tell`): while somebody reads."""
         if wanted is not self._telling:

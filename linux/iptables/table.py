@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,7 +30,7 @@ from linux.errors import CommandError
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
 from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
-from linux.iptables.save import Actual, parse_save
+from linux.iptables.save import Actual, parse_counters, parse_save
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
@@ -166,6 +166,15 @@ class Table:
         async with self._turn:
             self._stuck.clear()
             return await self._dump()
+
+    async def counters(self, chains: Collection[str]) -> dict[str, list[tuple[int, int, str]]]:
+        """Packets, bytes and text of each rule of these chains, those that exist (one save).
+
+        Raises `CommandError`.
+        """
+        output = await programs.run([*self._save, "-c"])
+        found = parse_counters(output.decode(errors="replace"), self.name)
+        return {name: rules for name, rules in found.items() if name in chains}
 
     async def _dump(self) -> tuple[str, ...]:
         self.saves += 1

@@ -75,13 +75,13 @@ def test_every_stage_of_a_host_has_its_table_and_chain(stage: str) -> None:
 def test_rules_of_a_chain_belong_to_one_resolved_rule_each(settings: RuleSettings) -> None:
     pods = imaginary_pods()
     decided = 0
-    for number in range(15):
+    for number in range(5):
         world = world_of(make_world(5, number, pods).documents)
         engine = calculate(world, [key for key, _ in world.of("WorkloadEndpoint")]).engine
         for resolved in (*engine.policies.values(), *engine.profiles.values()):
             for version, ingress in product((4, 6), (True, False)):
                 decided += deciding_rules(resolved, version, settings, ingress=ingress)
-    assert decided > 500
+    assert decided > 150
 
 
 def deciding_rules(

@@ -1,0 +1,204 @@
+"""Denied packets, told to whoever watches: while somebody does, rules tell of them (NFLOG).
+
+With nobody watching there is no such rule, no socket and no cost. The prefix of a message names
+the rule (`felix.rules.tell`); names are looked up in what this felix calculates with.
+
+Invariants:
+  DRP-1  Watching changes no verdict (TEL-1) and ends with the last watcher.
+  DRP-2  A watcher that does not read costs a bounded number of messages; what it missed is told
+         as a number.
+Tested in tests/felix/test_drops.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable, Hashable
+from ipaddress import ip_network
+from typing import Any, Protocol
+
+from felix.dataplane.loop import Dataplane
+from felix.explain.answering import denier
+from felix.rules import tell
+from libcalico.local.node_api import Denier, Dropped, Watching
+from libcalico.model import ResourceKey
+from linux.errors import KernelError
+from linux.nflog import Logged, Reader
+
+MOST_WAITING = 2000
+"""Messages that may wait for one watcher."""
+GROUPS = (tell.INGRESS_GROUP, tell.EGRESS_GROUP)
+_KNOWN_FOR = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """Who is told; `waiting` counts what was not sent yet."""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait to be sent."""
+
+    def tell(self, subject: Hashable, message: Any) -> None:
+        """Send as soon as the watcher reads."""
+
+
+class Drops:
+    """The watchers of one felix, and the reader that serves them."""
+
+    def __init__(self, node: str, plane: Dataplane) -> None:
+        self._node, self._plane = node, plane
+        self._watchers: dict[Watcher, int] = {}
+        self._greeted: set[Watcher] = set()
+        self._reader: Reader | None = None
+        self._number = 0
+        self._deniers: dict[str, Denier] = {}
+        self._known_until = 0.0
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell this one of denied packets from now on."""
+        if self._reader is None:
+            try:
+                self._reader = Reader(GROUPS)
+            except KernelError as error:
+                why = f"denied packets cannot be read: {error}"
+                if error.errno == errno.EBUSY:
+                    why += "; another program reads them, such as Calico's felix or ulogd"
+                watcher.tell("watching", Watching(self._node, why))
+                return
+            asyncio.get_running_loop().add_reader(self._reader.fileno(), self._arrived)
+            self._plane.tell_drops(True)
+        self._watchers[watcher] = 0
+        self.published()
+
+    def leave(self, watcher: Watcher) -> None:
+        """This one is gone."""
+        self._watchers.pop(watcher, None)
+        self._greeted.discard(watcher)
+        if not self._watchers:
+            self.stop()
+
+    def stop(self) -> None:
+        """Nobody is told any more."""
+        if self._reader is not None:
+            asyncio.get_running_loop().remove_reader(self._reader.fileno())
+            self._reader.close()
+            self._reader = None
+            self._plane.tell_drops(False)
+
+    def published(self) -> None:
+        """The main loop made a turn: whoever waits is told once the rules stand."""
+        if not self._watchers or not self._plane.tells or self._plane.state.failures:
+            return
+        for watcher in self._watchers.keys() - self._greeted:
+            self._greeted.add(watcher)
+            watcher.tell("watching", Watching(self._node))
+
+    def _arrived(self) -> None:
+        assert self._reader is not None
+        try:
+            packets = self._reader.read()
+        except KernelError as error:
+            log.warning("denied packets cannot be read any more: %s", error)
+            for watcher in self._watchers:
+                watcher.tell("watching", Watching(self._node, str(error)))
+            self._watchers.clear()
+            self.stop()
+            return
+        lost, self._reader.lost = self._reader.lost, 0
+        for packet in packets:
+            message = self._dropped(packet)
+            if message is None:
+                continue
+            self._number += 1
+            for watcher in self._watchers:
+                self._watchers[watcher] += lost
+                if watcher.waiting >= MOST_WAITING:
+                    self._watchers[watcher] += 1
+                    continue
+                missed, self._watchers[watcher] = self._watchers[watcher], 0
+                watcher.tell(("dropped", self._number), message(missed))
+            lost = 0
+
+    def _dropped(self, packet: Logged) -> Callable[[int], Dropped] | None:
+        by, head = self._denier(packet.prefix), packet.head
+        if by is None or head is None:
+            return None
+        into, out = self._name(packet.in_interface), self._name(packet.out_interface)
+
+        def message(lost: int) -> Dropped:
+            return Dropped(
+                packet.time,
+                by,
+                str(head.source),
+                str(head.destination),
+                head.protocol,
+                head.source_port,
+                head.destination_port,
+                head.icmp_type,
+                head.icmp_code,
+                self._pod(into, str(head.source)),
+                self._pod(out, str(head.destination)),
+                into,
+                out,
+                lost,
+            )
+
+        return message
+
+    def _name(self, index: int) -> str:
+        link = self._plane.view.links.get(index)
+        if link is not None:
+            return link.name
+        try:
+            return socket.if_indextoname(index) if index else ""
+        except OSError:
+            return ""
+
+    def _pod(self, interface: str, address: str) -> str:
+        endpoint = self._plane.state.active.get(interface)
+        if endpoint is None or ip_network(address) not in endpoint.networks:
+            return ""
+        return endpoint.workload
+
+    def _denier(self, prefix: str) -> Denier | None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._known_until:
+            # Rules are renumbered as policies change.
+            self._deniers.clear()
+            self._known_until = now + _KNOWN_FOR
+        if prefix not in self._deniers:
+            found = self._look_up(prefix)
+            if found is None:
+                return None
+            self._deniers[prefix] = found
+        return self._deniers[prefix]
+
+    def _look_up(self, prefix: str) -> Denier | None:
+        told = tell.read(prefix)
+        if told is None:
+            return None
+        engine = self._plane.calc.policy
+        if told.rule is None:
+            return Denier(told.ingress, self._tier(told))
+        keys: list[ResourceKey] = list(engine.policies)
+        if told.profile:
+            keys = [ResourceKey("Profile", name) for name in engine.profiles]
+        for key in keys:
+            if tell.by_rule(key, told.rule, ingress=told.ingress) == prefix:
+                return denier(engine, key, told.rule, ingress=told.ingress)
+        # Gone meanwhile: the prefix is all that is known.
+        return Denier(told.ingress, name=told.name)
+
+    def _tier(self, told: tell.Told) -> str:
+        if told.profile or not told.name.startswith("_"):
+            return told.name
+        tiers = {policy.tier for policy in self._plane.calc.policy.policies.values()}
+        for tier in tiers:
+            if tell.by_tier(tier, ingress=told.ingress).endswith(told.name):
+                return tier
+        return told.name

@@ -1,0 +1,176 @@
+"""What a running felix answers: its own calculation at one station, its own counts of denials.
+
+Pure; `felix.questions` reads the counters. A question from `calicoctl explain --live` names the
+stations that the datastore's answer came by; here each is decided again by what this felix has.
+
+Tested in tests/felix/test_explain_live.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+
+from felix.calc.policy import PolicyEngine
+from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy, Verb
+from felix.explain.flow import Kind, Packet
+from felix.explain.matching import Matcher
+from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, UNTRACKED
+from felix.explain.places import endpoint_chain, rule_place
+from felix.explain.walk import walk
+from felix.explain.written import written
+from felix.rules.model import set_bits
+from felix.rules.policy import policy_chains
+from felix.rules.static import RuleSettings
+from libcalico.local.node_api import Ask, Decided, Denier, DropCount, Station
+from libcalico.model import ResourceKey
+
+Counters = Mapping[str, Sequence[tuple[int, int]]]
+"""Packets and bytes of each rule, by chain."""
+
+
+def packet_of(question: Ask) -> Packet:
+    """The packet that is asked about. Raises ValueError for what is no address."""
+    return Packet(
+        ip_address(question.source),
+        ip_address(question.destination),
+        Kind(
+            question.protocol,
+            question.destination_port,
+            question.source_port,
+            question.icmp_type,
+            question.icmp_code,
+        ),
+    )
+
+
+def decide(engine: PolicyEngine, matcher: Matcher, packet: Packet, station: Station) -> Decided:
+    """What this felix decides at a station."""
+    policy = _policy(engine, ResourceKey(station.kind, station.name, station.namespace))
+    if policy is None:
+        return Decided(unknown=True)
+    if station.stage == NORMAL:
+        ruling = walk(policy.tiers, policy.profiles, packet, matcher, ingress=station.ingress)
+    else:
+        stages = {UNTRACKED: policy.untracked, PRE_DNAT: policy.pre_dnat, FORWARD: policy.forward}
+        ruling = walk(stages[station.stage], None, packet, matcher, ingress=station.ingress)
+    key = ruling.policy
+    return Decided(
+        allowed=ruling.allowed,
+        by=ruling.by.value,
+        tier=ruling.tier,
+        policy=[] if key is None else [key.kind, key.namespace, key.name],
+        rule=ruling.rule,
+    )
+
+
+def _policy(engine: PolicyEngine, key: ResourceKey) -> EndpointPolicy | None:
+    if key.kind == "WorkloadEndpoint":
+        return engine.endpoint(key)
+    told = engine.host_endpoints.get(key)
+    return None if told is None else told.policy
+
+
+def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) -> Denier:
+    """A rule of a policy or profile, as who denied."""
+    found = written(key, engine.stored(key), rule, ingress=ingress)
+    resolved = engine.policies.get(key)
+    return Denier(
+        ingress,
+        "" if resolved is None else resolved.tier,
+        key.kind,
+        key.namespace,
+        key.name,
+        None if found is None else found[0],
+    )
+
+
+def chains_of_denials(
+    engine: PolicyEngine,
+    endpoints: Mapping[str, EndpointPolicy],
+    version: int,
+    settings: RuleSettings,
+) -> list[str]:
+    """The chains in which pods' packets are denied, by name."""
+    found: list[str] = []
+    for program in _programs(engine):
+        both = policy_chains(program, version, settings.marks, settings.verdicts)
+        found += [chain.name for chain in both]
+    for interface, policy in endpoints.items():
+        found += [
+            endpoint_chain(interface, policy, settings, ingress=ingress).name
+            for ingress in (True, False)
+        ]
+    return found
+
+
+def _programs(engine: PolicyEngine) -> Iterator[ResolvedPolicy]:
+    yield from engine.policies.values()
+    yield from engine.profiles.values()
+
+
+def denials(
+    engine: PolicyEngine,
+    endpoints: Mapping[str, EndpointPolicy],
+    version: int,
+    settings: RuleSettings,
+    counters: Counters,
+    called: Callable[[str], str],
+) -> Iterator[DropCount]:
+    """Who denied how many packets. `called`: the name of an interface's pod."""
+    for policy in _programs(engine):
+        for ingress in (True, False):
+            yield from _of_policy(engine, policy, version, settings, counters, ingress=ingress)
+    for interface, own in endpoints.items():
+        for ingress in (True, False):
+            chain = endpoint_chain(interface, own, settings, ingress=ingress)
+            counts = counters.get(chain.name, ())
+            if len(counts) != len(chain.rules):
+                continue
+            for rule, (packets, octets) in zip(chain.rules, counts, strict=True):
+                end = next(filter(None, map(_end, rule.comments)), None)
+                if packets and end is not None and rule.action == settings.verdicts.deny:
+                    by = Denier(ingress, end[1])
+                    yield DropCount(by, packets, octets, version, called(interface))
+
+
+def _end(comment: str) -> tuple[bool, str] | None:
+    if comment.startswith("Drop if no profiles matched"):
+        return (False, "")
+    if comment.startswith("End of tier "):
+        return (True, comment.removeprefix("End of tier ").partition(". ")[0])
+    return None
+
+
+def _of_policy(
+    engine: PolicyEngine,
+    policy: ResolvedPolicy,
+    version: int,
+    settings: RuleSettings,
+    counters: Counters,
+    *,
+    ingress: bool,
+) -> Iterator[DropCount]:
+    both = policy_chains(policy, version, settings.marks, settings.verdicts)
+    chain = both[0 if ingress else 1]
+    counts = counters.get(chain.name, ())
+    dropping = set_bits(settings.marks.drop)
+    if len(counts) != len(chain.rules) or not any(
+        packets and rule.action == dropping
+        for rule, (packets, _) in zip(chain.rules, counts, strict=True)
+    ):
+        return
+    if policy.missing:
+        packets, octets = counts[0]
+        yield DropCount(denier(engine, policy.key, 0, ingress=ingress), packets, octets, version)
+        return
+    for number, rule in enumerate(policy.ingress if ingress else policy.egress):
+        if rule.verb in (Verb.ALLOW, Verb.LOG):
+            continue
+        place = rule_place(policy, number, version, settings, ingress=ingress)
+        if not place.rule or chain.rules[place.rule - 1].action != dropping:
+            continue
+        packets, octets = counts[place.rule - 1]
+        if packets:
+            by = denier(engine, policy.key, number, ingress=ingress)
+            yield DropCount(by, packets, octets, version)

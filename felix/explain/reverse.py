@@ -1,0 +1,294 @@
+"""From a chain of the kernel back to what it stands for.
+
+`calicoctl explain rule CHAIN[:N]` asks here. A chain's name may hold a digest, so names are
+never taken apart: the names of all stored objects are made, and compared.
+
+Tested in tests/felix/test_explain_reverse.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from felix.calc.policy.facts import facts_of, resolve_policy
+from felix.calc.policy.rules import resolve
+from felix.calc.policy_model import ANY_INTERFACE, ResolvedPolicy
+from felix.dataplane.settings import rule_settings
+from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
+from felix.explain.places import endpoint_chain, host_chain, rule_at
+from felix.explain.report import rule_text
+from felix.explain.world import NOWHERE, World, calculate
+from felix.explain.written import POLICIES, written
+from felix.rules import names
+from felix.rules.iptables import render_rule
+from felix.rules.model import Chain
+from felix.rules.policy import policy_chains
+from felix.rules.static import RuleSettings
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model import ResourceKey
+
+LAYERS = tuple(f"{table}-" for table in ("filter", "mangle", "nat", "raw"))
+"""What the chains of nftables have in front of the name."""
+_POLICY_PREFIXES = {
+    names.POLICY_INGRESS: True,
+    names.POLICY_EGRESS: False,
+    names.PROFILE_INGRESS: True,
+    names.PROFILE_EGRESS: False,
+}
+_WORKLOAD_PREFIXES = {names.TO_WORKLOAD: True, names.FROM_WORKLOAD: False}
+_HOST_PREFIXES = {
+    names.FROM_HOST: (True, (NORMAL, PRE_DNAT, UNTRACKED)),
+    names.TO_HOST: (False, (NORMAL, UNTRACKED)),
+    names.FROM_HOST_FORWARD: (True, (FORWARD,)),
+    names.TO_HOST_FORWARD: (False, (FORWARD,)),
+}
+STATIC = {
+    "cali-INPUT": "what arrives for the host itself",
+    "cali-OUTPUT": "what the host itself sends",
+    "cali-FORWARD": "what the host forwards",
+    "cali-PREROUTING": "everything that arrives, before it is routed",
+    "cali-POSTROUTING": "everything that leaves, after it was routed",
+    "cali-rpf-skip": "workloads that may use other source addresses than their own",
+    "cali-nat-outgoing": "what pods of pools with natOutgoing send beyond all pools",
+    "cali-cidr-block": "addresses of services that nobody translated: they do not leave the node",
+    names.WORKLOAD_TO_HOST: "what pods send to their own node: their egress policy, then"
+    " defaultEndpointToHostAction",
+    names.FROM_WORKLOAD_DISPATCH: "from a pod's interface to its egress chain",
+    names.TO_WORKLOAD_DISPATCH: "to a pod's interface: its ingress chain",
+    names.FROM_HOST_DISPATCH: "from an interface of the host to its host endpoint's chain",
+    names.TO_HOST_DISPATCH: "to an interface of the host: its host endpoint's chain",
+    names.FROM_FORWARD_DISPATCH: "forwarded, in by an interface of the host: applyOnForward",
+    names.TO_FORWARD_DISPATCH: "forwarded, out by an interface of the host: applyOnForward",
+    names.FAILSAFE_IN: "failsafeInboundHostPorts of felix",
+    names.FAILSAFE_OUT: "failsafeOutboundHostPorts of felix",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRule:
+    """A rule of a chain, its number from 1: `field` and `written` of the rule behind it."""
+
+    number: int
+    text: str
+    field: str = ""
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a chain stands for, and its rules where they are known."""
+
+    chain: str
+    table: str
+    title: str
+    tier: str = ""
+    policy: ResourceKey | None = None
+    endpoint: ResourceKey | None = None
+    node: str = ""
+    direction: str = ""
+    version: int = 4
+    rules: tuple[KernelRule, ...] = field(default=())
+
+
+def meanings(world: World, text: str, version: int) -> list[Meaning]:
+    """What a chain may be, on whichever node; several nodes may have a chain of one name.
+
+    Raises MuslinError where no stored object has such a chain.
+    """
+    table, chain = _layer(text)
+    found = list(_meanings(world, chain, version))
+    if table:
+        found = [each for each in found if each.table == table] or found
+    if not found:
+        raise MuslinError(
+            f"no chain {chain}: no policy, profile or endpoint that is stored has one of this"
+            " name. It may belong to an object that was deleted, or be cut short"
+        )
+    return found
+
+
+def split_number(text: str) -> tuple[str, int | None]:
+    """CHAIN:N as its parts. Raises InvalidValue."""
+    chain, colon, number = text.rpartition(":")
+    if not colon:
+        return text, None
+    if not (number.isascii() and number.isdigit() and int(number)):
+        raise InvalidValue("CHAIN:N", text, "N must be the number of a rule, from 1")
+    return chain, int(number)
+
+
+def _layer(text: str) -> tuple[str, str]:
+    for layer in LAYERS:
+        if text.startswith(layer):
+            return layer[:-1], text.removeprefix(layer)
+    return "", text
+
+
+def _meanings(world: World, chain: str, version: int) -> Iterator[Meaning]:
+    if chain in STATIC:
+        yield Meaning(chain, "", STATIC[chain], version=version)
+        return
+    for prefix, ingress in _POLICY_PREFIXES.items():
+        if chain.startswith(prefix):
+            yield from _of_policies(world, prefix, chain, version, ingress=ingress)
+    for prefix, ingress in _WORKLOAD_PREFIXES.items():
+        if chain.startswith(prefix):
+            yield from _of_workloads(world, prefix, chain, version, ingress=ingress)
+    for prefix, (ingress, stages) in _HOST_PREFIXES.items():
+        if chain.startswith(prefix):
+            yield from _of_hosts(world, prefix, chain, version, stages, ingress=ingress)
+
+
+def _of_policies(
+    world: World, prefix: str, chain: str, version: int, *, ingress: bool
+) -> Iterator[Meaning]:
+    profile = prefix in (names.PROFILE_INGRESS, names.PROFILE_EGRESS)
+    for kind in ("Profile",) if profile else POLICIES:
+        for key, stored in sorted(world.of(kind)):
+            if names.policy_chain(prefix, key) != chain:
+                continue
+            resolved = resolved_of(key, stored)
+            settings = rule_settings(world.config(NOWHERE), version)
+            made = policy_chains(resolved, version, settings.marks, settings.verdicts)
+            rules = _rules_of(key, stored, resolved, made[0 if ingress else 1], version, settings,
+                              ingress=ingress)  # fmt: skip
+            yield Meaning(
+                chain,
+                "filter",
+                f"{kind} {key.namespace}/{key.name}" if key.namespace else f"{kind} {key.name}",
+                tier=resolved.tier,
+                policy=key,
+                direction=_direction(ingress),
+                version=version,
+                rules=tuple(rules),
+            )
+
+
+def resolved_of(key: ResourceKey, stored: object) -> ResolvedPolicy:
+    """A stored policy or profile as felix resolves it."""
+    if key.kind in POLICIES:
+        return resolve_policy(facts_of(key, stored), stored)[0]  # type: ignore[arg-type]
+    spec = stored.spec  # type: ignore[attr-defined]
+    try:
+        into, out = resolve(spec.ingress, "spec.ingress"), resolve(spec.egress, "spec.egress")
+    except InvalidValue:
+        return ResolvedPolicy(key, "", (), (), missing=True)
+    return ResolvedPolicy(key, "", into.rules, out.rules)
+
+
+def _rules_of(
+    key: ResourceKey,
+    stored: object,
+    resolved: ResolvedPolicy,
+    chain: Chain,
+    version: int,
+    settings: RuleSettings,
+    *,
+    ingress: bool,
+) -> Iterator[KernelRule]:
+    for number, rule in enumerate(chain.rules, 1):
+        behind = rule_at(resolved, number, version, settings, ingress=ingress)
+        origin = None if behind is None else written(key, stored, behind, ingress=ingress)
+        if origin is None:
+            yield KernelRule(number, render_rule(rule))
+            continue
+        index, text = origin
+        yield KernelRule(
+            number, render_rule(rule), f"{_direction(ingress)}[{index}]", rule_text(text)
+        )
+
+
+def _of_workloads(
+    world: World, prefix: str, chain: str, version: int, *, ingress: bool
+) -> Iterator[Meaning]:
+    for key, stored in sorted(world.of("WorkloadEndpoint")):
+        interface = stored.spec.interfaceName
+        if names.endpoint_chain(prefix, interface) != chain:
+            continue
+        engine = calculate(world, [key]).engine
+        policy = engine.endpoint(key)
+        rules: tuple[KernelRule, ...] = ()
+        if policy is not None:
+            settings = rule_settings(world.config(stored.spec.node), version)
+            rules = _plain(endpoint_chain(interface, policy, settings, ingress=ingress))
+        yield Meaning(
+            chain,
+            "filter",
+            f"pod {key.namespace}/{stored.spec.pod or stored.spec.workload}",
+            endpoint=key,
+            node=stored.spec.node,
+            direction=_direction(ingress),
+            version=version,
+            rules=rules,
+        )
+
+
+def _of_hosts(
+    world: World, prefix: str, chain: str, version: int, stages: tuple[str, ...], *, ingress: bool
+) -> Iterator[Meaning]:
+    for key, stored in sorted(world.of("HostEndpoint")):
+        interface = stored.spec.interfaceName
+        name = names.ANY_INTERFACE if interface == ANY_INTERFACE else interface
+        if not name or names.endpoint_chain(prefix, name) != chain:
+            continue
+        told = calculate(world, [], stored.spec.node).engine.host_endpoints.get(key)
+        if told is None:
+            continue
+        settings = rule_settings(world.config(stored.spec.node), version)
+        for stage in stages:
+            made = host_chain(interface, told.policy, stage, settings, ingress=ingress)
+            if made is not None:
+                yield Meaning(
+                    chain,
+                    TABLES[stage],
+                    f"host endpoint {key.name}, {stage} policy",
+                    endpoint=key,
+                    node=stored.spec.node,
+                    direction=_direction(ingress),
+                    version=version,
+                    rules=_plain(made),
+                )
+
+
+def _plain(chain: Chain) -> tuple[KernelRule, ...]:
+    return tuple(KernelRule(n, render_rule(rule)) for n, rule in enumerate(chain.rules, 1))
+
+
+def only(meaning: Meaning, number: int) -> Meaning:
+    """The meaning with one rule of the chain. Raises MuslinError if there is none."""
+    rules = tuple(rule for rule in meaning.rules if rule.number == number)
+    if not rules:
+        known = f"it has {len(meaning.rules)}" if meaning.rules else "its rules are not known here"
+        raise MuslinError(f"{meaning.chain} has no rule {number}: {known}")
+    return replace(meaning, rules=rules)
+
+
+def as_tree(meaning: Meaning) -> dict[str, Any]:
+    """A meaning as plain values."""
+    return {
+        "chain": meaning.chain,
+        "table": meaning.table,
+        "title": meaning.title,
+        "tier": meaning.tier,
+        "policy": None if meaning.policy is None else meaning.policy._asdict(),
+        "endpoint": None if meaning.endpoint is None else meaning.endpoint._asdict(),
+        "node": meaning.node,
+        "direction": meaning.direction,
+        "ipVersion": meaning.version,
+        "rules": [
+            {
+                "number": rule.number,
+                "text": rule.text,
+                "field": rule.field,
+                "rule": json.loads(rule.written) if rule.written else None,
+            }
+            for rule in meaning.rules
+        ],
+    }
+
+
+def _direction(ingress: bool) -> str:
+    return "ingress" if ingress else "egress"
