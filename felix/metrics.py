@@ -138,11 +138,16 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
     ):
         yield Figure(f"muslin_felix_{name}_total", text, count, "counter")
     conditions = len(policy.conditions.keys() | plane.degraded().keys())
+    numbers = policy.figures()
     for name, text, value in (
         ("paths", "Paths that bgp offered.", len(plane.paths.paths)),
         ("refused_paths", "Paths not taken.", len(plane.remote.complaints())),
         ("route_conflicts", "Foreign routes in the way.", len(plane.routes.conflicts)),
         ("policy_conditions", "Policies not enforced as written.", conditions),
+        ("host_endpoints", "Host endpoints of this node.", numbers["host_endpoints"]),
+        ("staged_policies", "Staged policies known.", numbers["staged_policies"]),
+        ("staged_policies_here", "Those that would act.", numbers["active_staged_policies"]),
+        ("staged_matches", "Endpoints that these select, summed.", numbers["staged_matches"]),
         ("broken_objects", "Objects not understood.", len(plane.calc.broken)),
         ("endpoints_in_force", "Endpoints whose policy is in the kernel.", len(state.in_force)),
         ("host_mtu_bytes", "MTU of the host's links.", plane.mtu.now.host if plane.mtu.now else 0),
