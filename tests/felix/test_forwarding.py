@@ -46,6 +46,7 @@ def test_the_receiver_sees_the_pods_own_address(world: World) -> None:
     assert seen_source(b.space, a.space, "10.65.0.2") == "10.65.0.1"
 
 
+@pytest.mark.promise("F-92")
 def test_traffic_that_leaves_the_pools_has_the_nodes_address(world: World) -> None:
     a = world.pods[0]
     assert seen_source(world.outside, a.space, "203.0.113.9") == "10.99.7.1"

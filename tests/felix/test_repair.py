@@ -51,6 +51,7 @@ def test_a_route_of_ours_that_nobody_wants_goes_within_a_second(world: World, po
     back_within(1.0, lambda: not world.route("10.65.0.9/32"))
 
 
+@pytest.mark.promise("M-119")
 @pytest.mark.parametrize(
     ("name", "wrong", "right"),
     [
@@ -69,6 +70,7 @@ def test_a_changed_setting_is_back_within_a_second(
     back_within(1.0, lambda: world.node.run("sysctl", "-n", setting).strip() == right)
 
 
+@pytest.mark.promise("M-119")
 def test_a_changed_hardware_address_is_back_within_a_second(world: World, pod: Pod) -> None:
     world.node.run("ip", "link", "set", POD, "address", "02:00:00:00:00:01")
     back_within(1.0, lambda: "ee:ee:ee:ee:ee:ee" in world.node.run("ip", "link", "show", POD))
