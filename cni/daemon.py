@@ -78,7 +78,7 @@ class Daemon:
             store=store,
             allocator=NodeAllocator(store, node, facts=lambda: cluster.facts(node)),
             cluster=cluster,
-            felix=FelixClient(self._settings.felix_socket),
+            felix=FelixClient(self._settings.felix_socket, self._settings.endpoint_status),
             pod_source=pod_source or RuntimePodSource(),
             journal=Journal(self._settings.pending, self._replay),
             host=Socket(),

@@ -4,22 +4,33 @@ felix may be away or restart at any moment. Offers and waits that are open are t
 every new connection, so that a restart of felix in the middle of an ADD costs time, not the
 ADD. Nothing here blocks an ADD: messages queue, only `in_force` waits.
 
+Where Calico's felix runs there is no such line: no socket at all. It says by a file that an
+endpoint is in force, and that is waited for instead.
+
 Invariants (tests/cni/test_felix_client.py):
   CNI-16  A wait ends by felix's word about this very container, by the caller's timeout, or
-          by `forget`; never by the loss of a connection.
+          by `forget`; never by the loss of a connection. A file is felix's word only while
+          there is no socket, and when it names the interface, the hardware address and the
+          addresses of this container.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
 
+from libcalico import endpoint_files, paths
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import Await, Hello, InForce, Message, Offer, Retract
+from libcalico.model import ResourceKey
+from libcalico.model.codec import decode_value
+
+FILE_INTERVAL = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +46,8 @@ class Subject(NamedTuple):
 class FelixClient:
     """`run` keeps the connection; the other methods may be called at any time."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, endpoint_status: Path = paths.ENDPOINT_STATUS) -> None:
+        self._path, self._endpoint_status = path, endpoint_status
         self._offers: dict[Subject, Offer] = {}
         self._waits: dict[Subject, asyncio.Future[str]] = {}
         self._outgoing: asyncio.Queue[Message] | None = None
@@ -62,8 +73,41 @@ class FelixClient:
             future = asyncio.get_running_loop().create_future()
             self._waits[subject] = future
             self._send(Await(*subject))
-        async with asyncio.timeout(timeout):
-            return await asyncio.shield(future)
+        looking = asyncio.create_task(self._look_for_file(subject, future))
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(future)
+        finally:
+            looking.cancel()
+
+    async def _look_for_file(self, subject: Subject, future: asyncio.Future[str]) -> None:
+        file: tuple[Path, bytes] | None = None
+        while not future.done():
+            await asyncio.sleep(FILE_INTERVAL)
+            if self.connected or self._path.exists():
+                continue
+            file = file or self._file_of(subject)
+            if file is None:
+                return
+            if endpoint_files.says(*file) and not future.done():
+                future.set_result("")
+
+    def _file_of(self, subject: Subject) -> tuple[Path, bytes] | None:
+        """The file of an endpoint and what it must say."""
+        offer = self._offers.get(subject)
+        if offer is None:
+            return None
+        key = ResourceKey("WorkloadEndpoint", subject.name, subject.namespace)
+        try:
+            spec = decode_value(key, offer.value.encode()).spec
+            networks = [ip_network(text) for text in spec.ipNetworks]
+        except (MuslinError, ValueError) as error:
+            log.warning("the endpoint offered cannot be read: %s", error)
+            return None
+        workload = f"{subject.namespace}/{spec.pod}" if spec.pod else spec.workload
+        name = endpoint_files.file_name((spec.orchestrator, workload, spec.endpoint))
+        said = endpoint_files.content(spec.interfaceName, spec.mac, networks)
+        return self._endpoint_status / name, said
 
     def expect(self, subject: Subject) -> None:
         """Ask for the word on an endpoint now; `in_force` collects it later."""

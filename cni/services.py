@@ -44,6 +44,7 @@ class Settings:
     mtu_file: Path = paths.MTU
     socket: Path = paths.CNI_SOCKET
     felix_socket: Path = paths.NODE_SOCKET
+    endpoint_status: Path = paths.ENDPOINT_STATUS
     pending: Path = paths.CNI_PENDING
     status: Path = paths.STATUS
     health_host: str = "localhost"

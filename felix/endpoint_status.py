@@ -1,7 +1,7 @@
 """One file per endpoint that is in force: Calico's own CNI plugin waits for these.
 
-`<prefix>/endpoint-status/<orchestrator> <workload> <endpoint>`, each part URL-escaped
-(dataplane reference 3.6). Written when the endpoint comes into force, removed when it is gone.
+Names and content: libcalico/endpoint_files.py. Written when the endpoint comes into force,
+removed when it is gone.
 Tested in tests/felix/test_status.py.
 """
 
@@ -10,29 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import quote
-
-import msgspec
 
 from felix.calc.endpoints import Endpoint
+from libcalico.endpoint_files import content, file_name
 
 log = logging.getLogger(__name__)
-
-
-def file_name(endpoint: Endpoint) -> str:
-    """Such as `k8s default%2Fweb eth0`."""
-    return " ".join(quote(part, safe="") for part in endpoint.identity)
-
-
-def content(endpoint: Endpoint) -> bytes:
-    """The file's JSON; empty members are left out."""
-    members = {
-        "ifaceName": endpoint.interface,
-        "mac": endpoint.mac,
-        "ipv4Nets": [str(n) for n in endpoint.networks if n.version == 4],
-        "ipv6Nets": [str(n) for n in endpoint.networks if n.version == 6],
-    }
-    return msgspec.json.encode({name: value for name, value in members.items() if value})
 
 
 class EndpointStatus:
@@ -55,7 +37,7 @@ class EndpointStatus:
         """Write and remove what differs. Trouble is logged; the next update tries again."""
         if self._directory is None:
             return
-        wanted = {file_name(endpoint): content(endpoint) for endpoint in in_force}
+        wanted = {file_name(e.identity): content(e.interface, e.mac, e.networks) for e in in_force}
         try:
             if self._written is None:
                 self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -49,6 +49,57 @@ async def test_a_wait_survives_a_restart_of_felix(tmp_path: Path) -> None:
         await asyncio.gather(running, return_exceptions=True)
 
 
+WEB = {
+    "kind": "WorkloadEndpoint",
+    "metadata": {"name": SUBJECT.name, "namespace": "default"},
+    "spec": {
+        "orchestrator": "k8s",
+        "node": "node1",
+        "pod": "web",
+        "endpoint": "eth0",
+        "containerID": SUBJECT.container_id,
+        "interfaceName": "cali1",
+        "mac": "aa:bb:cc:dd:ee:01",
+        "ipNetworks": ["10.65.0.1/32", "fd65::1/128"],
+    },
+}
+SAID = {
+    "ifaceName": "cali1",
+    "mac": "aa:bb:cc:dd:ee:01",
+    "ipv4Nets": ["10.65.0.1/32"],
+    "ipv6Nets": ["fd65::1/128"],
+}
+
+
+@pytest.mark.asyncio
+async def test_calicos_felix_says_it_by_a_file(tmp_path: Path) -> None:
+    """CNI-16."""
+    client = FelixClient(tmp_path / "node.sock", tmp_path / "endpoint-status")
+    client.offer(SUBJECT, msgspec.json.encode(WEB))
+    file = tmp_path / "endpoint-status" / "k8s default%2Fweb eth0"
+    waiting = asyncio.create_task(client.in_force(SUBJECT, 10))
+    await asyncio.sleep(0.15)
+    assert not waiting.done()
+    file.parent.mkdir()
+    for predecessor in ({"mac": "aa:bb:cc:dd:ee:99"}, {"ipv4Nets": ["10.65.0.9/32"]}):
+        file.write_bytes(msgspec.json.encode({**SAID, **predecessor}))
+        await asyncio.sleep(0.15)
+        assert not waiting.done()
+    file.write_bytes(msgspec.json.encode({**SAID, "bgpPeerName": "x"}))
+    assert await waiting == ""
+
+
+@pytest.mark.asyncio
+async def test_a_file_says_nothing_where_our_felix_was(tmp_path: Path) -> None:
+    """CNI-16: its socket outlives a felix that was killed, and its files do, too."""
+    client = FelixClient(tmp_path / "node.sock", tmp_path)
+    client.offer(SUBJECT, msgspec.json.encode(WEB))
+    (tmp_path / "k8s default%2Fweb eth0").write_bytes(msgspec.json.encode(SAID))
+    (tmp_path / "node.sock").touch()
+    with pytest.raises(TimeoutError):
+        await client.in_force(SUBJECT, 0.3)
+
+
 @pytest.mark.asyncio
 async def test_a_record_stays_until_its_release_is_committed(tmp_path: Path) -> None:
     """CNI-17, CNI-18."""

@@ -1,0 +1,45 @@
+"""The files that say which endpoints are in force on a node: their names and what is in them.
+
+`endpoint-status/<orchestrator> <workload> <endpoint>`, each part URL-escaped, in felix's
+directory (dataplane reference 3.6). Felix writes them, Calico's as well as ours; a CNI plugin
+reads them, Calico's always and ours where Calico's felix runs. So either works beside either.
+Tested in tests/felix/test_status.py and tests/cni/test_felix_client.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+IPNetwork = IPv4Network | IPv6Network
+
+
+def file_name(identity: Sequence[str]) -> str:
+    """Such as `k8s default%2Fweb eth0`; identity: orchestrator, workload, endpoint."""
+    return " ".join(quote(part, safe="") for part in identity)
+
+
+def content(interface: str, mac: str, networks: Iterable[IPNetwork]) -> bytes:
+    """The file's JSON; empty members are left out."""
+    found = list(networks)
+    members = {
+        "ifaceName": interface,
+        "mac": mac,
+        "ipv4Nets": [str(n) for n in found if n.version == 4],
+        "ipv6Nets": [str(n) for n in found if n.version == 6],
+    }
+    return msgspec.json.encode({name: value for name, value in members.items() if value})
+
+
+def says(path: Path, expected: bytes) -> bool:
+    """Whether a file says at least this of an endpoint; a predecessor's says something else."""
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+        wanted = msgspec.json.decode(expected)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return isinstance(found, dict) and all(found.get(n) == v for n, v in wanted.items())
