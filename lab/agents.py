@@ -48,6 +48,7 @@ def environment(plan: Plan, node: str) -> dict[str, str]:
         "FELIX_IPTABLESREFRESHINTERVAL": "5",
         "FELIX_IPSETSREFRESHINTERVAL": "5",
         "FELIX_HEALTHENABLED": "true",
+        "FELIX_REPORTINGINTERVALSECS": "30",
         # No kubelet here has left the hint by which the back end is found on a real host.
         "FELIX_IPTABLESBACKEND": "NFT",
         "CALICO_BGP_HOLD_TIME": str(HOLD_SECONDS),
