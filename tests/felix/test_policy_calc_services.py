@@ -229,6 +229,16 @@ def test_needs_of_both_kinds_are_told_apart() -> None:
     assert key in world.told.policies
 
 
+def test_what_goes_is_told_after_what_comes_whatever_kind_it_is() -> None:
+    selected = allow(destination={"selector": "app == 'x'"})
+    named = allow(destination={"services": WEB})
+    world = Known(out(selected), s1=piece(B))
+    # A set of each kind comes while one of the other goes; `Told` holds them to their order.
+    for rule in (named, selected):
+        changes = world.put(out(rule))
+        assert [change.removed_whole for change in changes.sets] == [False, True]
+
+
 slices = st.builds(
     ServiceSlice,
     st.sampled_from(["web", "db"]),

@@ -142,7 +142,8 @@ class StagedPolicies:
         if now is None or self._active is None:
             return now
         kept = (f for f in enforced.matching(key) if not self._replaced(f.key))
-        new = (f for f in self._active.matching(key) if self._staged[f.key].action == SET)
+        # Of the others than `Set` the index holds nothing.
+        new = self._active.matching(key)
         lists = enforced.lists([*kept, *new], host=key.kind == HOST_ENDPOINT)
         return replace(lists, profiles=now.profiles)
 
