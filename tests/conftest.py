@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.support.etcd import Etcd
+
+if TYPE_CHECKING:
+    from tests.netpol.world import World
 
 settings.register_profile("fast", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile("full", max_examples=1000, deadline=None)
@@ -51,3 +55,12 @@ def make_etcd(tmp_path: Path) -> Iterator[Callable[..., Etcd]]:
     yield make
     for server in made:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def nine_pods() -> Iterator[World]:
+    """The lab of tests/netpol, which tests/cyclonus uses too."""
+    from tests.netpol.world import world
+
+    with world(f"netpol{os.getpid()}") as made:
+        yield made

@@ -1,24 +1,41 @@
-"""One world for the whole session; every case leaves it as it found it."""
+"""Every case leaves the shared world as it found it, on either back end."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.netpol.world import World, world
+from tests.felix.in_kernel import BACKENDS, NFTABLES
+from tests.netpol.world import World
+
+# Of the scenarios on nftables the fast tier runs every so manieth; full size runs all 96.
+_EVERY = 4
 
 
-@pytest.fixture(scope="session")
-def _world() -> Iterator[World]:
-    with world(f"netpol{os.getpid()}") as made:
-        yield made
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "MUSLIN_FULL_SIZE" in os.environ:
+        return
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    twins = [item for item in here if item.name.startswith(f"test_scenario[{NFTABLES}-")]
+    left = set(twins) - set(twins[::_EVERY])
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Every scenario runs on iptables-nft and on nftables."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture
-def clean(_world: World) -> Iterator[World]:
+def clean(nine_pods: World, backend: str) -> Iterator[World]:
     """The world without policies."""
-    _world.said.clear()
-    yield _world
-    _world.reset()
+    nine_pods.use(backend)
+    nine_pods.said.clear()
+    yield nine_pods
+    nine_pods.reset()

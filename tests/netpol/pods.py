@@ -31,22 +31,17 @@ class Prober:
     address: str
     process: subprocess.Popen[bytes]
 
-    def ask(self, door: str, targets: Mapping[str, int], timeout: float) -> None:
-        """Send a request: probe addresses, each at most so many times, `timeout` seconds a try."""
-        protocol, _, port = door.partition(":")
-        request = {
-            "protocol": protocol,
-            "port": int(port),
-            "timeout": timeout,
-            "targets": dict(targets),
-        }
+    def ask(self, doors: Mapping[str, Mapping[str, int]], timeout: float) -> None:
+        """Send a request: by door the addresses to probe, each at most so many times, `timeout`
+        seconds a try."""
+        request = {"timeout": timeout, "doors": {d: dict(t) for d, t in doors.items()}}
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
 
-    def answer(self) -> dict[str, str]:
+    def answer(self) -> dict[str, dict[str, str]]:
         """What came of the oldest request."""
-        found: dict[str, str] = json.loads(self.line())
+        found: dict[str, dict[str, str]] = json.loads(self.line())
         return found
 
     def line(self) -> bytes:
@@ -98,16 +93,29 @@ def observe(
     timeout: float = 0.3,
 ) -> dict[Pair, str]:
     """Every pod probes every other at once. `tries` per pair, 1 where it says nothing."""
+    return observe_all(probers, {door: tries or {}}, timeout)[door]
+
+
+def observe_all(
+    probers: Sequence[Prober], tries: Mapping[str, Mapping[Pair, int]], timeout: float = 0.3
+) -> dict[str, dict[Pair, str]]:
+    """The same for several doors at once."""
     names = {prober.address: prober.name for prober in probers}
     for source in probers:
-        targets = {
-            address: (tries or {}).get((source.name, name), 1)
-            for address, name in names.items()
-            if name != source.name
-        }
-        source.ask(door, targets, timeout)
-    found = {}
+        source.ask(
+            {
+                door: {
+                    address: several.get((source.name, name), 1)
+                    for address, name in names.items()
+                    if name != source.name
+                }
+                for door, several in tries.items()
+            },
+            timeout,
+        )
+    found: dict[str, dict[Pair, str]] = {door: {} for door in tries}
     for source in probers:
-        for address, answer in source.answer().items():
-            found[source.name, names[address]] = answer
+        for door, answers in source.answer().items():
+            for address, answer in answers.items():
+                found[door][source.name, names[address]] = answer
     return found

@@ -4,8 +4,8 @@
 probe that is answered knows by whom. Requests come as JSON lines on standard input, one answer line
 each on standard output; the end of the input ends the process:
 
-    {"protocol": "tcp", "port": 80, "timeout": 0.3, "targets": {"10.65.0.1": 1}}
-    {"10.65.0.1": "ok x/a"}
+    {"timeout": 0.3, "doors": {"tcp:80": {"10.65.0.1": 1}}}
+    {"tcp:80": {"10.65.0.1": "ok x/a"}}
 
 A target's number says how often to try while nothing comes back. Other answers: `silent` (what a
 policy's drop looks like), `refused`, or the system's word. All targets are probed at once, each try
@@ -152,37 +152,38 @@ class Request:
     """Probes of several targets under way; prints the answers when the last one is known."""
 
     def __init__(self, request: Mapping[str, object], raw: Raw) -> None:
-        self.protocol, self.port = str(request["protocol"]), int(str(request["port"]))
         self.timeout, self.raw = float(str(request["timeout"])), raw
-        targets = request["targets"]
-        assert isinstance(targets, dict)
-        self.left: dict[str, int] = targets
-        self.answers: dict[str, str] = {}
+        doors = request["doors"]
+        assert isinstance(doors, dict)
+        self.left: dict[str, dict[str, int]] = doors
+        self.answers: dict[str, dict[str, str]] = {door: {} for door in doors}
         self.running: list[Try] = []
-        for address in self.left:
-            self.start(address)
+        for door, targets in self.left.items():
+            for address in targets:
+                self.start(door, address)
 
-    def start(self, address: str) -> None:
+    def start(self, door: str, address: str) -> None:
         """The next try at a target."""
-        self.left[address] -= 1
-        attempt = Try(lambda answer: self.answered(address, answer), self.timeout)
+        self.left[door][address] -= 1
+        attempt = Try(lambda answer: self.answered(door, address, answer), self.timeout)
         self.running.append(attempt)
+        protocol, _, port = door.partition(":")
         try:
-            if self.protocol == "sctp":
-                attempt.sctp(self.raw, address, self.port)
-            elif self.protocol == "udp":
-                attempt.udp(address, self.port)
+            if protocol == "sctp":
+                attempt.sctp(self.raw, address, int(port))
+            elif protocol == "udp":
+                attempt.udp(address, int(port))
             else:
-                attempt.tcp(address, self.port)
+                attempt.tcp(address, int(port))
         except OSError as error:
             attempt.finish(plain_error(error.errno or 0))
 
-    def answered(self, address: str, answer: str) -> None:
+    def answered(self, door: str, address: str, answer: str) -> None:
         """Keep an answer; try again after silence while tries are left."""
-        if answer == "silent" and self.left[address] > 0:
-            self.start(address)
+        if answer == "silent" and self.left[door][address] > 0:
+            self.start(door, address)
         else:
-            self.answers[address] = answer
+            self.answers[door][address] = answer
 
     def tick(self) -> float | None:
         """End the tries whose time is over; seconds to the next end, None when all is known."""

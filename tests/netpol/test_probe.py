@@ -102,8 +102,16 @@ def test_further_tries_pass_a_moment_of_silence(couple: Couple) -> None:
 
 
 def test_unreachable_is_not_silence(couple: Couple) -> None:
-    couple.probers[0].ask("tcp:80", {"192.0.2.1": 1}, 0.3)
-    assert couple.probers[0].answer() == {"192.0.2.1": "ENETUNREACH"}
+    couple.probers[0].ask({"tcp:80": {"192.0.2.1": 1}}, 0.3)
+    assert couple.probers[0].answer() == {"tcp:80": {"192.0.2.1": "ENETUNREACH"}}
+
+
+def test_doors_are_told_apart_in_one_batch(couple: Couple) -> None:
+    couple.rules("-A INPUT -p udp --dport 81 -j DROP", "-A INPUT -p sctp --dport 80 -j DROP")
+    seen = pods.observe_all(couple.probers, {door: {} for door in pods.SERVED})
+    closed = {door for door in pods.SERVED if seen[door]["x/a", "x/b"] == "silent"}
+    assert closed == {"udp:81", "sctp:80"}
+    assert all(seen[door]["x/b", "x/a"] == "ok x/a" for door in pods.SERVED)
 
 
 def test_the_kernel_tracks_sctp_that_no_socket_speaks(couple: Couple) -> None:

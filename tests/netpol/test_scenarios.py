@@ -1,8 +1,9 @@
 """The 48 scenarios of the Kubernetes NetworkPolicy end-to-end suite: 42 TCP, 3 UDP, 3 SCTP.
 
 Each is Kubernetes YAML of our own that means what the suite's case means, through the conversion,
-etcd and two real felix processes into iptables-nft, and a truth table over all 72 ordered pairs of
-nine pods, measured with packets. A pod to itself is left out, as in the suite.
+etcd and two real felix processes into iptables-nft and into nftables (96 items), and a truth table
+over all 72 ordered pairs of nine pods, measured with packets. A pod to itself is left out, as in
+the suite.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import time
 
 import pytest
 
+from tests.felix.in_kernel import NFTABLES
 from tests.netpol import cases_changes, cases_egress, cases_ingress, cases_ports
 from tests.netpol.case import Case, Expect, expect
-from tests.netpol.world import World, documents, namespace_yaml
+from tests.netpol.world import World, documents, namespace_yaml, places_of_rules
 
 CASES = [
     *cases_ingress.CASES,
@@ -31,14 +33,17 @@ def test_the_suite_is_whole() -> None:
     assert all(any(isinstance(step, Expect) for step in case.steps) for case in CASES)
 
 
-def test_the_rules_lie_where_iptables_nft_keeps_them(clean: World) -> None:
+def test_the_rules_lie_in_one_back_end_alone(clean: World, backend: str) -> None:
     for node in clean.lab.nodes:
-        saved = node.run(["iptables-nft-save", "-t", "filter"]).stdout
-        assert "cali-pri-kns.x" in saved
-        assert "cali-" not in node.run(["iptables-legacy-save"]).stdout
+        assert places_of_rules(node) == {backend}
+    listing = {
+        "nft": ["iptables-nft-save", "-t", "filter"],
+        NFTABLES: ["nft", "list", "table", "ip", "calico"],
+    }[backend]
+    assert "cali-pri-kns.x" in clean.lab.nodes[0].run(listing).stdout
 
 
-@pytest.mark.promise("M-117")
+@pytest.mark.promise("M-117", "F-67", "F-68")
 @pytest.mark.parametrize("scenario", CASES, ids=[case.name for case in CASES])
 def test_scenario(clean: World, scenario: Case) -> None:
     begun = time.monotonic()

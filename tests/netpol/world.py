@@ -4,8 +4,9 @@
     x/a   x/c   y/b   z/a   z/c      x/b   y/a   y/c   z/b        fence/left | fence/right
 
 Pods come by the real CNI executable with labels and named ports; the lab makes their namespaces.
-Policies are Kubernetes YAML, converted and given to `calicoctl apply` on a node. Nobody here writes
-to etcd.
+Policies are Kubernetes YAML, converted and given to `calicoctl apply` on a node (by one calicoctl
+that stays, ctl.py). Nobody here writes to etcd. Which back end the nodes' felix uses is changed as
+an operator would, by `nftablesMode` of the FelixConfigurations, while the pods run.
 A running pod's labels change as the pod controller of a cluster changes them: its WorkloadEndpoint
 is read, given the pod's labels and applied.
 
@@ -30,12 +31,15 @@ import yaml
 from lab import cluster
 from lab import pods as lab_pods
 from lab.cluster import Lab
+from lab.machine import Machine
 from lab.pods import Pod
 from libcalico import names
 from libcalico.conversion import POLICY_PREFIX, convert
 from libcalico.model.codec import shown_value
+from tests.felix.in_kernel import NFTABLES
 from tests.netpol import pods
 from tests.netpol.case import Apply, Case, Expect, policy
+from tests.netpol.ctl import Ctl
 from tests.netpol.matrix import Pair, differences, expectation, table
 from tests.netpol.pods import Prober
 
@@ -46,6 +50,7 @@ POLICY = "NetworkPolicy"
 OWN_LABELS = "projectcalico.org/"
 FENCE_SECONDS = 10.0
 MATRIX_SECONDS = 5.0
+CHANGE_OVER_SECONDS = 30.0
 OPEN_TRIES = 4
 POOL = """\
 apiVersion: projectcalico.org/v3
@@ -71,9 +76,11 @@ class World:
     """The lab with its pods, and what the running case has changed."""
 
     lab: Lab
+    ctl: Ctl
     probers: dict[str, Prober]
     places: dict[str, Pod]
     said: list[str] = field(default_factory=list)
+    backend: str = "nft"
     _changed: dict[tuple[str, str, str], Document] = field(default_factory=dict)
     _fence: int = 80
 
@@ -105,7 +112,7 @@ class World:
 
     def delete(self, gone: Sequence[Document]) -> None:
         """Delete policies or namespaces; returns when every node has forgotten them."""
-        self.calicoctl("delete", [converted(document) for document in gone])
+        self.ctl.run("delete", [converted(document) for document in gone])
         for document in gone:
             meta = document["metadata"]
             self._changed.pop((document["kind"], meta.get("namespace", ""), meta["name"]), None)
@@ -116,26 +123,20 @@ class World:
         changed = list(self._changed)
         gone = [converted(d) for (kind, _, _), d in self._changed.items() if kind == POLICY]
         if gone:
-            self.calicoctl("delete", gone)
+            self.ctl.run("delete", gone)
         back = [namespace_yaml(name) for kind, _, name in changed if kind == "Namespace"]
         back += [pod_yaml(space, name) for kind, space, name in changed if kind == "Pod"]
         if back:
             self.apply(documents("---\n".join(back)))
         self._changed.clear()
 
-    def calicoctl(self, word: str, resources: list[str]) -> None:
-        """`calicoctl apply|delete` of resources on the first node."""
-        text = "---\n".join(resources)
-        self.lab.nodes[0].run(["calicoctl", word, "-f", "-"], stdin=text.encode())
-
     def labelled(self, pod: Document) -> str:
         """The pod's WorkloadEndpoint with the labels that the pod has now."""
         meta = pod["metadata"]
         node = self.places[f"{meta['namespace']}/{meta['name']}"].node
         name = names.workload_endpoint_name(node, "k8s", meta["name"], "eth0")
-        command = ["calicoctl", "get", "workloadendpoint", name, "-o", "yaml", "-n"]
-        shown = self.lab.nodes[0].run([*command, meta["namespace"]]).stdout
-        (endpoint,) = documents(shown)
+        where = ["-o", "yaml", "-n", meta["namespace"]]
+        (endpoint,) = documents(self.ctl(["get", "workloadendpoint", name, *where]))
         own = {k: v for k, v in endpoint["metadata"]["labels"].items() if k.startswith(OWN_LABELS)}
         endpoint["metadata"]["labels"] = {**meta["labels"], **own}
         return yaml.safe_dump(endpoint)
@@ -143,7 +144,7 @@ class World:
     def behind_the_fence(self, resources: list[str]) -> None:
         """Apply resources, then swap the fence's port, and wait for it on every node."""
         self._fence = 161 - self._fence
-        self.calicoctl("apply", [*resources, converted(fence_policy(self._fence))])
+        self.ctl.run("apply", [*resources, converted(fence_policy(self._fence))])
         both = [self.probers[name] for name in FENCE]
         deadline = time.monotonic() + FENCE_SECONDS
         while True:
@@ -154,6 +155,23 @@ class World:
             if time.monotonic() > deadline:
                 nodes = {self.places[name].node for name in late}
                 raise AssertionError(f"not enforced after {FENCE_SECONDS:g} s on {nodes}")
+
+    def use(self, backend: str) -> None:
+        """Change every node's felix over to iptables-nft or nftables, and wait for it."""
+        if backend == self.backend:
+            return
+        spec = {"nftablesMode": "Enabled" if backend == NFTABLES else "Disabled"}
+        patch = json.dumps({"spec": spec})
+        # A node's own configuration says Auto from the start and wins over the default one.
+        for node in NODES:
+            self.ctl(["patch", "felixconfiguration", f"node.{node}", "-p", patch])
+        deadline = time.monotonic() + CHANGE_OVER_SECONDS
+        while not all(places_of_rules(node) == {backend} for node in self.lab.nodes):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not all rules are in {backend} alone")
+            time.sleep(0.1)
+        self.backend = backend
+        self.behind_the_fence([])
 
     def expect(self, step: Expect) -> None:
         """The matrix becomes as expected within a deadline, and is the same at a second look."""
@@ -178,6 +196,16 @@ class World:
         packet that passes, and never passes one that is dropped."""
         several = {pair: tries for pair, open_ in expected.items() if open_}
         return pods.observe([self.probers[name] for name in PODS], door, several)
+
+
+def places_of_rules(node: Machine) -> set[str]:
+    """The back ends in which a node's felix has rules about its pods."""
+    shown = {
+        "nft": node.run(["iptables-nft-save", "-t", "filter"], check=False).stdout,
+        "legacy": node.run(["iptables-legacy-save", "-t", "filter"], check=False).stdout,
+        NFTABLES: node.run(["nft", "list", "table", "ip", "calico"], check=False).stdout,
+    }
+    return {backend for backend, text in shown.items() if "cali-" in text}
 
 
 def converted(document: Document) -> str:
@@ -232,24 +260,30 @@ def add_pod(lab: Lab, name: str, node: str) -> Pod:
     )
 
 
+def start_prober(lab: Lab, pod: Pod) -> Prober:
+    """The process in a pod; `pods.ready` tells when it serves."""
+    machine = lab.machine(pod.node)
+    command = machine.command([*pods.COMMAND, pod.title, *pods.SERVED], netns=pod.netns)
+    return pods.start(command, machine.environment(), pod.title, pod.address)
+
+
 @contextmanager
 def world(lab_name: str) -> Iterator[World]:
     """A lab with everything in it, taken down at the end."""
     lab = cluster.up(lab_name, nodes=len(NODES), topology="flat")
     probers: dict[str, Prober] = {}
+    ctl = Ctl.start(lab.nodes[0])
     try:
-        node = lab.nodes[0]
-        node.run(["calicoctl", "apply", "-f", "-"], stdin=POOL.encode())
+        ctl.run("apply", [POOL])
         wanted = {name: NODES[index % 2] for index, name in enumerate((*PODS, *FENCE[::-1]))}
         with ThreadPoolExecutor(max_workers=2) as pool:
             made = list(pool.map(lambda item: add_pod(lab, *item), wanted.items()))
         for pod in made:
-            machine = lab.machine(pod.node)
-            command = machine.command([*pods.COMMAND, pod.title, *pods.SERVED], netns=pod.netns)
-            probers[pod.title] = pods.start(command, machine.environment(), pod.title, pod.address)
+            probers[pod.title] = start_prober(lab, pod)
         pods.ready(probers.values())
-        yield World(lab, probers, {pod.title: pod for pod in made})
+        yield World(lab, ctl, probers, {pod.title: pod for pod in made})
     finally:
+        ctl.end()
         for prober in probers.values():
             prober.end()
         cluster.down(lab_name)
