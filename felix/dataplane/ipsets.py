@@ -83,6 +83,19 @@ def _slices(members: Iterable[str], size: int) -> Iterator[list[str]]:
         yield part
 
 
+async def _minus(one: set[str], other: set[str]) -> set[str]:
+    """What is in one set and not in the other."""
+    if len(one) <= LARGE:
+        return one - other
+    if not other:
+        return one
+    found: set[str] = set()
+    for part in _slices(one, LARGE):
+        found.update(member for member in part if member not in other)
+        await asyncio.sleep(0)
+    return found
+
+
 def _family(member: str) -> Family:
     return 6 if ":" in member.partition(",")[0] else 4
 
@@ -173,12 +186,12 @@ class Sets:
 
     async def _take_full(self, set_id: str, kind: SetKind, full: frozenset[str]) -> None:
         split: dict[Family, set[str]] = {family: set() for family in self._families}
-        for part in _slices(full, LARGE):
+        for part in _slices(full, SLICE):
             for member in part:
                 family = _family(member)
                 if family in split:
                     split[family].add(member)
-            if len(full) > LARGE:
+            if len(full) > SLICE:
                 await asyncio.sleep(0)
         for family, found in split.items():
             wanted = self._get(set_id, family, kind)
@@ -189,12 +202,13 @@ class Sets:
             if wanted.anew:
                 wanted.members = found
                 continue
-            differing = found ^ wanted.members
-            for part in _slices(differing, SLICE):
-                for member in part:
-                    wanted.put(member, member in found)
-                if len(differing) > SLICE:
-                    await asyncio.sleep(0)
+            gone, fresh = await _minus(wanted.members, found), await _minus(found, wanted.members)
+            for members, there in ((gone, False), (fresh, True)):
+                for part in _slices(members, SLICE):
+                    for member in part:
+                        wanted.put(member, there)
+                    if len(members) > SLICE:
+                        await asyncio.sleep(0)
 
     def _drop(self, set_id: str) -> None:
         for family in self._families:
@@ -261,7 +275,7 @@ class Sets:
         if wanted.anew or created:
             goal = wanted.kernel_members()
             have = await self._members(name, there) if there is not None else set()
-            doomed, missing = have - goal, goal - have
+            doomed, missing = await _minus(have, goal), await _minus(goal, have)
         else:
             held = wanted.touched.items()
             doomed = {member for member, had in held if had and not wanted.holds(member)}

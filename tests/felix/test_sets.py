@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -163,3 +165,72 @@ def test_a_set_of_another_type_is_replaced_as_soon_as_it_is_free(
     assert found is not None
     assert found.type == "hash:net"
     sets.close()
+
+
+def test_a_very_large_set_holds_nobody_up(space: Namespace) -> None:
+    """SETS-5, in time of this thread: filled, read back, halved, rebuilt for another size."""
+    full = frozenset(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(100_000))
+    half = frozenset(sorted(full)[::2])
+    worst = 0.0
+
+    async def watch() -> None:
+        nonlocal worst
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            worst, last = max(worst, now - last), now
+
+    async def story() -> None:
+        sets = Sets(BOTH, 1 << 18)
+        watcher = asyncio.create_task(watch())
+        sets.change(SetChange("s:a", NETS, full=full))
+        assert await sets.commit() == {}
+        sets.forget()
+        await sets.commit()
+        assert sets.writes == 2, "read back, nothing to write"
+        sets.change(SetChange("s:a", NETS, full=half))
+        await sets.commit()
+        sets.resize(1 << 17)
+        assert await sets.commit() == {}
+        watcher.cancel()
+        sets.close()
+        assert await asyncio.to_thread(members_inside, space, "cali40s:a") == half
+
+    gc.collect()
+    gc.freeze()
+    asyncio.run(story())
+    gc.unfreeze()
+    assert worst < 0.05, f"{worst * 1000:.0f} ms"
+    with IPSets() as kernel:
+        assert sorted(kernel.names()) == ["cali40s:a", "cali60s:a"]
+        found = kernel.info("cali40s:a")
+    assert found is not None
+    assert found.maxelem == 1 << 17
+
+
+def members_inside(space: Namespace, name: str) -> set[str]:
+    with space.entered():
+        return members(name)
+
+
+def test_a_set_that_cannot_be_written_costs_nothing_while_nobody_changes_it(
+    space: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SETS-6."""
+    sets = Sets(frozenset({4}), 4)
+    sets.want("s:full", NETS, {f"10.0.0.{n}" for n in range(8)})
+    for _ in range(6):
+        assert run(sets).keys() == {"cali40s:full"}
+    for method in ("info", "create", "members", "add", "delete", "destroy"):
+        monkeypatch.setattr(IPSets, method, never)
+    assert run(sets).keys() == {"cali40s:full"}
+    monkeypatch.undo()
+    sets.resize(8)
+    assert run(sets) == {}
+    assert len(members("cali40s:full")) == 8
+    sets.close()
+
+
+def never(*_: object) -> None:
+    raise AssertionError("the kernel was asked")

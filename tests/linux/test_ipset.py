@@ -10,8 +10,10 @@ from typing import Literal
 
 import pytest
 
+from linux import ipset
 from linux.errors import KernelError
 from linux.ipset import IPSets, SetType, canonical_member
+from linux.netlink import wire as m
 from tests.support.netns import Namespace, network_namespace
 
 TYPES: list[SetType] = ["hash:net", "hash:ip", "hash:ip,port"]
@@ -116,3 +118,28 @@ def test_spellings_become_canonical() -> None:
     ):
         with pytest.raises(ValueError, match="IP set member"):
             canonical_member(member, type)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "member",
+    ["10.0.0.1", "10.0.0.0/8", "192.0.2.128/25", "0.0.0.0/1", "fd00::1", "fd00::/64",
+     "10.0.0.7,tcp:80"],
+)  # fmt: skip
+@pytest.mark.parametrize("number", [1, 70000])
+def test_the_short_way_of_spelling_members_is_the_long_one(member: str, number: int) -> None:
+    long = m.nest(ipset._DATA, ipset._encode_member(member) + ipset._be32(9, number))
+    assert ipset._encode_entry(member, number) == long
+
+
+def test_contents_are_swapped_at_once(space: Namespace) -> None:
+    with IPSets() as sets:
+        sets.create("m-one", "hash:net", 4, maxelem=2)
+        sets.create("m-two", "hash:net", 4, maxelem=64)
+        sets.add("m-two", [f"10.0.0.{n}" for n in range(20)])
+        space.run("iptables-nft", "-A", "INPUT", "-m", "set", "--match-set", "m-one", "src")
+        sets.swap("m-two", "m-one")
+        assert len(sets.members("m-one")) == 20
+        assert sets.members("m-two") == set()
+        sets.destroy("m-two")
+        with pytest.raises(KernelError, match="swap IP sets m-one and none"):
+            sets.swap("m-one", "none")
