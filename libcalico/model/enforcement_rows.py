@@ -146,7 +146,7 @@ ROWS: dict[str, Rows] = {
             "felix: named ports", "spec.ports.name", "spec.ports.protocol", "spec.ports.port"
         ),
         **information("the portmap plugin maps ports", "spec.ports.hostPort", "spec.ports.hostIP"),
-        **stored("anti-spoofing knows no exceptions", "spec.allowSpoofedSourcePrefixes"),
+        **enforced("felix: where workloadSourceSpoofing is Any", "spec.allowSpoofedSourcePrefixes"),
         **stored("nothing is limited or marked", "spec.qosControls"),
         "metadata.annotations": Row(
             State.IN_PART, "nothing is limited or marked: qos.projectcalico.org/", asks=_quality
@@ -185,12 +185,13 @@ ROWS: dict[str, Rows] = {
         ),
         **enforced("bgp: the mesh", "spec.nodeToNodeMeshEnabled", "spec.nodeMeshMaxRestartTime"),
         **enforced("bgp: sessions", "spec.asNumber", "spec.listenPort"),
-        **stored(
-            "addresses of services are not announced",
-            "spec.serviceLoadBalancerIPs",
-            "spec.serviceExternalIPs",
-            "spec.serviceClusterIPs",
-        ),
+        **{
+            f"spec.service{kind}IPs": Row(
+                State.IN_PART,
+                "felix keeps them from looping; addresses of services are not announced",
+            )
+            for kind in ("LoadBalancer", "External", "Cluster")
+        },
         **stored(
             "addresses of services are not announced",
             "spec.serviceLoadBalancerAggregation",
