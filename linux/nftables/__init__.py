@@ -1,12 +1,13 @@
 """Native nftables over packed netlink, in process: private tables, sets, verdict maps.
 
-Public: `Ruleset` (chains and maps of both families), `NamedSets`, `Code` and `pack` for rules,
-`expressions` for what rules consist of.
+Public: `Ruleset` (chains and maps of both families), `NamedSets`, `Watch`, `Code` and `pack` for
+rules, `expressions` for what rules consist of.
 """
 
 from linux.nftables.messages import Hook
 from linux.nftables.rules import EMPTY, Code, Packed, pack
 from linux.nftables.ruleset import Report, Ruleset
 from linux.nftables.sets import NamedSets
+from linux.nftables.watch import Watch
 
-__all__ = ["EMPTY", "Code", "Hook", "NamedSets", "Packed", "Report", "Ruleset", "pack"]
+__all__ = ["EMPTY", "Code", "Hook", "NamedSets", "Packed", "Report", "Ruleset", "Watch", "pack"]

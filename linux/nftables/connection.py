@@ -10,8 +10,10 @@ Tested in tests/linux/test_nftables.py.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import socket
+import struct
 from collections.abc import Sequence
 
 from linux.errors import KernelError
@@ -20,7 +22,7 @@ from linux.netlink.socket import NETLINK_NETFILTER, Socket, _read_error
 from linux.nftables import messages
 from linux.nftables.expressions import Family
 
-_SO_SNDBUFFORCE = 32
+_SO_SNDBUFFORCE, _ATTACH_FILTER = 32, 26
 _PLENTY = 4 << 20
 _MOST = 512 << 20
 
@@ -40,6 +42,18 @@ class Connection(Socket):
 
     def __init__(self, *, groups: Sequence[int] = (), timeout: float = 30.0) -> None:
         super().__init__(family=NETLINK_NETFILTER, groups=groups, timeout=timeout)
+
+    @property
+    def port(self) -> int:
+        """What the kernel calls this socket."""
+        port: int = self._socket.getsockname()[0]
+        return port
+
+    def filter(self, program: bytes) -> None:
+        """Receive only what a filter program of the kernel's lets through."""
+        room = ctypes.create_string_buffer(program, len(program))
+        option = struct.pack("@HP", len(program) // 8, ctypes.addressof(room))
+        self._socket.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, option)
 
     def commit(
         self, requests: Sequence[bytes], names: Sequence[str] = (), *, trial: bool = False

@@ -102,6 +102,11 @@ class Ruleset(Closing):
         self._committed = False
         self._turn = asyncio.Lock()
 
+    @property
+    def port(self) -> int:
+        """What the kernel calls our socket: changes that come from it are ours."""
+        return self._connection.port
+
     def close(self) -> None:
         """Closes the connection; the rules stay."""
         self._connection.close()

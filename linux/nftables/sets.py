@@ -67,6 +67,11 @@ class NamedSets(Closing):
         self._connection = Connection()
         self._known: dict[str, _Known] = {}
 
+    @property
+    def port(self) -> int:
+        """What the kernel calls our socket: changes that come from it are ours."""
+        return self._connection.port
+
     def another(self) -> NamedSets:
         """The same sets by a connection of its own, for another thread."""
         return NamedSets(self._prefixes, self.table, (self._inward, self._outward))

@@ -1,0 +1,88 @@
+"""Hears at once when somebody else changes one of our tables.
+
+Problem: a table is read back at intervals, and `nft flush ruleset`, which many start-up scripts
+do, would leave a node without rules until then. The kernel tells of every change and who made it.
+What we do ourselves is filtered in the kernel, so own writes cost no wake-up and no room.
+
+NFW-1: after a change of a table of this name by another socket, `changed` is called; also when
+       messages were lost.
+Tested in tests/linux/test_nftables_watch.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import struct
+import sys
+from collections.abc import Callable, Iterable
+
+from linux.closing import Closing
+from linux.netlink import wire as m
+from linux.netlink.socket import split
+from linux.nftables import messages
+from linux.nftables.connection import Connection
+
+_GROUP = 7
+_SENDER = 12  # where the header of a message names the port of who caused it
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+
+
+class Watch(Closing):
+    """Calls `changed` in the running event loop. `own`: ports of the sockets that are ours."""
+
+    def __init__(self, table: str, own: Iterable[int], changed: Callable[[], None]) -> None:
+        self._table = table.encode() + b"\0"
+        self._changed = changed
+        self._connection = Connection(groups=(_GROUP,))
+        self._connection.setblocking(False)
+        self._connection.filter(_not_from(own))
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._connection.fileno(), self._read)
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        """Hears nothing any more; twice is fine."""
+        if self._connection.fileno() >= 0:
+            self._loop.remove_reader(self._connection.fileno())
+        self._connection.close()
+
+    def _read(self) -> None:
+        concerned = False
+        while True:
+            try:
+                data = self._connection.receive()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                concerned = True
+                continue
+            concerned = concerned or any(
+                kind >> 8 == messages.SUBSYSTEM and self._is_ours(body)
+                for kind, _, _, body in split(data)
+            )
+        if concerned:
+            self._changed()
+
+    def _is_ours(self, body: bytes) -> bool:
+        # Every message names its table first.
+        for kind, value in m.iterate_attributes(body, 4):
+            return kind == 1 and value == self._table
+        return False
+
+
+def _not_from(ports: Iterable[int]) -> bytes:
+    """A filter program: nothing of what these ports caused."""
+    ports = list(ports)
+    steps = [(_LOAD, 0, 0, _SENDER)]
+    for number, port in enumerate(ports):
+        # A filter reads numbers in network order.
+        swapped = int.from_bytes(port.to_bytes(4, sys.byteorder), "big")
+        steps.append((_EQUAL, len(ports) - number, 0, swapped))
+    steps += [(_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
