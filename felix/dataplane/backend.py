@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -154,12 +154,16 @@ class Mode:
 
 
 async def open_backend(
-    config: Config, families: frozenset[int], *, in_nftables: bool
+    config: Config, families: frozenset[int], *, in_nftables: bool, drifted: Callable[[], None]
 ) -> tuple[Tables, Sets]:
-    """The tables and the sets of a back end. Raises `CommandError` without iptables."""
+    """The tables and the sets of a back end. Raises `CommandError` without iptables.
+
+    `drifted` is called when somebody else changes them, where the kernel tells.
+    """
     if in_nftables:
-        sets = Sets(families, config.max_ipset_size, nftables.open_sets(families))
-        return nftables.NftTables(families), sets
+        kernel, native_tables = nftables.open_sets(families), nftables.NftTables(families)
+        native_tables.watch(kernel, drifted)
+        return native_tables, Sets(families, config.max_ipset_size, kernel)
     lock_wait = config.iptables_lock_timeout
     tables = await iptables.open_tables(config.iptables_backend, families, lock_wait)
     return tables, Sets(families, config.max_ipset_size)

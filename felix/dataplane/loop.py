@@ -90,6 +90,7 @@ class Dataplane:
         self._heard = asyncio.Event()
         self._unsafe: frozenset[IPAddress] = frozenset()
         self._changed_paths: set[IPNetwork] = set()
+        self._drifted = False
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
@@ -163,6 +164,10 @@ class Dataplane:
 
     def _kernel_spoke(self) -> None:
         self._heard.set()
+        self.kick()
+
+    def _rules_drifted(self) -> None:
+        self._drifted = True
         self.kick()
 
     def paths_changed(self, prefixes: set[IPNetwork]) -> None:
@@ -254,7 +259,10 @@ class Dataplane:
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})
         tables, sets = await backend.open_backend(
-            self.config, self._families, in_nftables=self._mode.wanted
+            self.config,
+            self._families,
+            in_nftables=self._mode.wanted,
+            drifted=self._rules_drifted,
         )
         if self._reading is not None:
             self._reading.cancel()
@@ -285,7 +293,7 @@ class Dataplane:
         self._desire.update(
             self._mode.parameters(self.config), self.calc, active, self.view.host_interfaces()
         )
-        if "ipsets" in due:
+        if "ipsets" in due or self._drifted:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)
         set_failures = await self._sets.commit()
@@ -312,7 +320,9 @@ class Dataplane:
                 route_failures = self._apply_routes(host, active)
         finally:
             failures = await rules
-        if "iptables" in due and (self._reading is None or self._reading.done()):
+        read_back = "iptables" in due or self._drifted
+        if read_back and (self._reading is None or self._reading.done()):
+            self._drifted = False
             self._reading = asyncio.create_task(self._read_back(self.tables, self._desire))
         leftovers: dict[str, str] = {}
         if failures and self._desire.refuse():
@@ -356,7 +366,7 @@ class Dataplane:
         return {}
 
     async def _read_back(self, tables: backend.Tables, desire: Desire) -> None:
-        if await tables.read_back() or await desire.reconsider():
+        if await tables.read_back() or await desire.reconsider() or self._drifted:
             self.kick()
         if tables.take_lost() and self._sets is not None:
             self._sets.forget()

@@ -10,7 +10,7 @@ Invariants:
   NFD-2  An interface without an element in the map is dropped, as in `felix.rules.dispatch`.
   NFD-3  Where the kernel refuses the rules of a chain, that chain is named (`refused`).
   NFD-4  Tables that vanished, as a flush of the whole rule set leaves it, are made again, and with
-         them the sets (`lost`).
+         them the sets (`lost`). What others change is heard at once (`watch`).
 Tested in tests/felix/test_nftables_tables.py and by all tests that have a `backend`.
 """
 
@@ -20,14 +20,14 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, cast
 
 from felix.rules import names, nftables
 from felix.rules.dispatch import DIRECTIONS
 from felix.rules.model import Chain, Rule, TableModel
 from linux.errors import KernelError
-from linux.nftables import NamedSets, Packed, Ruleset, pack
+from linux.nftables import NamedSets, Packed, Ruleset, Watch, pack
 
 Family = Literal[4, 6]
 Place = tuple[int, str]
@@ -130,6 +130,7 @@ class NftTables:
         self._models: dict[Place, TableModel] = {}
         self._suspects: frozenset[tuple[Family, str]] = frozenset()
         self.refused: dict[Place, dict[str, str]] = {}
+        self._watch: Watch | None = None
         self.drifted = 0
         self.lost = False
 
@@ -234,6 +235,10 @@ class NftTables:
         found = await self._rules.counters(family, names_of)
         return {names_of[name]: rules for name, rules in found.items()}
 
+    def watch(self, sets: NamedSets, changed: Callable[[], None]) -> None:
+        """Have `changed` called whenever somebody else changes our tables or sets."""
+        self._watch = Watch(nftables.TABLE, (self._rules.port, sets.port), changed)
+
     def take_lost(self) -> bool:
         """Whether sets may be gone with what somebody removed; says so once (NFD-4)."""
         lost, self.lost = self.lost, False
@@ -247,7 +252,9 @@ class NftTables:
         return self._rules.remove()
 
     def close(self) -> None:
-        """Give the connection back; the rules stay."""
+        """Give the connections back; the rules stay."""
+        if self._watch is not None:
+            self._watch.close()
         self._rules.close()
 
 

@@ -104,6 +104,7 @@ def held(stage: Stage) -> Iterator[None]:
     assert min(sent.values()) > 100, "it was looked at"
 
 
+@pytest.mark.promise("F-117")
 def test_nftables_and_back_without_a_gap(stage: Stage) -> None:
     world = stage.world
     node = world.node
@@ -160,3 +161,39 @@ def test_what_a_dead_felix_left_in_another_back_end_goes(stage: Stage) -> None:
     world.start_felix()
     world.wait_ready()
     eventually(lambda: ours(world) == IPTABLES, 15)
+
+
+def test_a_flush_of_everything_is_made_good_at_once(stage: Stage) -> None:
+    """As a start-up script does it, long before the next reading back."""
+    world = stage.world
+    set_mode(world, "Enabled", nftablesRefreshInterval="0s", ipsetsRefreshInterval="0s")
+    stage.policy("case", [allow(source=ONLY_CLIENT)])
+    stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+    eventually(partial(holds, world, NFTABLES), 15)
+    (name,) = [n for n in InKernel(world.node, native=True).sets() if n.startswith("cali40s:")]
+    for damage in (
+        "flush ruleset",
+        "delete table ip6 calico",
+        "flush chain ip calico filter-cali-pi-gnp/case",
+        f"delete element ip calico {name.replace(':', '-')} {{ 10.65.0.1 }}",
+    ):
+        before = listing(world)
+        world.node.run("nft", *damage.split(" ", maxsplit=4))
+        eventually(partial(repaired, world, before), 2.0, damage)
+    stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+    assert world.metric("muslin_felix_rule_drift_total") > 0
+    set_mode(world, "Disabled")
+    eventually(partial(holds, world, IPTABLES), 15)
+
+
+def listing(world: World) -> list[str]:
+    """Our tables; in what order things stand in them says when they were made."""
+    both = (
+        world.node.run("nft", "-s", "list", "table", family, "calico", check=False)
+        for family in ("ip", "ip6")
+    )
+    return sorted("".join(both).splitlines())
+
+
+def repaired(world: World, before: list[str]) -> bool:
+    return listing(world) == before

@@ -172,6 +172,7 @@ def test_a_write_beside_drift_is_repaired_by_the_write(space: Namespace) -> None
     story(told)
 
 
+@pytest.mark.promise("PAIN-20")
 def test_nothing_of_others_is_touched(space: Namespace) -> None:
     space.run("nft", "-f", "-", input=FOREIGN)
     before = space.run("nft", "list", "ruleset")
