@@ -20,6 +20,7 @@ from typing import Any
 
 from felix import metrics
 from felix.calc.graph import Calculator, selections
+from felix.calc.ingest import EndpointRows
 from felix.calc.paths import PathTable
 from felix.calc.unconfirmed import Unconfirmed
 from felix.conditions import of_dataplane
@@ -34,10 +35,10 @@ from felix.servers import Servers
 from felix.status import StatusFile
 from libcalico import apiconfig, paths
 from libcalico.datastore import connect
-from libcalico.datastore.syncer import Syncer, Update
+from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
 from libcalico.errors import MuslinError
 from libcalico.logs import level_number
-from libcalico.model import Key, ResourceKey
+from libcalico.model import Key, ResourceKey, WorkloadEndpoint
 from libcalico.model.lacking import Lacking
 
 STATUS_INTERVAL = 10.0
@@ -96,6 +97,8 @@ class Agent:
         self._reports = Reports(node, lambda: self.config, self.dataplane)
         self._seen_version = -1
         self._syncer: Syncer | None = None
+        rows = EndpointRows(self.calc, self._take_own, self.dataplane.kick)
+        self.sinks: Mapping[str, Sink] = {"WorkloadEndpoint": rows}
 
     def _configure(self) -> Config:
         resolved = self._resolve()
@@ -132,7 +135,7 @@ class Agent:
         """Run until cancelled; an exception says what could not go on."""
         await self._servers.apply(self.config)
         store = await connect(apiconfig.load(None, self._environ))
-        self._syncer = Syncer(store, selections(self.node))
+        self._syncer = Syncer(store, selections(self.node), sinks=self.sinks)
         await self.server.start(self.dataplane, self._where.node_socket)
         self._beats.started(self.config)
         try:
@@ -151,33 +154,47 @@ class Agent:
 
     async def _follow(self, syncer: Syncer) -> None:
         async for batch in beating(syncer.batches(), self._beats.calculation.alive):
-            self._updates += len(batch.updates)
-            changed = settings = False
-            for update in batch.updates:
-                value = update.entry.value if update.entry is not None else None
-                value = self._unconfirmed.take(update.key, value)
-                settings |= self._configures(update.key, value)
-                changed |= self.calc.update(update.key, value)
-                self._note_unreadable(update)
-                ours = value is not None and _ours(update.key, value, self.node)
-                self._lacking.update(update.key, value if ours else None)
-                broken = self.calc.broken.get(update.key)
-                if broken:
-                    log.warning("left out: %s", broken, extra={"object": str(update.key)})
-            if batch.in_sync and not self.calc.in_sync:
-                self.calc.in_sync = changed = settings = True
-                # What the snapshot made lives long: the collector need not walk it again.
-                gc.collect()
-                gc.freeze()
-                log.info("the datastore has been read")
-                if not self.calc.ready:
-                    log.warning("the datastore is not ready: ClusterInformation says so or lacks")
-            if settings:
-                await self._reconfigure()
-            if self._unconfirmed.left() is not None:
-                self._deadlines.set()
-            if changed:
-                self.dataplane.kick()
+            await self.take(batch)
+
+    async def take(self, batch: SyncBatch) -> None:
+        """What the syncer says, into the calculation; `changed` tells the data plane."""
+        self._updates += len(batch.updates)
+        changed = settings = False
+        for update in batch.updates:
+            value = update.entry.value if update.entry is not None else None
+            value = self._unconfirmed.take(update.key, value)
+            settings |= self._configures(update.key, value)
+            changed |= self._take_object(update.key, value)
+            self._note_unreadable(update)
+        if batch.in_sync and not self.calc.in_sync:
+            self.calc.in_sync = changed = settings = True
+            # What the snapshot made lives long: the collector need not walk it again.
+            gc.collect()
+            gc.freeze()
+            log.info("the datastore has been read")
+            if not self.calc.ready:
+                log.warning("the datastore is not ready: ClusterInformation says so or lacks")
+        if settings:
+            await self._reconfigure()
+        if self._unconfirmed.left() is not None:
+            self._deadlines.set()
+        if changed:
+            self.dataplane.kick()
+
+    def _take_object(self, key: Key, value: Any) -> bool:
+        """One object, None for a deletion; returns whether anything that matters changed."""
+        changed = self.calc.update(key, value)
+        ours = value is not None and _ours(key, value, self.node)
+        self._lacking.update(key, value if ours else None)
+        broken = self.calc.broken.get(key)
+        if broken:
+            log.warning("left out: %s", broken, extra={"object": str(key)})
+        return changed
+
+    def _take_own(self, key: ResourceKey, value: WorkloadEndpoint | None) -> None:
+        """An endpoint of this node (felix.calc.ingest): it comes as a row, not in a batch."""
+        if self._take_object(key, value):
+            self.dataplane.kick()
 
     def _configures(self, key: Key, value: Any) -> bool:
         """Whether the configuration may be another one now: its objects, this node's labels."""
@@ -266,6 +283,7 @@ class Agent:
                     "in_sync": self.calc.in_sync,
                     "ready": self.dataplane.state.applied,
                     "bgp_connected": self.server.speaker_connected,
+                    "backend": self.dataplane.tables.name if self.dataplane.tables else "",
                     "endpoints": len(self.dataplane.state.active),
                     "endpoints_in_force": len(self.dataplane.state.in_force),
                     "routes": len(self.dataplane.routes.table.actual),

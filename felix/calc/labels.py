@@ -8,9 +8,9 @@ Tested in tests/felix/test_policy_calc_items.py.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from libcalico.model import HostEndpoint, ResourceKey, WorkloadEndpoint
+from libcalico.model import ResourceKey, WorkloadEndpoint
 from libcalico.policy_selectors import NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL
 
 ORCHESTRATOR_LABEL = "projectcalico.org/orchestrator"
@@ -40,8 +40,8 @@ def workload_labels(key: ResourceKey, value: WorkloadEndpoint) -> Labels:
     return tuple(sorted(labels.items()))
 
 
-def named_ports(value: WorkloadEndpoint | HostEndpoint) -> tuple[NamedPort, ...]:
-    """The ports that have a name and a protocol with ports; others match nothing."""
+def named_ports(value: Any) -> tuple[NamedPort, ...]:
+    """The ports of an endpoint that have a name and a protocol with ports; others match nothing."""
     found = []
     for port in value.spec.ports:
         number = protocol_number(port.protocol)

@@ -15,11 +15,11 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from libcalico.errors import DatastoreError
-from libcalico.model.keys import Key
+from libcalico.model.keys import Key, ResourceKey
 
 ABSENT = 0
 """The guard that says: this object must not exist yet."""
@@ -82,13 +82,15 @@ class Selection:
     `family` is a resource kind (`IPPool`) or one of `Block`, `BlockAffinity`, `Handle`,
     `IPAMConfig`, `FelixStatus`, `WorkloadStatus`, `HostEndpointStatus`. For a namespaced kind
     `namespace` narrows it; `name_prefix` narrows any resource kind by the beginning of its
-    name; `host` narrows `BlockAffinity` and the status families to one node.
+    name; `host` narrows `BlockAffinity` and the status families to one node. `raw`: values are
+    not decoded (`Entry.value` is None), the reader does that.
     """
 
     family: str
     namespace: str = ""
     name_prefix: str = ""
     host: str = ""
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,13 @@ class Listing:
     entries: list[Entry]
     revision: int
     broken: list[tuple[str, str]]
+
+
+Row = tuple[str, bytes, int]
+"""A resource as it is stored: its name, `namespace/name` where its kind has namespaces, its
+bytes, its modification revision. Plain, for there may be hundreds of thousands."""
+Rows = tuple[list[Row], int]
+"""Some rows, and the revision at which they were listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,30 @@ class Paged(Protocol):
 
         At least one page. Raises `Compacted` when that revision is gone meanwhile.
         """
+
+
+@runtime_checkable
+class Rowed(Protocol):
+    """A store that lists resources as rows: no object is made of any."""
+
+    def rows(self, selection: Selection) -> AsyncIterator[Rows]:
+        """Some rows at a time, all at one revision; at least once."""
+
+
+async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]:
+    """The rows of a selection of resources; of a store without rows, made of its pages."""
+    if isinstance(store, Rowed):
+        async for rows in store.rows(selection):
+            yield rows
+        return
+    async for page in pages_of(store, replace(selection, raw=True)):
+        yield [(name_of(one.key), one.raw, one.revision) for one in page.entries], page.revision
+
+
+def name_of(key: Key) -> str:
+    """The name of a resource as rows have it."""
+    assert isinstance(key, ResourceKey)
+    return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
 async def pages_of(

@@ -4,7 +4,8 @@ Every selection is listed in pages and then watched by a task of its own. Change
 map by key until the consumer takes them, so a burst on one key costs one update, and a slow
 consumer costs memory by the number of objects, never of changes. A listing waits when too
 much is waiting: a snapshot of any size passes through bounded memory. What was handed over is
-remembered by its revision, so a re-list emits real differences only.
+remembered by its revision, so a re-list emits real differences only. Families of very many
+objects go to a sink of their own, as bytes, and nothing is remembered of them here.
 
 The collector rests while a snapshot is read, and what the first one made is not walked again:
 with 100,000 objects a full pass would hold the event loop longer than everything else here.
@@ -25,9 +26,11 @@ import asyncio
 import gc
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Protocol
 
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import (
@@ -36,8 +39,11 @@ from libcalico.datastore.interface import (
     Entry,
     Event,
     Listing,
+    Row,
     Selection,
+    name_of,
     pages_of,
+    rows_of,
 )
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key
@@ -66,9 +72,33 @@ class SyncBatch:
     in_sync: bool
 
 
+class Sink(Protocol):
+    """Takes a family of resources as they are stored, and remembers of them what it needs.
+
+    For families of which there may be hundreds of thousands: nothing of them is kept here, and
+    they come at once, not in batches. What a sink is told never raises, whatever the bytes are.
+    """
+
+    def begin(self) -> None:
+        """A listing begins, perhaps anew: what it does not name until `end` is gone."""
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """These are so now; of a listing many may be as they were."""
+
+    def end(self) -> None:
+        """The listing is complete."""
+
+    def gone(self, name: str) -> None:
+        """This one was deleted."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
 @dataclass(slots=True, eq=False)
 class _Feed:
     selection: Selection
+    sink: Sink | None = None
     known: set[Key] = field(default_factory=set)
     revision: int | None = None
     listed: bool = False
@@ -78,15 +108,24 @@ class _Feed:
 class Syncer:
     """Follows `selections` of a store. One consumer iterates `batches()`.
 
-    `connected` is true while every selection is listed or watched without trouble;
-    `error` says what the last trouble was.
+    Families that have a sink come to it instead; `in_sync` waits for them too. `connected` is
+    true while every selection is listed or watched without trouble; `error` says what the last
+    trouble was.
     """
 
     def __init__(
-        self, store: Datastore, selections: Sequence[Selection], *, backoff_maximum: float = 2.0
+        self,
+        store: Datastore,
+        selections: Sequence[Selection],
+        *,
+        backoff_maximum: float = 2.0,
+        sinks: Mapping[str, Sink] = MappingProxyType({}),
     ) -> None:
         self._store = store
-        self._feeds = [_Feed(selection) for selection in selections]
+        self._feeds = [
+            _Feed(replace(one, raw=one.family in sinks), sinks.get(one.family))
+            for one in selections
+        ]
         self._backoff_maximum = backoff_maximum
         self._pending: OrderedDict[Key, tuple[int, Entry | None]] = OrderedDict()
         self._delivered: dict[Key, int] = {}
@@ -110,7 +149,8 @@ class Syncer:
         found: dict[str, int] = {}
         for feed in self._feeds:
             family = feed.selection.family
-            found[family] = found.get(family, 0) + len(feed.known)
+            count = len(feed.known if feed.sink is None else feed.sink)
+            found[family] = found.get(family, 0) + count
         return found
 
     async def batches(self) -> AsyncIterator[SyncBatch]:
@@ -180,6 +220,23 @@ class Syncer:
             self._wake.set()
 
     async def _list(self, feed: _Feed) -> None:
+        if feed.sink is None:
+            feed.revision = await self._list_entries(feed)
+        else:
+            feed.revision = await self._list_rows(feed, feed.sink)
+        feed.listed = True
+        feed.connected = True
+        self._wake.set()
+
+    async def _list_rows(self, feed: _Feed, sink: Sink) -> int:
+        sink.begin()
+        revision = 0
+        async for rows, revision in rows_of(self._store, feed.selection):  # noqa: B007
+            sink.take(rows)
+        sink.end()
+        return revision
+
+    async def _list_entries(self, feed: _Feed) -> int:
         present: set[Key] = set()
         revision = 0
         async for page in pages_of(self._store, feed.selection):
@@ -191,10 +248,7 @@ class Syncer:
         for key in feed.known - present:
             self._note(key, revision, None)
         feed.known = present
-        feed.revision = revision
-        feed.listed = True
-        feed.connected = True
-        self._wake.set()
+        return revision
 
     def _note_page(self, page: Listing, feed: _Feed, present: set[Key]) -> None:
         for name, reason in page.broken:
@@ -220,6 +274,13 @@ class Syncer:
                 self._wake.set()
 
     def _changed(self, feed: _Feed, event: Event) -> None:
+        if feed.sink is not None:
+            name = name_of(event.key)
+            if event.entry is None:
+                feed.sink.gone(name)
+            else:
+                feed.sink.take([(name, event.entry.raw, event.revision)])
+            return
         if event.broken:
             log.error("not readable: %s", event.broken, extra={"object": str(event.key)})
         if event.entry is None:

@@ -17,7 +17,7 @@ _hosts.py, _services.py, _staged.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -38,9 +38,10 @@ from felix.calc.policy.hosts import HostTable
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.operations import Operations
 from felix.calc.policy.programs import Programs
+from felix.calc.policy.remote import RemoteEndpoints
 from felix.calc.policy.rules import resolve
 from felix.calc.policy.service_sets import NeededSets, ServiceSets
-from felix.calc.policy.sets import SetTable
+from felix.calc.policy.sets import SetTable, name_of
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
 from felix.calc.policy.stored import StoredPolicies
 from felix.calc.policy_model import (
@@ -75,7 +76,7 @@ class PolicyEngine:
     """Policies, profiles, tiers, network sets, services and all endpoints, seen from one node.
 
     `conditions` names every object that is broken or not enforced in full. `operations`
-    counts work.
+    counts work. `remote` takes other nodes' endpoints as they are stored.
     """
 
     def __init__(self, node: str) -> None:
@@ -94,6 +95,8 @@ class PolicyEngine:
         self._stored_profiles: dict[str, Profile] = {}
         self._stored_staged: dict[ResourceKey, StagedResource] = {}
         self._local: dict[ResourceKey, Item] = {}
+        self._local_names: set[Hashable] = set()
+        self.remote = RemoteEndpoints(self._sets, self._local_names, self._say)
         self._profile_users: dict[str, set[ResourceKey]] = {}
         self._unread: list[ResourceKey] = []
         self._stale: set[ResourceKey] = set()
@@ -323,8 +326,10 @@ class PolicyEngine:
         old = self._local.get(key)
         if item is not None:
             self._local[key] = item
+            self._local_names.add(name_of(key))
         elif old is not None:
             del self._local[key]
+            self._local_names.discard(name_of(key))
         self._sets.put(key, item)
         self._use_profiles(key, old.profiles if old else (), item.profiles if item else ())
         self._staged.put_endpoint(key, item)

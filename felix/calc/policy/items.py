@@ -50,18 +50,24 @@ def of_local(endpoint: Endpoint) -> Item:
 
 
 def of_remote(key: ResourceKey, value: WorkloadEndpoint) -> tuple[Item, str]:
-    """Another node's endpoint, and what of it cannot be read.
+    """Another node's endpoint, and what of it cannot be read."""
+    members, trouble = host_members(value.spec.ipNetworks)
+    item = Item(
+        workload_labels(key, value), tuple(value.spec.profiles), members, named_ports(value)
+    )
+    return item, trouble
+
+
+def host_members(texts: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """What another node's endpoint has in sets, and what of it cannot be read.
 
     Only host networks count (reference 1.1, stage 7): a wider one would let a pod speak for
     others.
     """
-    networks, bad = read_networks(value.spec.ipNetworks)
+    networks, bad = read_networks(texts)
     hosts = (n for n in networks if n.prefixlen == n.max_prefixlen)
     members = dict.fromkeys(member(network) for network in hosts)
-    item = Item(
-        workload_labels(key, value), tuple(value.spec.profiles), tuple(members), named_ports(value)
-    )
-    return item, _complaint("spec.ipNetworks", bad)
+    return tuple(members), _complaint("spec.ipNetworks", bad)
 
 
 def of_network_set(key: ResourceKey, value: NetworkSet | GlobalNetworkSet) -> tuple[Item, str]:

@@ -165,8 +165,11 @@ class SetTable:
         members: Members,
         ports: Ports,
         stamp: int = 0,
-    ) -> None:
-        """The same, in the parts that are kept. `stamp` is the feeder's own, for its use."""
+    ) -> int:
+        """The same, in the parts that are kept; returns its number.
+
+        `stamp` is the feeder's own, for its use.
+        """
         population = self.population
         number = population.numbers.get(name)
         label_set = population.intern(labels, profiles)
@@ -175,12 +178,12 @@ class SetTable:
             if self._dispatch:
                 after = self._dispatch.matching(population.labels(label_set))
                 self._differ(number, NO_MATCH, ((), ()), after, (members, ports))
-            return
+            return number
         population.stamps[number] = stamp
         left = population.label_set_of[number]
         old = (population.members_of[number], population.ports_of.get(number, ()))
         if label_set == left and old == (members, ports):
-            return
+            return number
         before = after = set[Followed]()
         if self._dispatch:
             before = after = self._dispatch.matching(population.labels(left))
@@ -190,6 +193,7 @@ class SetTable:
         if old != (members, ports):
             population.equip(number, members, ports)
         self._differ(number, before, old, after, (members, ports))
+        return number
 
     def remove(self, name: Hashable) -> None:
         """An item is gone. Not having been is no error."""

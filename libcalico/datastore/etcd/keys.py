@@ -7,6 +7,7 @@ tests/libcalico/test_etcd_keys.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import ip_network
 
 from libcalico.datastore.interface import Selection
@@ -118,6 +119,27 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
             return _prefix(root)
         root += f"{selection.namespace}/"
     return _prefix(root + selection.name_prefix)
+
+
+def row_names(selection: Selection) -> Callable[[bytes], str]:
+    """A function from an etcd key in the range of a selection of resources to the row's name.
+
+    Empty for a key that names none of them.
+    """
+    kind = kind_named(selection.family)
+    cut = len(f"{RESOURCES}{kind.plural}/")
+    slashes = 1 if kind.namespaced else 0
+
+    def name(key: bytes) -> str:
+        text = key[cut:].decode(errors="replace")
+        parts = text.split("/")
+        if len(parts) != slashes + 1 or not all(parts):
+            return ""
+        if selection.name_prefix and not unescape(parts[-1]).startswith(selection.name_prefix):
+            return ""
+        return "/".join(map(unescape, parts)) if "%" in text else text
+
+    return name
 
 
 def selects(selection: Selection, key: Key) -> bool:

@@ -11,7 +11,8 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode, entry_of
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.etcd.ranges import Parts
 from libcalico.datastore.interface import (
     ABSENT,
     Batch,
@@ -33,6 +35,7 @@ from libcalico.datastore.interface import (
     Entry,
     Listing,
     Put,
+    Rows,
     Selection,
 )
 from libcalico.errors import DatastoreError, InvalidValue, PermissionDenied, ValueTooLarge
@@ -42,8 +45,9 @@ from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
 PAGE = 2000
-"""Keys in one page. For each page etcd walks the whole range, so a small one costs more."""
-SLICE = 100
+"""Keys in one page."""
+SLICE, ROWS = 100, 500
+"""So many are decoded, or handed over as they are, before the loop's other work has its turn."""
 MAX_OPERATIONS = 128
 LIST_ATTEMPTS = 3
 REQUEST_LIMIT = "1.5 MiB"
@@ -96,29 +100,56 @@ class EtcdDatastore:
 
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one."""
-        first, end = keys.range_of(selection)
-
-        async def fetch(first: bytes) -> Any:
-            request = pb.RangeRequest(key=first, range_end=end, limit=PAGE, revision=revision)
-            return await self._read(lambda link: link.range, request, [selection])
-
-        answer = await fetch(first)
-        revision = revision or answer.header.revision
-        ahead: asyncio.Task[Any] | None = None
-        try:
-            while answer is not None:
-                page, kvs = Listing([], revision, []), answer.kvs
-                # etcd gathers the next page while this one is decoded and consumed.
-                if answer.more:
-                    ahead = asyncio.create_task(fetch(kvs[-1].key + b"\0"))
+        async with aclosing(self._answers(selection, revision)) as answers:
+            async for kvs, at, last in answers:
+                page = Listing([], at, [])
                 for start in range(0, len(kvs), SLICE):
                     for kv in kvs[start : start + SLICE]:
                         _collect(selection, kv, page.entries, page.broken)
                     await asyncio.sleep(0)
-                if ahead is None and _holds_built_in(selection):
+                if last and _holds_built_in(selection):
                     page.entries.append(_built_in())
                 yield page
-                answer, ahead = (await ahead if ahead else None), None
+
+    async def rows(self, selection: Selection) -> AsyncIterator[Rows]:
+        """The resources of a selection as they are stored, some at a time; none is decoded."""
+        name_of = keys.row_names(selection)
+        async with aclosing(self._answers(selection, 0)) as answers:
+            async for kvs, at, _ in answers:
+                for start in range(0, len(kvs) or 1, ROWS):
+                    yield (
+                        [
+                            (name, kv.value, kv.mod_revision)
+                            for kv in kvs[start : start + ROWS]
+                            if (name := name_of(kv.key))
+                        ],
+                        at,
+                    )
+                    await asyncio.sleep(0)
+
+    async def _answers(
+        self, selection: Selection, revision: int
+    ) -> AsyncGenerator[tuple[Any, int, bool], None]:
+        """The keys of a selection page by page, the revision, whether that was all."""
+        parts = Parts(*keys.range_of(selection), PAGE)
+
+        async def fetch() -> Any:
+            first, end = parts.span
+            request = pb.RangeRequest(key=first, range_end=end, limit=PAGE, revision=revision)
+            return await self._read(lambda link: link.range, request, [selection])
+
+        answer, ahead, more = await fetch(), None, True
+        revision = revision or answer.header.revision
+        try:
+            while more:
+                kvs = answer.kvs
+                more = parts.answer([kv.key for kv in kvs], answer.count, more=answer.more)
+                # etcd gathers the next page while this one is decoded and consumed.
+                ahead = asyncio.create_task(fetch()) if more else None
+                if kvs or not more:
+                    yield kvs, revision, not more
+                del kvs
+                answer = await ahead if ahead is not None else None
         finally:
             if ahead is not None:
                 ahead.cancel()
@@ -211,6 +242,9 @@ def _collect(
     path = kv.key.decode(errors="replace")
     key = keys.key_of_path(path)
     if key is None or not keys.selects(selection, key):
+        return
+    if selection.raw:
+        entries.append(Entry(key, None, kv.mod_revision, kv.value))
         return
     entry, reason = entry_of(key, kv.value, kv.mod_revision)
     if reason:

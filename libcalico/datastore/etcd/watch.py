@@ -22,7 +22,7 @@ from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.failures import GONE, error_of
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.interface import Batch, Compacted, Event, Selection
+from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
 from libcalico.errors import DatastoreUnavailable
 
 SLICE = 100
@@ -186,5 +186,7 @@ def event_of(selection: Selection, raw: Any) -> Event | None:
     revision = raw.kv.mod_revision
     if raw.type == pb.Event.DELETE:
         return Event(key, None, revision)
+    if selection.raw:
+        return Event(key, Entry(key, None, revision, raw.kv.value), revision)
     entry, broken = entry_of(key, raw.kv.value, revision)
     return Event(key, entry, revision, broken=broken)

@@ -1,0 +1,125 @@
+"""The endpoints of the whole cluster as they come from the datastore: which are ours.
+
+Rows of stored bytes come in (libcalico/datastore/syncer.py). An endpoint of this node is decoded
+whole and goes the ordinary way, as an object; any other goes into the columns of the policy
+calculation and is forgotten. An endpoint that was ours once goes the ordinary way for good.
+
+Invariants:
+  ROW-1  A listing that is begun anew leaves exactly what it named, whatever was there before.
+  ROW-2  What cannot be read counts as absent and is logged; it ends nothing.
+Tested in tests/felix/test_policy_calc_rows.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from felix.calc.graph import Calculator
+from felix.calc.policy.remote import NOT_PLAIN, Reduced, decode, whole
+from libcalico.datastore.interface import Row
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey, WorkloadEndpoint
+
+STAMP = (1 << 64) - 1
+Take = Callable[[ResourceKey, WorkloadEndpoint | None], object]
+
+log = logging.getLogger(__name__)
+
+
+class EndpointRows:
+    """A sink of the syncer. `take_own` gets the endpoints of this node, `changed` is told after."""
+
+    def __init__(self, calc: Calculator, take_own: Take, changed: Callable[[], object]) -> None:
+        self._calc, self._remote = calc, calc.policy.remote
+        self._take_own, self._changed = take_own, changed
+        self._own: dict[str, int] = {}
+        self._seen = bytearray()
+        self._seen_own: set[str] = set()
+
+    def __len__(self) -> int:
+        return self._remote.count + len(self._own)
+
+    def begin(self) -> None:
+        """A listing begins."""
+        self._seen = bytearray()
+        self._seen_own = set()
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """These are so now."""
+        remote, own, node = self._remote, self._own, self._calc.node
+        value: Reduced | WorkloadEndpoint
+        for name, raw, revision in rows:
+            # The bytes count too: in a store that was set up anew, revisions begin anew.
+            stamp = hash((revision, raw)) & STAMP
+            number = remote.number(name)
+            if number is not None and remote.stamp(number) == stamp:
+                self._see(number)
+                continue
+            try:
+                value = decode(raw)
+            except NOT_PLAIN:
+                # Null for absent, and the like: whoever reads all of it knows better.
+                found = self._whole(name, raw)
+                if found is None:
+                    continue
+                value = found
+            if value.spec.node == node or name in own or remote.is_local(name):
+                self._take(name, raw, stamp)
+            else:
+                self._see(remote.put(name, value, stamp))
+        if self._calc.policy.dirty:
+            self._changed()
+
+    def gone(self, name: str) -> None:
+        """This one was deleted."""
+        if name in self._own or self._remote.is_local(name):
+            self._own.pop(name, None)
+            self._take_own(_key(name), None)
+        else:
+            self._remote.remove(name)
+        self._changed()
+
+    def end(self) -> None:
+        """The listing is complete: what it did not name is gone."""
+        seen, count = self._seen, len(self._seen)
+        for name in [
+            name for name, number in self._remote.numbers() if not (number < count and seen[number])
+        ]:
+            if name not in self._seen_own and not self._remote.is_local(name):
+                self.gone(name)
+        for name in self._own.keys() - self._seen_own:
+            self.gone(name)
+        self.begin()
+
+    def _take(self, name: str, raw: bytes, stamp: int) -> None:
+        """One that is ours, or was."""
+        self._seen_own.add(name)
+        if self._own.get(name) == stamp:
+            return
+        self._own[name] = stamp
+        value = self._whole(name, raw)
+        if value is not None:
+            self._take_own(_key(name), value)
+
+    def _whole(self, name: str, raw: bytes) -> WorkloadEndpoint | None:
+        try:
+            return whole(_key(name), raw)
+        except InvalidValue as problem:
+            log.error("not readable: %s", problem, extra={"object": name})
+        if name in self._own:
+            self._take_own(_key(name), None)
+        else:
+            self._remote.remove(name)
+        return None
+
+    def _see(self, number: int) -> None:
+        missing = number + 1 - len(self._seen)
+        if missing > 0:
+            self._seen.extend(bytes(missing + 1000))
+        self._seen[number] = 1
+
+
+def _key(name: str) -> ResourceKey:
+    namespace, _, own = name.partition("/")
+    return ResourceKey("WorkloadEndpoint", own, namespace)

@@ -1,0 +1,142 @@
+"""Other nodes' endpoints, straight from stored bytes into the columns of the sets.
+
+Of a quarter of a million endpoints all but two hundred are other nodes': of them policy needs
+labels, profiles, addresses and named ports, so only those are decoded, and neither bytes nor
+objects are kept. What was stored is remembered as a number (`stamp`), so a listing that is begun
+anew costs a look at each.
+
+Invariants:
+  REM-1  An endpoint that came as a row and one that came as an object are the same item.
+Tested in tests/felix/test_policy_calc_rows.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Hashable, Iterator
+
+import msgspec
+
+from felix.calc.labels import LONGEST_ACCOUNT, ORCHESTRATOR_LABEL, named_ports
+from felix.calc.policy.items import host_members
+from felix.calc.policy.population import Members, Ports
+from felix.calc.policy.sets import SetTable
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey, WorkloadEndpoint, codec
+from libcalico.model.endpoint import WorkloadEndpointPort
+from libcalico.policy_selectors import NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL
+
+MOST_PORTS = 10_000
+"""Different lists of ports that are kept once."""
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False):
+    node: str = ""
+    orchestrator: str = ""
+    serviceAccountName: str = ""
+    ipNetworks: list[str] = []
+    profiles: list[str] = []
+    ports: list[WorkloadEndpointPort] = []
+
+
+class Reduced(msgspec.Struct, frozen=True, gc=False):
+    """What policy needs of an endpoint, at the places where a `WorkloadEndpoint` has it."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+
+
+decode = msgspec.json.Decoder(Reduced).decode
+"""From stored bytes; raises NOT_PLAIN."""
+NOT_PLAIN = (msgspec.DecodeError, ValueError, RecursionError)
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_plain = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}/32").fullmatch
+"""One IPv4 address as everybody spells it."""
+
+
+def whole(key: ResourceKey, raw: bytes) -> WorkloadEndpoint:
+    """The endpoint. Raises InvalidValue, and nothing else."""
+    try:
+        value: WorkloadEndpoint = codec.decode_value(key, raw)
+    except NOT_PLAIN as problem:
+        raise InvalidValue("$", "...", f"must be JSON: {problem}", str(key)) from None
+    return value
+
+
+class RemoteEndpoints:
+    """Rows of other nodes' endpoints, by `namespace/name`."""
+
+    def __init__(
+        self, sets: SetTable, local: Container[Hashable], say: Callable[[ResourceKey, str], None]
+    ) -> None:
+        self._sets, self._population = sets, sets.population
+        self._local, self._say = local, say
+        self.count = 0
+        self._troubled: set[str] = set()
+        self._ports: dict[Ports, Ports] = {}
+
+    def number(self, name: str) -> int | None:
+        """Its number among all items, None if it is not known."""
+        return self._population.numbers.get(name)
+
+    def stamp(self, number: int) -> int:
+        """What it was put with."""
+        return self._population.stamps[number]
+
+    def numbers(self) -> Iterator[tuple[str, int]]:
+        """All endpoints and their numbers, this node's among them."""
+        for name, number in self._population.numbers.items():
+            if isinstance(name, str):
+                yield name, number
+
+    def is_local(self, name: str) -> bool:
+        """Whether this node has an endpoint of this name."""
+        return name in self._local
+
+    def put(self, name: str, value: Reduced | WorkloadEndpoint, stamp: int) -> int:
+        """Another node's endpoint is so now; returns its number."""
+        namespace = name.partition("/")[0]
+        spec = value.spec
+        labels = value.metadata.labels
+        labels[NAMESPACE_LABEL] = namespace
+        labels[ORCHESTRATOR_LABEL] = spec.orchestrator
+        account = spec.serviceAccountName
+        if 0 < len(account) <= LONGEST_ACCOUNT:
+            labels[SERVICE_ACCOUNT_LABEL] = account
+        networks = spec.ipNetworks
+        members: Members
+        if len(networks) == 1 and _plain(networks[0]):
+            members = networks[0][:-3]
+            if self._troubled:
+                self._tell(name, "")
+        else:
+            found, trouble = host_members(networks)
+            members = found[0] if len(found) == 1 else found
+            self._tell(name, trouble)
+        ports: Ports = self._shared(named_ports(value)) if spec.ports else ()
+        items = len(self._population)
+        profiles = tuple(spec.profiles)
+        number = self._sets.put_row(name, labels.items(), profiles, members, ports, stamp)
+        self.count += len(self._population) - items
+        return number
+
+    def remove(self, name: str) -> None:
+        """It is gone. Not having been is no error."""
+        self._tell(name, "")
+        self.count -= name in self._population.numbers
+        self._sets.remove(name)
+
+    def _tell(self, name: str, trouble: str) -> None:
+        if trouble or name in self._troubled:
+            (self._troubled.add if trouble else self._troubled.discard)(name)
+            namespace, _, own = name.partition("/")
+            self._say(ResourceKey("WorkloadEndpoint", own, namespace), trouble)
+
+    def _shared(self, ports: Ports) -> Ports:
+        if len(self._ports) >= MOST_PORTS:
+            self._ports.clear()
+        return self._ports.setdefault(ports, ports)
