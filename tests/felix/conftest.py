@@ -13,12 +13,12 @@ from tests.felix.stage import Stage, make_stage
 from tests.felix.world import World, make_world
 
 # The fast tier runs these on nftables too; full size runs everything on all back ends.
-_FAST_MODULES = ("test_policy_packets", "test_policy_in_force", "test_policy_life", "test_hosts")
+_FAST_MODULES = ("test_policy_packets", "test_policy_in_force", "test_hosts")
 _FAST_TESTS = (
     "test_a_spoofed_source_is_dropped",
     "test_traffic_that_leaves_the_pools_has_the_nodes_address",
     "test_an_unknown_interface_gets_nothing_through",
-    "test_a_killed_felix_comes_back_unfelt_and_writes_nothing",
+    "test_a_restart_writes_nothing_and_is_not_felt",
     "test_rules_in_either_back_end",
 )
 

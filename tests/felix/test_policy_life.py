@@ -18,14 +18,14 @@ def test_what_was_taken_away_is_back_within_the_interval(stage: Stage) -> None:
     (name,) = [n for n in kernel.sets() if n.startswith("cali40s:")]
     world.iptables("-A", "FORWARD", "-s", "192.0.2.9", "-j", "DROP")
     world.node.run("ipset", "create", "theirs", "hash:ip", "-exist")
-    for damage in (
-        lambda: kernel.flush("cali-pi-gnp/case"),
-        lambda: kernel.take(name, "10.65.0.1"),
-        lambda: kernel.flush("cali-tw-cali3server"),
-        lambda: kernel.put(name, "10.65.0.2"),
-        lambda: kernel.accept_all("cali-pi-gnp/case"),
+    for damage, what in (
+        (kernel.flush, ("cali-pi-gnp/case",)),
+        (kernel.take, (name, "10.65.0.1")),
+        (kernel.flush, ("cali-tw-cali3server",)),
+        (kernel.put, (name, "10.65.0.2")),
+        (kernel.accept_all, ("cali-pi-gnp/case",)),
     ):
-        damage()
+        damage(*what)
         stage.comes_to({"client 4 tcp 80"}, {"other 4 tcp 80"}, within=6.0)
     eventually(lambda: "10.65.0.2" not in kernel.members(name), 4)
     eventually(lambda: "accept" not in world.chain("cali-pi-gnp/case").lower(), 4)
