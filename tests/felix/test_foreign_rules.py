@@ -165,3 +165,51 @@ def last_of(world: World, chain: str) -> str:
     kind = "legacy" if world.kernel.legacy else "nft"
     lines = world.node.run(f"iptables-{kind}", "-S", chain).splitlines()
     return lines[-1] if lines else ""
+
+
+@pytest.mark.promise("PAIN-19")
+@pytest.mark.parametrize("theirs", ["nft", "legacy"])
+@pytest.mark.parametrize("hint", [True, False])
+def test_felix_writes_where_the_hosts_rules_are(
+    bare_world: World, theirs: str, *, hint: bool
+) -> None:
+    """By the kubelet's hint, else by where more rules are; a few rules elsewhere mislead nobody."""
+    world, other = bare_world, "legacy" if theirs == "nft" else "nft"
+    if hint:
+        # The other variant has more rules, and no hint.
+        for port in range(20):
+            world.node.run(f"iptables-{other}", *dropping(port))
+        world.node.run(f"iptables-{theirs}", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
+    else:
+        load(world.node, theirs)
+        for chain in ("KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY", "KUBE-PROXY-CANARY"):
+            for tool in ("iptables", "ip6tables"):
+                world.node.run(f"{tool}-{theirs}", "-t", "mangle", "-X", chain)
+        world.node.run(f"iptables-{other}", *dropping(9))
+    before = foreign(world.node, "nft"), foreign(world.node, "legacy")
+    world.environment["FELIX_NFTABLESMODE"] = "Disabled"
+    world.etcd.start()
+    world.write_cluster()
+    world.start_felix()
+    world.wait_ready()
+    assert "cali-FORWARD" in world.node.run(f"iptables-{theirs}-save")
+    assert "cali-" not in world.node.run(f"iptables-{other}-save")
+    assert "cali-FORWARD" in world.node.run(f"ip6tables-{theirs}-save")
+    after = foreign(world.node, "nft"), foreign(world.node, "legacy")
+    assert nonempty(after) == nonempty(before)
+
+
+def dropping(port: int) -> list[str]:
+    return ["-A", "INPUT", "-p", "udp", "--dport", str(port), "-j", "DROP"]
+
+
+def nonempty(found: tuple[dict[str, list[str]], ...]) -> list[dict[str, list[str]]]:
+    """Without tables that hold nothing but the kernel's own chains, which looking makes."""
+    return [
+        {
+            table: lines
+            for table, lines in each.items()
+            if any("-A" in line or "- [" in line for line in lines)
+        }
+        for each in found
+    ]

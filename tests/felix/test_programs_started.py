@@ -1,0 +1,105 @@
+"""Which programs felix starts: none while nothing changes, one for a table that changes.
+
+Every program that it could want is a script here, which notes its name and then does the work.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.felix.in_kernel import mode
+from tests.felix.stage import allow
+from tests.felix.world import World, eventually
+
+NAMES = [
+    *(f"{tool}-{kind}-{verb}" for tool in ("iptables", "ip6tables") for kind in ("nft", "legacy")
+      for verb in ("save", "restore")),
+    *(f"{tool}-{verb}" for tool in ("iptables", "ip6tables") for verb in ("save", "restore")),
+    "iptables", "ip6tables", "ipset", "conntrack", "nft", "ip", "sysctl", "modprobe", "tc",
+]  # fmt: skip
+
+
+@pytest.mark.promise("PAIN-27")
+@pytest.mark.promise("PAIN-26")
+@pytest.mark.parametrize("backend", ["nft", "legacy", "nftables"])
+def test_no_program_runs_while_nothing_changes_and_one_for_what_does(
+    bare_world: World, backend: str
+) -> None:
+    world = bare_world
+    log = noting(world)
+    # Never read back: what is measured is what changes cause.
+    intervals = ("IPTABLES", "NFTABLES", "ROUTE", "INTERFACE", "IPSETS")
+    world.environment |= mode(backend) | {f"FELIX_{n}REFRESHINTERVAL": "0" for n in intervals}
+    world.etcd.start()
+    world.write_cluster()
+    pods = [world.wire(f"cali{n}x", f"10.65.0.{n}", f"fd65::{n}") for n in range(1, 6)]
+    for number, pod in enumerate(pods):
+        world.put_endpoint(f"p{number}", pod, labels={"n": str(number)})
+    put(world, 80)
+    world.start_felix()
+    world.wait_ready()
+    eventually(lambda: all(world.route(f"{pod.address}/32") for pod in pods))
+    settled(log)
+
+    assert world.process is not None
+    before = log.read_text()
+    spent = cpu(world.process.pid)
+    world.ip("link add other type bridge")
+    world.ip("address add 192.0.2.1/24 dev other")
+    world.ip("link set other up")
+    world.ip("route add 198.51.100.0/24 dev other")
+    world.put("networksets", "nobody", "NetworkSet", {"nets": ["192.0.2.9/32"]}, "default")
+    world.put_endpoint("p0", pods[0], labels={"n": "0"})
+    time.sleep(4)
+    world.ip("link del other")
+    time.sleep(1)
+    assert log.read_text() == before, "no program for what concerns no rule"
+    assert cpu(world.process.pid) - spent < 0.5
+
+    put(world, 81)
+    eventually(lambda: "81" in world.chain("cali-pi-gnp/web"))
+    settled(log)
+    started = log.read_text()[len(before) :].split()
+    assert len(started) <= 2, f"one for each family's filter table: {started}"
+    assert (backend == "nftables") == (not started)
+
+
+def noting(world: World) -> Path:
+    """Puts scripts in front of all programs; gives the file where they note their names."""
+    folder, log = world.folder / "bin", world.folder / "started"
+    folder.mkdir()
+    log.touch()
+    for name in NAMES:
+        real = shutil.which(name, path="/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
+        if real is not None:
+            shim = folder / name
+            shim.write_text(f'#!/bin/sh\necho {name} >> "{log}"\nexec {real} "$@"\n')
+            shim.chmod(0o755)
+    world.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+    return log
+
+
+def put(world: World, port: int) -> None:
+    rules = [allow(protocol="TCP", destination={"ports": [port]})]
+    spec = {"selector": "has(n)", "types": ["Ingress"], "ingress": rules}
+    world.put("globalnetworkpolicies", "web", "GlobalNetworkPolicy", spec)
+
+
+def settled(log: Path) -> None:
+    """Until nothing was started for a second: what nobody wants any more is swept by then."""
+    last, since = log.read_text(), time.monotonic()
+    while time.monotonic() - since < 1.0:
+        time.sleep(0.05)
+        if log.read_text() != last:
+            last, since = log.read_text(), time.monotonic()
+
+
+def cpu(pid: int) -> float:
+    """Seconds of processor time."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
