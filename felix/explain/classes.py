@@ -21,7 +21,6 @@ from felix.calc.policy_model import ResolvedRule
 from felix.explain.flow import (
     ECHO_OF,
     ICMP_OF,
-    SCTP,
     SOME_SOURCE_PORT,
     TCP,
     UDP,
@@ -74,8 +73,6 @@ def classes(
     if protocol is None:
         taken = {*wanted, *WITH_PORTS, other_icmp}
         rest = next(n for n in range(253, 0, -1) if n not in taken)
-        sctp = [] if SCTP in wanted else [SCTP]
-        found += [Class(Kind(n), protocol_name(n)) for n in sctp]
         found.append(Class(Kind(rest, 0, 0), "other protocols"))
     return found
 
@@ -143,11 +140,16 @@ def _messages(protocol: int, rules: Iterable[ResolvedRule], version: int) -> Ite
         others = " other codes" if codes else ""
         yield Class(Kind(protocol, 0, 0, kind, rest), f"{name} type {kind}{others}")
     rest = echo if echo not in types else next(n for n in range(255) if n not in types)
-    yield Class(Kind(protocol, 0, 0, rest, 0), f"{name} other types" if types else name)
+    yield Class(Kind(protocol, 0, 0, rest, 0), f"{name} other types" if types else "icmp")
 
 
-def merged(labels: list[str]) -> str:
-    """Labels of classes that fare alike, as one text: ranges that touch are joined."""
+def merged(labels: list[str], of: int = 0) -> str:
+    """Labels of classes that fare alike, as one text: ranges that touch are joined.
+
+    `of`: how many classes there are; all of them are all packets.
+    """
+    if len(labels) == of:
+        return "all packets"
     parts: list[tuple[str, int, int]] = []
     plain: list[str] = []
     for label in labels:
@@ -168,4 +170,5 @@ def merged(labels: list[str]) -> str:
             words.append(name)
         else:
             words.append(f"{name} {','.join(map(_ports, ranges))}")
+    plain.sort(key=lambda word: (word.startswith("other"), word))
     return "; ".join([*words, *plain])

@@ -76,7 +76,7 @@ def answers(
         groups.setdefault(which, ([], now, then))[0].append(each.label)
     return [
         Answer(
-            labels[0] if kind is not None else merged(labels),
+            labels[0] if kind is not None else merged(labels, len(asked)),
             now,
             tuple(judgement(questions, s, version) for s in now.stations),
             then,

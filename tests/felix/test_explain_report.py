@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from felix.explain.classes import Class, classes, merged
+from felix.explain.classes import classes, merged
 from felix.explain.flow import ICMP_OF, Kind
 from felix.explain.report import Answer, answers, as_tree, decided_by
 from felix.explain.world import World
 from libcalico.model import ResourceKey
 from tests.policy_random.generator import imaginary_pods, make_world
 from tests.support.explain_world import ALLOW, DB, DENY, asked, document, policy, questions, shop
-from tests.support.explaining import world_of
+from tests.support.explaining import alike, world_of
 
 
 def table(world: World, source: str, destination: str, **only: Any) -> dict[str, bool]:
@@ -33,11 +33,9 @@ def test_without_a_port_the_answer_is_told_for_all_of_them() -> None:
     }
     assert table(world, "shop/web-0", "shop/db-0") == {
         "tcp 5432,8080-8090": True,
-        "tcp 0-5431,5433-8079,8091-65535; icmp; udp; sctp; other protocols": False,
+        "tcp 0-5431,5433-8079,8091-65535; icmp; udp; other protocols": False,
     }
-    assert table(world, "shop/web-0", "shop/web-1") == {
-        "icmp; tcp; udp; sctp; other protocols": True
-    }
+    assert table(world, "shop/web-0", "shop/web-1") == {"all packets": True}
 
 
 def test_one_kind_has_one_answer() -> None:
@@ -109,20 +107,6 @@ def test_packets_of_one_class_fare_alike(
     )  # fmt: skip
     (own,) = alike(made, kind)
     assert found.ask(kind, version).allowed is found.ask(own.example, version).allowed
-
-
-def alike(made: list[Class], kind: Kind) -> list[Class]:
-    """The classes that a packet belongs to."""
-    if kind.has_ports:
-        return [
-            c
-            for c in made
-            if c.ports[0] <= kind.destination_port <= c.ports[1]
-            and c.sources[0] <= kind.source_port <= c.sources[1]
-        ]
-    same = [c for c in made if c.example.icmp_type == kind.icmp_type]
-    exact = [c for c in same if c.example.icmp_code == kind.icmp_code]
-    return (exact or same or made)[-1:]
 
 
 def test_staged_policies_change_nothing_and_are_told() -> None:

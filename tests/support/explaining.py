@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from felix.explain.classes import Class
 from felix.explain.ends import find
 from felix.explain.flow import Kind
 from felix.explain.path import Explanation, Questions
@@ -38,3 +39,18 @@ def explained(documents: Iterable[Mapping[str, Any]] | World, flow: Flow) -> Exp
     world = documents if isinstance(documents, World) else world_of(documents)
     questions = Questions(world, find(world, flow.source), find(world, flow.destination))
     return questions.ask(kind_of(flow), flow.version)
+
+
+def alike(made: list[Class], kind: Kind) -> list[Class]:
+    """The classes that a packet belongs to."""
+    made = [c for c in made if c.example.protocol == kind.protocol] or made[-1:]
+    if made[0].example.has_ports:
+        return [
+            c
+            for c in made
+            if c.ports[0] <= kind.destination_port <= c.ports[1]
+            and c.sources[0] <= kind.source_port <= c.sources[1]
+        ]
+    same = [c for c in made if c.example.icmp_type == kind.icmp_type]
+    exact = [c for c in same if c.example.icmp_code == kind.icmp_code]
+    return (exact or same or made)[-1:]

@@ -1,0 +1,332 @@
+"""A plan as people read it: which flows, by the labels of both ends, and who decides.
+
+`plan` does everything: two calculations, classes, comparison, grouping.
+
+Tested in tests/felix/test_explain_plan.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from felix.calc.endpoints import from_resource
+from felix.calc.labels import workload_labels
+from felix.calc.policy import PolicyEngine
+from felix.calc.policy.facts import facts_of, labels_to_apply
+from felix.explain.classes import merged
+from felix.explain.ends import End, What
+from felix.explain.path import NORMAL, Station
+from felix.explain.planning import Change, Outcome, Plan, Verdict
+from felix.explain.populace import Class, Member, classes_of
+from felix.explain.report import Judgement, decided_by
+from felix.explain.walk import Ruling
+from felix.explain.world import World, calculate
+from felix.explain.written import POLICIES, written
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey
+from libcalico.policy_selectors import NAMESPACE_LABEL, entity_selector
+from libcalico.selectors import And, Compare, Has, InSet, Node, Not, Or, parse
+
+NAMESPACE_NAME = "namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelClass:
+    """Endpoints with equal relevant labels: how many there are, and one of them."""
+
+    labels: tuple[tuple[str, str], ...]
+    count: int
+    example: str
+    title: str = ""
+
+    def __str__(self) -> str:
+        if self.title:
+            return self.title
+        words = " ".join(f"{name}={value}" for name, value in self.labels) or "no label of note"
+        pods = f"{self.count} pods, such as {self.example}" if self.count > 1 else self.example
+        return f"{words} ({pods})"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Flows that change alike: from any of `sources` to any of `destinations`."""
+
+    sources: tuple[LabelClass, ...]
+    destinations: tuple[LabelClass, ...]
+    packets: str
+    versions: tuple[int, ...]
+    becomes_allowed: bool
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """The plan. `left`: pairs of classes not looked at; `partial`: networks left out."""
+
+    groups: tuple[Group, ...]
+    endpoints: int
+    classes: int
+    pairs: int
+    left: int
+    partial: bool
+    conditions: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything was looked at."""
+        return not self.left and not self.partial
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two worlds compared: what a report is made of."""
+
+    plan: Plan
+    population: list[Class]
+    outcome: Outcome
+    whole: bool
+    engines: tuple[PolicyEngine, PolicyEngine]
+    members: int
+
+
+def compare(before: World, after: World, late: Callable[[], bool] = lambda: False) -> Comparison:
+    """Both worlds calculated and compared; `late` says when to give up."""
+    keys = _endpoints(before, after)
+    engines = (calculate(before, keys).engine, calculate(after, keys).engine)
+    comparison = Plan(*engines)
+    relevant = _relevant_labels((before, after))
+    members = [_member(after, key, relevant) for key in sorted(keys)]
+    population, whole = classes_of(members, engines, comparison.rules())
+    outcome = comparison.compare(population, late)
+    return Comparison(comparison, population, outcome, whole, engines, len(members))
+
+
+def plan(before: World, after: World, late: Callable[[], bool] = lambda: False) -> PlanReport:
+    """What would change; `late` says when to give up and tell what was found."""
+    found = compare(before, after, late)
+    outcome, engines = found.outcome, found.engines
+    groups = _grouped(outcome.changes, _Deciders((before, after)))
+    was = engines[0].conditions
+    conditions = tuple(
+        f"{key}: {reason}"
+        for key, reason in sorted(engines[1].conditions.items())
+        if was.get(key) != reason
+    )
+    return PlanReport(
+        tuple(groups),
+        found.members,
+        len(found.population),
+        outcome.pairs,
+        outcome.left,
+        not found.whole,
+        conditions,
+    )
+
+
+def _endpoints(before: World, after: World) -> list[ResourceKey]:
+    """The endpoints that felix serves in both worlds."""
+    found = []
+    for key, value in after.of("WorkloadEndpoint"):
+        try:
+            from_resource(key, value)
+            from_resource(key, before.objects[key])
+        except (InvalidValue, KeyError):
+            continue
+        found.append(key)
+    return found
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+def _relevant_labels(worlds: Iterable[World]) -> frozenset[str]:
+    """The labels that any selector speaks of, and the namespace."""
+    found: set[str] = {NAMESPACE_LABEL}
+    seen: set[str] = set()
+    for world in worlds:
+        for kind in (*POLICIES, "Profile"):
+            for key, value in world.of(kind):
+                if kind in POLICIES:
+                    _collect(facts_of(key, value).selector.root, found)
+                for rule in (*value.spec.ingress, *value.spec.egress):
+                    for side in (rule.source, rule.destination):
+                        for text in _texts(side, key.namespace):
+                            if text not in seen:
+                                seen.add(text)
+                                _collect(parse(text).root, found)
+    return frozenset(found)
+
+
+def _texts(side: Any, namespace: str) -> list[str]:
+    try:
+        texts = [text for text in (entity_selector(side, namespace), side.notSelector) if text]
+        for text in texts:
+            parse(text)
+    except InvalidValue:
+        # Its policy is closed, whatever it meant.
+        return []
+    return texts
+
+
+def _collect(node: Node, found: set[str]) -> None:
+    match node:
+        case Compare() | InSet() | Has():
+            found.add(node.label)
+        case Not(operand):
+            _collect(operand, found)
+        case And(operands) | Or(operands):
+            for each in operands:
+                _collect(each, found)
+
+
+def _member(world: World, key: ResourceKey, relevant: frozenset[str]) -> Member:
+    value = world.objects[key]
+    labels = dict(workload_labels(key, value))
+    for name in value.spec.profiles:
+        profile = world.objects.get(ResourceKey("Profile", name))
+        if profile is not None:
+            for label, text in labels_to_apply(profile.spec.labelsToApply).items():
+                labels.setdefault(label, text)
+    shown = {name: text for name, text in labels.items() if name in relevant}
+    namespace = shown.pop(NAMESPACE_LABEL, key.namespace)
+    return Member(
+        key,
+        f"{key.namespace}/{value.spec.pod or value.spec.workload}",
+        world.addresses(key),
+        ((NAMESPACE_NAME, namespace), *sorted(shown.items())),
+    )
+
+
+def _label_classes(classes: Iterable[Class]) -> tuple[LabelClass, ...]:
+    counted: Counter[tuple[tuple[str, str], ...]] = Counter()
+    examples: dict[tuple[tuple[str, str], ...], str] = {}
+    titles = []
+    for one in classes:
+        if one.outside:
+            titles.append(LabelClass((), 0, "", one.title))
+        for member in one.members:
+            counted[member.labels] += 1
+            examples[member.labels] = min(examples.get(member.labels, member.title), member.title)
+    found = [LabelClass(labels, counted[labels], examples[labels]) for labels in sorted(counted)]
+    return (*found, *sorted(titles, key=lambda one: one.title))
+
+
+# -- who decides -------------------------------------------------------------------------------
+
+
+class _Deciders:
+    def __init__(self, worlds: tuple[World, World]) -> None:
+        self._worlds = worlds
+        self._texts: dict[tuple[int, bool, int], str] = {}
+        self._kept: list[Ruling] = []
+
+    def text(self, world: int, verdict: Verdict) -> str:
+        """`denied: ingress, end of tier default`."""
+        if verdict.egress is not None and not verdict.egress.allowed:
+            return f"denied: egress, {self._by(world, verdict.egress, ingress=False)}"
+        if verdict.ingress is not None and not verdict.ingress.allowed:
+            return f"denied: ingress, {self._by(world, verdict.ingress, ingress=True)}"
+        words = []
+        for name, ruling, ingress in (
+            ("egress", verdict.egress, False),
+            ("ingress", verdict.ingress, True),
+        ):
+            if ruling is not None:
+                words.append(f"{name}, {self._by(world, ruling, ingress=ingress)}")
+        return f"allowed: {'; '.join(words)}"
+
+    def _by(self, world: int, ruling: Ruling, *, ingress: bool) -> str:
+        which = (id(ruling), ingress, world)
+        found = self._texts.get(which)
+        if found is None:
+            # Its identity is the key: it must not go.
+            self._kept.append(ruling)
+            found = self._texts[which] = self._named(world, ruling, ingress=ingress)
+        return found
+
+    def _named(self, world: int, ruling: Ruling, *, ingress: bool) -> str:
+        station = Station(ingress, End(What.POD, "", ()), NORMAL, ruling)
+        if ruling.policy is None or ruling.rule is None:
+            return decided_by(Judgement(station, None))
+        stored = self._worlds[world].objects.get(ruling.policy)
+        found = written(ruling.policy, stored, ruling.rule, ingress=ingress)
+        return decided_by(Judgement(station, None, None if found is None else found[0]))
+
+
+# -- groups ------------------------------------------------------------------------------------
+
+
+def _grouped(changes: Iterable[Change], texts: _Deciders) -> list[Group]:
+    """Changes of one kind together; then sources of the same destinations together."""
+    flows: dict[tuple[Class, Class], dict[tuple[str, str, bool], dict[int, list[Change]]]] = {}
+    for change in changes:
+        said = (
+            texts.text(0, change.before),
+            texts.text(1, change.after),
+            change.after.allowed,
+        )
+        alike = flows.setdefault((change.source, change.destination), {}).setdefault(said, {})
+        alike.setdefault(change.version, []).append(change)
+    kinds: dict[tuple[Any, ...], dict[Class, set[Class]]] = {}
+    for (source, destination), found in flows.items():
+        for said, by_version in found.items():
+            packets: dict[str, list[int]] = {}
+            for version, those in by_version.items():
+                text = merged([one.packets.label for one in those], those[0].kinds)
+                packets.setdefault(text, []).append(version)
+            for text, versions in packets.items():
+                kind = (*said, text, tuple(versions))
+                kinds.setdefault(kind, {}).setdefault(source, set()).add(destination)
+    groups = []
+    for (before, after, allowed, text, versions), reached in kinds.items():
+        sources: dict[frozenset[Class], list[Class]] = {}
+        for source, destinations in reached.items():
+            sources.setdefault(frozenset(destinations), []).append(source)
+        for targets, alike_sources in sources.items():
+            groups.append(
+                Group(
+                    _label_classes(alike_sources),
+                    _label_classes(targets),
+                    text,
+                    versions,
+                    allowed,
+                    before,
+                    after,
+                )
+            )
+    groups.sort(key=lambda g: (g.becomes_allowed, g.packets, str(g.sources[:1]), g.before))
+    return groups
+
+
+def as_tree(report: PlanReport) -> dict[str, Any]:
+    """The plan as plain values."""
+    return {
+        "changes": [
+            {
+                "becomes": "allowed" if group.becomes_allowed else "denied",
+                "packets": group.packets,
+                "ipVersions": list(group.versions),
+                "sources": [_class_tree(one) for one in group.sources],
+                "destinations": [_class_tree(one) for one in group.destinations],
+                "before": group.before,
+                "after": group.after,
+            }
+            for group in report.groups
+        ],
+        "endpoints": report.endpoints,
+        "classes": report.classes,
+        "pairsLookedAt": report.pairs,
+        "pairsLeft": report.left,
+        "whole": report.whole,
+        "conditions": list(report.conditions),
+    }
+
+
+def _class_tree(one: LabelClass) -> Mapping[str, Any]:
+    if one.title:
+        return {"addresses": one.title}
+    return {"labels": dict(one.labels), "pods": one.count, "example": one.example}
