@@ -25,7 +25,7 @@ import yaml
 from lab import cluster
 from lab import pods as lab_pods
 from lab.cluster import Lab
-from lab.machine import FAST_PYTHON
+from lab.machine import FAST_PYTHON, Machine
 from libcalico import names, paths
 from tests.policy_random.generator import (
     API,
@@ -150,9 +150,7 @@ class PacketLab:
         deadline = time.monotonic() + FENCE_SECONDS
         waiting = self.lab.nodes
         while waiting:
-            # The program fails when a set goes between its two looks; then it looks again.
-            shown = [(node, node.run(["iptables-save"], check=False).stdout) for node in waiting]
-            waiting = [node for node, text in shown if chain not in text]
+            waiting = [node for node in waiting if chain not in rules_of(node)]
             if time.monotonic() > deadline:
                 raise AssertionError(f"no chain {chain} on {[node.name for node in waiting]}")
 
@@ -274,6 +272,13 @@ def start_agent(lab: Lab, made: lab_pods.Pod) -> Agent:
     )
     pod = Pod(made.namespace, made.name, made.node, tuple(made.addresses))
     return Agent(pod, process)
+
+
+def rules_of(node: Machine) -> str:
+    """All rules, of whichever back end; the chains' names are the same in both."""
+    # A program fails when a set goes between its two looks; then it looks again.
+    programs = (["iptables-save"], ["nft", "list", "table", "ip", "calico"])
+    return "".join(node.run(program, check=False).stdout for program in programs)
 
 
 @contextmanager

@@ -28,10 +28,11 @@ FIRST, LAST = (
 EVIDENCE = Path(__file__).parent.parent.parent / ".test-results"
 
 
-@pytest.fixture(scope="session")
-def twelve_pods() -> Iterator[PacketLab]:
+@pytest.fixture(scope="module", params=["iptables", "nftables"])
+def twelve_pods(request: pytest.FixtureRequest) -> Iterator[PacketLab]:
     """Two nodes, twelve pods."""
-    with packet_lab(f"random{os.getpid()}") as lab:
+    mode = "Enabled" if request.param == "nftables" else "Disabled"
+    with packet_lab(f"random{os.getpid()}", environment={"FELIX_NFTABLESMODE": mode}) as lab:
         yield lab
 
 
@@ -44,6 +45,7 @@ def evidence(lab: PacketLab, world: World) -> Path:
         for program in ("iptables-save", "ip6tables-save"):
             (place / f"{node.name}-{program}").write_text(node.run([program], check=False).stdout)
         (place / f"{node.name}-ipset").write_text(node.run(["ipset", "save"]).stdout)
+        (place / f"{node.name}-nft").write_text(node.run(["nft", "list", "ruleset"]).stdout)
     return place
 
 
