@@ -29,6 +29,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "label": ("calicoctl.commands.label:label", "Set or remove a label of a resource."),
     "validate": ("calicoctl.commands.validate:validate", "Check resources without storing them."),
     "convert": ("calicoctl.commands.convert:convert", "Turn other documents into resources."),
+    "explain": (
+        "calicoctl.commands.explain:explain",
+        "Explain why a packet is let in or dropped.",
+    ),
+    "policy": ("calicoctl.commands.policy:policy", "Foresee what policies would change."),
     "ipam": ("calicoctl.commands.ipam:ipam", "Manage IP addresses."),
     "node": ("calicoctl.commands.node:node", "Run, check and explain a node."),
     "cluster": ("calicoctl.commands.cluster:cluster", "Gather facts about the whole cluster."),

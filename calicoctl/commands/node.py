@@ -10,6 +10,10 @@ node = lazy_group(
     {
         "run": ("calicoctl.commands.node_run:run", "Run this machine as a node."),
         "status": ("calicoctl.commands.node_status:status", "Tell how this node is doing."),
+        "drops": (
+            "calicoctl.commands.node_drops:drops",
+            "Tell who denied packets on this node.",
+        ),
         "diags": ("calicoctl.commands.node_diags:diags", "Gather what is needed to help a node."),
         "checksystem": (
             "calicoctl.commands.node_checksystem:checksystem",

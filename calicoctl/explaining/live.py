@@ -1,0 +1,176 @@
+"""What felix of this node says about the stations of an answer, and what the kernel has counted.
+
+Only stations on this node are asked about; felix knows its own endpoints. Where its word differs
+from the datastore's, that is said: it may lag behind, or lack a set that the kernel refuses.
+Tested in `tests/felix/test_explain_live.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from calicoctl.explaining.talking import ask_felix
+from felix.explain.path import HOST, Questions
+from felix.explain.report import Answer, Judgement
+from felix.explain.walk import By
+from libcalico.local.node_api import Ask, Decided, Station
+from libcalico.local.node_api import Told as Answered
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A station as the datastore and felix see it."""
+
+    packets: str
+    judgement: Judgement
+    decided: Decided
+
+    @property
+    def agrees(self) -> bool:
+        """Whether felix decides alike."""
+        ruling = self.judgement.station.ruling
+        policy = ruling.policy
+        named = [] if policy is None else [policy.kind, policy.namespace, policy.name]
+        mine = (ruling.allowed, ruling.by.value, ruling.tier, named, ruling.rule)
+        theirs = self.decided
+        return not theirs.unknown and mine == (
+            theirs.allowed,
+            theirs.by,
+            theirs.tier,
+            theirs.policy,
+            theirs.rule,
+        )
+
+    @property
+    def counted(self) -> tuple[int, int] | None:
+        """Packets and bytes that the deciding rule has matched."""
+        place, rules = self.judgement.place, self.decided.rules
+        if place is None or not place.rule or rules is None or place.rule > len(rules):
+            return None
+        return rules[place.rule - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that the node says."""
+
+    node: str
+    backend: str = ""
+    ready: bool = False
+    stations: list[Compared] = field(default_factory=list)
+    error: str = ""
+
+
+async def ask(questions: Questions, version: int, answers: list[Answer]) -> Told:
+    """Ask felix of this node about every answer. Raises MuslinError when it does not answer."""
+    node, backend, ready, error = "", "", False, ""
+    found: list[Compared] = []
+    for number, answer in enumerate(answers):
+        packet = answer.explanation.packet
+        asked = [each for each in answer.judgements if _asked(each)]
+        question = Ask(
+            number,
+            str(packet.source),
+            str(packet.destination),
+            packet.kind.protocol,
+            packet.kind.source_port,
+            packet.kind.destination_port,
+            packet.kind.icmp_type,
+            packet.kind.icmp_code,
+            [_station(each) for each in asked],
+        )
+        told = await ask_felix(question, Answered)
+        node, backend, ready = told.node, told.backend, told.ready
+        error = error or told.error
+        for each, decided in zip(asked, told.decided, strict=False):
+            if each.station.end.node == told.node:
+                found.append(Compared(answer.packets, each, decided))
+    if not found and not error:
+        error = f"nothing of this is decided on node {node}; ask there, or without --live"
+    return Told(node, backend, ready, found, error)
+
+
+def _asked(item: Judgement) -> bool:
+    return (
+        item.station.end.endpoint is not None
+        and item.station.stage != HOST
+        and (item.station.ruling.by is not By.FAILSAFE)
+    )
+
+
+def _station(item: Judgement) -> Station:
+    station, place = item.station, item.place
+    key = station.end.endpoint
+    assert key is not None
+    return Station(
+        key.kind,
+        key.namespace,
+        key.name,
+        station.stage,
+        station.ingress,
+        "" if place is None else place.table,
+        "" if place is None else place.chain,
+    )
+
+
+def as_lines(told: Told) -> Iterator[str]:
+    """For people."""
+    state = "" if told.ready else ", and has not programmed all that it knows"
+    yield f"felix on {told.node} ({told.backend or 'no rules yet'}){state}:"
+    for each in told.stations:
+        station, place = each.judgement.station, each.judgement.place
+        yield f"  {each.packets}: {station.direction} of {station.end.title}: {_verdict(each)}"
+        if place is None:
+            continue
+        if each.decided.rules is None:
+            yield f"    the kernel has no chain {place.chain} in {place.table}"
+        elif not each.decided.stands:
+            yield f"    the kernel's chain {place.chain} is not as felix wants it"
+        elif each.counted is not None:
+            packets, octets = each.counted
+            yield f"    {place} has matched {packets} packets, {octets} bytes"
+
+
+def _verdict(each: Compared) -> str:
+    decided = each.decided
+    if decided.unknown:
+        return "felix does not know this endpoint"
+    if each.agrees:
+        return "felix decides alike"
+    word = {True: "allowed", False: "denied", None: "not decided"}[decided.allowed]
+    policy = (
+        " ".join([decided.policy[0], "/".join(filter(None, decided.policy[1:]))])
+        if (decided.policy)
+        else ""
+    )
+    by = ", ".join(filter(None, (decided.by, decided.tier, policy)))
+    return f"felix DIFFERS: {word} ({by})"
+
+
+def as_tree(told: Told) -> dict[str, Any]:
+    """As plain values."""
+    return {
+        "node": told.node,
+        "backend": told.backend,
+        "ready": told.ready,
+        "error": told.error,
+        "stations": [_tree(each) for each in told.stations],
+    }
+
+
+def _tree(each: Compared) -> dict[str, Any]:
+    counted = each.counted
+    return {
+        "packets": each.packets,
+        "direction": each.judgement.station.direction,
+        "of": each.judgement.station.end.title,
+        "stage": each.judgement.station.stage,
+        "known": not each.decided.unknown,
+        "agrees": each.agrees,
+        "allowed": each.decided.allowed,
+        "chainStands": each.decided.stands,
+        "matchedPackets": None if counted is None else counted[0],
+        "matchedBytes": None if counted is None else counted[1],
+    }
