@@ -37,7 +37,7 @@ _STORED: tuple[tuple[str, str], ...] = (
     ),
     ("features are detected", "featureDetectOverride featureGates"),
     ("netlink has a fixed time limit", "netlinkTimeout"),
-    ("host endpoints are not served", "interfaceExclude"),
+    ("every link is watched, whatever its name", "interfaceExclude"),
     ("logs go to standard error", "logSeveritySys logDebugFilenameRegex"),
     ("metrics are served without TLS", "prometheusMetricsCAFile prometheusMetricsCertFile"),
     ("metrics are served without TLS", "prometheusMetricsKeyFile prometheusMetricsClientAuth"),
