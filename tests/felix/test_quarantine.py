@@ -63,8 +63,8 @@ def test_a_refused_rule_closes_its_policy_and_no_other(refusing: tuple[World, Pa
         return all(talk.tcp(client, server, port, family) for family in (4, 6))
 
     def put(name: str, *ports: int) -> None:
-        spec = {"selector": f"role == '{name}'", "types": ["Ingress"],
-                "ingress": [allow(protocol="TCP", destination={"ports": [p]}) for p in ports]}  # fmt: skip
+        rules = [allow(protocol="TCP", destination={"ports": [port]}) for port in ports]
+        spec = {"selector": f"role == '{name}'", "types": ["Ingress"], "ingress": rules}
         world.put("globalnetworkpolicies", name, "GlobalNetworkPolicy", spec)
 
     put("one", 80, MARKED)
