@@ -13,11 +13,11 @@ import msgspec
 
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.settings import rule_settings
-from felix.explain.answering import chains_of_denials, decide, denials, packet_of
+from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher
 from felix.explain.path import TABLES
 from felix.rules.static import RuleSettings
-from libcalico.local.node_api import Ask, CountDrops, Decided, DropCounts, Told
+from libcalico.local.node_api import Ask, CountDrops, Decided, DropCounts, Station, Told
 from linux.errors import CommandError, KernelError
 
 Family = Literal[4, 6]
@@ -70,8 +70,24 @@ class Questions:
             counted = found.get((station.table, station.chain))
             place = tables.places.get((family, station.table or TABLES[station.stage]))
             stands = counted is not None and place is not None and not place.differs(station.chain)
+            wanted = length(
+                self._plane.calc.policy,
+                station,
+                one,
+                self._interface(station),
+                family,
+                self._settings(family),
+            )
+            # What somebody flushed since the last look is not known to differ yet.
+            stands = stands and (wanted is None or wanted == len(counted or ()))
             answered.append(msgspec.structs.replace(one, rules=counted, stands=stands))
         return answered
+
+    def _interface(self, station: Station) -> str:
+        for interface, endpoint in self._plane.state.active.items():
+            if endpoint.key == (station.kind, station.name, station.namespace):
+                return interface
+        return ""
 
     async def count(self, question: CountDrops) -> DropCounts:
         """Who has denied how many packets since the rules were written."""

@@ -9,6 +9,7 @@ Tested in tests/felix/test_explain_live.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 
 from felix.calc.policy import PolicyEngine
@@ -19,7 +20,7 @@ from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, UNTRACKED
 from felix.explain.places import endpoint_chain, rule_place
 from felix.explain.walk import walk
 from felix.explain.written import written
-from felix.rules.model import set_bits
+from felix.rules.model import Chain, set_bits
 from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
 from libcalico.local.node_api import Ask, Decided, Denier, DropCount, Station
@@ -69,6 +70,29 @@ def _policy(engine: PolicyEngine, key: ResourceKey) -> EndpointPolicy | None:
         return engine.endpoint(key)
     told = engine.host_endpoints.get(key)
     return None if told is None else told.policy
+
+
+def length(
+    engine: PolicyEngine, station: Station, decided: Decided, interface: str, version: int,
+    settings: RuleSettings,
+) -> int | None:  # fmt: skip
+    """How many rules the chain of a station should have, None where that is not known here."""
+    settings = replace(settings, verdicts=settings.verdicts_of(station.table or "filter"))
+    found: list[Chain] = []
+    key = ResourceKey(station.kind, station.name, station.namespace)
+    own = engine.endpoint(key)
+    if decided.policy:
+        kind, namespace, name = decided.policy
+        program = (
+            engine.profiles.get(name)
+            if kind == "Profile"
+            else engine.policies.get(ResourceKey(kind, name, namespace))
+        )
+        if program is not None:
+            found += policy_chains(program, version, settings.marks, settings.verdicts)
+    elif own is not None and interface:
+        found.append(endpoint_chain(interface, own, settings, ingress=station.ingress))
+    return next((len(c.rules) for c in found if c.name == station.chain), None)
 
 
 def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) -> Denier:

@@ -53,6 +53,10 @@ STATIC = {
     "cali-POSTROUTING": "everything that leaves, after it was routed",
     "cali-rpf-skip": "workloads that may use other source addresses than their own",
     "cali-nat-outgoing": "what pods of pools with natOutgoing send beyond all pools",
+    "cali-fip-dnat": "floating addresses: of no use here",
+    "cali-fip-snat": "floating addresses: of no use here",
+    "cali-from-wl-known": "from a pod's interface to the chain of its bin",
+    "cali-to-wl-known": "to a pod's interface: the chain of its bin",
     "cali-cidr-block": "addresses of services that nobody translated: they do not leave the node",
     names.WORKLOAD_TO_HOST: "what pods send to their own node: their egress policy, then"
     " defaultEndpointToHostAction",
@@ -131,6 +135,9 @@ def _meanings(world: World, chain: str, version: int) -> Iterator[Meaning]:
     if chain in STATIC:
         yield Meaning(chain, "", STATIC[chain], version=version)
         return
+    for root in (names.FROM_WORKLOAD_DISPATCH, names.TO_WORKLOAD_DISPATCH):
+        if chain.startswith(f"{root}-"):
+            yield Meaning(chain, "filter", f"a bin of {root}: {STATIC[root]}", version=version)
     for prefix, ingress in _POLICY_PREFIXES.items():
         if chain.startswith(prefix):
             yield from _of_policies(world, prefix, chain, version, ingress=ingress)
