@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, cast
@@ -118,7 +118,9 @@ def native(config: Config) -> bool:
     if config.nftables_mode != "Auto":
         return config.nftables_mode == "Enabled"
     families: tuple[Family, ...] = (4, 6)
-    with Connection() as connection:
+    with _connected() as connection:
+        if connection is None:
+            return False
         if any(connection.has_chains(family, _KUBE_PROXY) for family in families):
             return True
     names = ("iptables-nft-restore", "iptables-legacy-restore", "iptables-restore")
@@ -202,7 +204,20 @@ async def remove_leftovers(used: str, lock_wait: float) -> dict[str, str]:
     return failures
 
 
+@contextmanager
+def _connected() -> Iterator[Connection | None]:
+    """A connection to nf_tables; None where the kernel has none, and so nothing of ours."""
+    with ExitStack() as stack:
+        connection: Connection | None = None
+        with suppress(OSError):
+            connection = stack.enter_context(Connection())
+        yield connection if connection is not None and connection.available() else None
+
+
 def _remove_tables(failures: dict[str, str]) -> None:
+    with _connected() as connection:
+        if connection is None:
+            return
     tables = nftables.NftTables((4, 6))
     try:
         if tables.remove():
@@ -220,11 +235,12 @@ def _ours(variant: Literal["nft", "legacy"], family: Family) -> list[str]:
             there = _LEGACY[family].read_text().split()
             return [name for name in iptables.NAMES if name in there]
         return []
-    with Connection() as connection:
+    with _connected() as connection:
         return [
             name
             for name in iptables.NAMES
-            if any(
+            if connection is not None
+            and any(
                 iptables.SCHEME.owns(as_text(chain[CHAIN_NAME]))
                 for chain in connection.objects(GETCHAIN, family, name)
             )

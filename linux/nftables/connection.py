@@ -23,8 +23,7 @@ from linux.nftables import messages
 from linux.nftables.expressions import Family
 
 _SO_SNDBUFFORCE, _ATTACH_FILTER = 32, 26
-_PLENTY = 4 << 20
-_MOST = 512 << 20
+_MOST = 256 << 20
 
 
 class Refused(KernelError):
@@ -36,12 +35,31 @@ class Refused(KernelError):
         super().__init__(errno, what, detail)
         self.faults = tuple(faults)
 
+    def moved(self, places: int) -> Refused:
+        """The same error of a batch that is a part: its requests stand so many places on."""
+        faults = [(place + places, code) for place, code in self.faults]
+        return Refused(self.errno, self.what, self.detail, faults)
+
 
 class Connection(Socket):
     """A blocking connection to the rules of the current network namespace."""
 
     def __init__(self, *, groups: Sequence[int] = (), timeout: float = 30.0) -> None:
         super().__init__(family=NETLINK_NETFILTER, groups=groups, timeout=timeout)
+        # As much as there is: the kernel takes no batch in pieces. The second needs no rights.
+        for option in (_SO_SNDBUFFORCE, socket.SO_SNDBUF):
+            if self.room < _MOST:
+                self._option(socket.SOL_SOCKET, option, _MOST)
+
+    @property
+    def room(self) -> int:
+        """How many bytes a batch may have."""
+        return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) - 64
+
+    def available(self) -> bool:
+        """Whether this kernel has nf_tables, and we may look."""
+        request = messages.request(messages.GETGEN, 0, None, b"")
+        return self.transact([request])[0].ok
 
     @property
     def port(self) -> int:
@@ -80,8 +98,6 @@ class Connection(Socket):
             m.HEADER.pack_into(batch, start, length, kind, flags, number, 0)
             batch += bytes(-len(batch) & 3)
             numbers[number] = index
-        if len(batch) > _PLENTY:
-            self._option(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(2 * len(batch), _MOST))
         self._send(batch)
         faults: list[tuple[int, int]] = []
         first = ""

@@ -11,6 +11,8 @@ of their rules, stay as they are. Nobody sees a state between two batches.
 NFT-1: nothing is sent while nothing changed; all changes of both families are one batch.
 NFT-2: only tables of our name are written.
 NFT-3: after a refused batch the kernel has the old rules, and the next attempt dumps first.
+NFT-4: where the kernel takes no datagram of that size, as from a user without rights on the host,
+       the batch comes in parts, each chain whole and those that the kernel calls last.
 Tested in tests/linux/test_nftables.py.
 """
 
@@ -19,8 +21,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from linux.closing import Closing
@@ -28,8 +30,9 @@ from linux.errors import KernelError
 from linux.nftables import messages
 from linux.nftables.connection import Connection, Refused
 from linux.nftables.dump import Actual, read_counters, read_table
-from linux.nftables.expressions import GOTO, Family, interface_key, verdict_data
+from linux.nftables.expressions import Family, interface_key
 from linux.nftables.messages import Hook
+from linux.nftables.plan import Plan, Wanted
 from linux.nftables.rules import Packed
 
 _TRIES = 3
@@ -38,15 +41,6 @@ _FIRST_PAUSE = 0.02
 _RACES = (errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EINTR)
 _TRIAL = "trial"
 _BIG = 64 << 10
-_ELEMENTS_PER_MESSAGE = 500
-
-
-@dataclass(slots=True)
-class _Wanted:
-    """What one family's table should hold."""
-
-    chains: dict[str, tuple[Hook | None, Packed]] = field(default_factory=dict)
-    maps: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +54,6 @@ class Report:
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Plan:
-    """Requests in an order that the kernel takes, and what each is about."""
-
-    requests: list[bytes] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def add(self, about: str, *requests: bytes, rules_of: tuple[Family, str] | None = None) -> None:
-        self.requests += requests
-        self.names += [about] * len(requests)
-        self.rules_of += [rules_of] * len(requests)
-
-    def blamed(self, error: KernelError) -> dict[tuple[Family, str], int]:
-        """The chains whose rules were refused, and the errno."""
-        found: dict[tuple[Family, str], int] = {}
-        for place, code in error.faults if isinstance(error, Refused) else ():
-            chain = self.rules_of[place] if 0 <= place < len(self.rules_of) else None
-            if chain is not None:
-                found.setdefault(chain, code)
-        return found
-
-
 class Ruleset(Closing):
     """The tables called `table` of these families. Maps are interface -> goto a chain."""
 
@@ -95,7 +63,7 @@ class Ruleset(Closing):
         self.dumps = 0
         self.blamed: dict[tuple[Family, str], int] = {}
         self._connection = Connection()
-        self._wanted = {family: _Wanted() for family in families}
+        self._wanted = {family: Wanted() for family in families}
         self._actual: dict[Family, Actual] | None = None
         self._changed: set[tuple[Family, str]] = set()
         self._touched: set[tuple[Family, str, str]] = set()
@@ -251,16 +219,13 @@ class Ruleset(Closing):
                 )
             raise AssertionError("unreachable")
 
-    async def _send(self, plan: _Plan) -> None:
+    async def _send(self, plan: Plan) -> None:
         if not plan.requests:
             return
-        self.commits += 1
         if sum(map(len, plan.requests)) < _BIG:
-            self._connection.commit(plan.requests, plan.names)
+            self._commit(plan)
             return
-        work = asyncio.ensure_future(
-            asyncio.to_thread(self._connection.commit, plan.requests, plan.names)
-        )
+        work = asyncio.ensure_future(asyncio.to_thread(self._commit, plan))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -268,102 +233,25 @@ class Ruleset(Closing):
             await asyncio.wait([work])
             raise
 
+    def _commit(self, plan: Plan) -> None:
+        for first, end in plan.parts(self._connection.room):
+            self.commits += 1
+            try:
+                self._connection.commit(plan.requests[first:end], plan.names[first:end])
+            except Refused as error:
+                raise error.moved(first) from None
+
     def _plan(
         self, changed: set[tuple[Family, str]], touched: set[tuple[Family, str, str]]
-    ) -> _Plan:
+    ) -> Plan:
         assert self._actual is not None
-        plan = _Plan()
+        plan = Plan(self.table)
         for family, wanted in self._wanted.items():
             names = sorted(name for f, name in changed if f == family and name)
             elements = sorted((name, key) for f, name, key in touched if f == family)
             if names or elements or (family, "") in changed:
-                self._plan_family(plan, family, wanted, names, elements)
+                plan.family(family, wanted, self._actual[family], names, elements)
         return plan
-
-    def _plan_family(
-        self,
-        plan: _Plan,
-        family: Family,
-        wanted: _Wanted,
-        names: Sequence[str],
-        elements: Sequence[tuple[str, str]],
-    ) -> None:
-        assert self._actual is not None
-        table, actual = self.table, self._actual[family]
-        if not actual.enabled:
-            plan.add(f"make table {table}", messages.new_table(family, table))
-            actual.enabled = True
-        write: list[tuple[str, Packed]] = []
-        doomed: list[str] = []
-        fresh: list[bytes] = []
-        for name in names:
-            have, want = actual.chains.get(name), wanted.chains.get(name)
-            if want is None:
-                if have is not None:
-                    doomed.append(name)
-                continue
-            hook, packed = want
-            if have is not None and have == (hook, packed.hashes):
-                continue
-            if have is not None:
-                plan.add(f"empty chain {name}", messages.flush_chain(family, table, name))
-            if have is not None and have[0] != hook:
-                plan.add(f"remove chain {name}", messages.delete_chain(family, table, name))
-                have = None
-            if have is None:
-                fresh.append(messages.new_chain(family, table, name, hook))
-            write.append((name, packed))
-            actual.chains[name] = (hook, packed.hashes)
-        for name in doomed:
-            plan.add(f"empty chain {name}", messages.flush_chain(family, table, name))
-        plan.add("make chains", *fresh)
-        self._plan_maps(plan, family, wanted, actual, elements, write)
-        for name in doomed:
-            plan.add(f"remove chain {name}", messages.delete_chain(family, table, name))
-            del actual.chains[name]
-        plan.written += [name for name, _ in write]
-        plan.deleted += doomed
-
-    def _plan_maps(
-        self,
-        plan: _Plan,
-        family: Family,
-        wanted: _Wanted,
-        actual: Actual,
-        elements: Sequence[tuple[str, str]],
-        write: Sequence[tuple[str, Packed]],
-    ) -> None:
-        """Maps before the rules that name them; old elements before the chains go."""
-        table = self.table
-        for name in wanted.maps.keys() - actual.maps.keys():
-            plan.add(f"make map {name}", messages.new_set(
-                family, table, name,
-                key_type=messages.TYPE_INTERFACE, key_length=16,
-                set_id=next(plan.ids), data_type=messages.TYPE_VERDICT,
-            ))  # fmt: skip
-            actual.maps[name] = {}
-        for kind in (messages.DELSETELEM, messages.NEWSETELEM):
-            for name, group in itertools.groupby(elements, key=lambda each: each[0]):
-                have, want = actual.maps[name], wanted.maps.get(name, {})
-                packed = []
-                for _, interface in list(group):
-                    there, asked = have.get(interface), want.get(interface)
-                    if kind == messages.DELSETELEM and there is not None and there != asked:
-                        packed.append(messages.element(interface_key(interface)))
-                        del have[interface]
-                    elif kind == messages.NEWSETELEM and asked is not None and there is None:
-                        packed.append(_to_chain(interface, asked))
-                        have[interface] = asked
-                for first in range(0, len(packed), _ELEMENTS_PER_MESSAGE):
-                    part = packed[first : first + _ELEMENTS_PER_MESSAGE]
-                    plan.add(f"change map {name}", messages.change_elements(
-                        kind, family, table, name, part))  # fmt: skip
-        for name, rules in write:
-            requests = list(rules.requests(family, table, name, plan.ids))
-            plan.add(f"write chain {name}", *requests, rules_of=(family, name))
-        for name in actual.maps.keys() - wanted.maps.keys():
-            plan.add(f"remove map {name}", messages.delete_set(family, table, name))
-            del actual.maps[name]
 
     async def accepts(self, family: Family, rules: Packed) -> bool:
         """Whether the kernel would take a chain with these rules now; nothing is left."""
@@ -404,8 +292,3 @@ class Ruleset(Closing):
         )
         self._actual = None
         return bool(there)
-
-
-def _to_chain(interface: str, chain: str) -> bytes:
-    data = verdict_data(messages.ELEMENT_DATA, GOTO, chain)
-    return messages.element(interface_key(interface), data=data)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -241,6 +243,51 @@ def test_a_batch_of_many_chains(space: Namespace) -> None:
             rules.want(4, f"chain{number}", body)
         report = await rules.commit()
         assert report.bytes > 4 << 20
+        assert await rules.refresh() == ()
+
+    story(told)
+
+
+def test_a_large_rule_set_without_rights_on_the_host(space: Namespace) -> None:
+    """In a user namespace, where older kernels limit the size of a datagram."""
+    code = (
+        "import asyncio\n"
+        "from linux.nftables import Code, Hook, Ruleset, pack\n"
+        "from linux.nftables import expressions as x\n"
+        "body = [Code((x.mark(n, 0xFFFF) + x.verdict(x.DROP),)) for n in range(20)]\n"
+        "async def told():\n"
+        "    with Ruleset((4, 6), 'mine') as rules:\n"
+        "        for family in (4, 6):\n"
+        "            rules.want_map(family, 'where')\n"
+        "            jump = Code((x.interface_map('where', incoming=True),))\n"
+        "            rules.want(family, 'INPUT', pack([jump]), Hook('filter', 1, 0))\n"
+        "            for n in range(500):\n"
+        "                rules.want(family, f'c{n}', pack(body))\n"
+        "                rules.want_element(family, 'where', f'cali{n}', f'c{n}')\n"
+        "        report = await rules.commit()\n"
+        "        print(report.bytes > 1 << 20, await rules.refresh())\n"
+        "asyncio.run(told())\n"
+    )
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "True ()\n", done.stderr
+
+
+def test_parts_are_cut_between_chains_and_blame_the_right_one(
+    space: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(rules: Ruleset) -> None:
+        want_both(rules)
+        for number in range(50):
+            rules.want(6, f"c{number}", chain(*[x.verdict(x.DROP)] * 5))
+        rules.want(6, "c49", chain(x.lookup("no such set")))
+        monkeypatch.setattr(Connection, "room", 3000)
+        with pytest.raises(Refused, match="write chain c49"):
+            await rules.commit()
+        assert rules.blamed.keys() == {(6, "c49")}
+        assert rules.commits > 5
+        rules.want(6, "c49", chain(b""))
+        await rules.commit()
         assert await rules.refresh() == ()
 
     story(told)

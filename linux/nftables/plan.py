@@ -1,0 +1,179 @@
+"""From what is wanted and what is there to requests in an order that the kernel takes.
+
+A chain is emptied and filled next to each other, so that the requests may be cut into parts
+between chains: an empty chain is never met. Chains that the kernel calls come last: what they
+lead to is there before.
+
+Tested in tests/linux/test_nftables.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from linux.errors import KernelError
+from linux.nftables import messages
+from linux.nftables.connection import Refused
+from linux.nftables.dump import Actual
+from linux.nftables.expressions import GOTO, Family, interface_key, verdict_data
+from linux.nftables.messages import Hook
+from linux.nftables.rules import Packed
+
+_ELEMENTS_PER_MESSAGE = 500
+# The headers around a batch, and what rounding to four bytes may add.
+_AROUND = 256
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What one family's table should hold."""
+
+    chains: dict[str, tuple[Hook | None, Packed]] = field(default_factory=dict)
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """Requests, what each is about, and where they may be cut."""
+
+    table: str
+    requests: list[bytes] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    _rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
+    _cuts: list[int] = field(default_factory=list)
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def parts(self, room: int) -> list[tuple[int, int]]:
+        """First and end of each batch: one, if the whole fits into so many bytes."""
+        found: list[tuple[int, int]] = []
+        start = size = 0
+        for first, end in itertools.pairwise([0, *self._cuts]):
+            length = sum(len(request) + 3 for request in self.requests[first:end])
+            if size and size + length + _AROUND > room:
+                found.append((start, first))
+                start, size = first, 0
+            size += length
+        return [*found, (start, len(self.requests))]
+
+    def blamed(self, error: KernelError) -> dict[tuple[Family, str], int]:
+        """The chains whose rules were refused, and the errno."""
+        found: dict[tuple[Family, str], int] = {}
+        for place, code in error.faults if isinstance(error, Refused) else ():
+            chain = self._rules_of[place] if 0 <= place < len(self._rules_of) else None
+            if chain is not None:
+                found.setdefault(chain, code)
+        return found
+
+    def _add(
+        self, about: str, *requests: bytes, rules_of: tuple[Family, str] | None = None
+    ) -> None:
+        self.requests += requests
+        self.names += [about] * len(requests)
+        self._rules_of += [rules_of] * len(requests)
+
+    def _cut(self) -> None:
+        self._cuts.append(len(self.requests))
+
+    def family(
+        self,
+        family: Family,
+        wanted: Wanted,
+        actual: Actual,
+        names: Sequence[str],
+        elements: Sequence[tuple[str, str]],
+    ) -> None:
+        """Plan these chains and elements (map, interface); `actual` becomes what will be there."""
+        table = self.table
+        if not actual.enabled:
+            self._add(f"make table {table}", messages.new_table(family, table))
+            actual.enabled = True
+        write: list[str] = []
+        doomed: list[str] = []
+        for name in names:
+            have, want = actual.chains.get(name), wanted.chains.get(name)
+            if want is None:
+                doomed += [name] if have is not None else []
+            elif have is None or have != (want[0], want[1].hashes):
+                write.append(name)
+                if have is None and want[0] is None:
+                    self._add(f"make chain {name}", messages.new_chain(family, table, name, None))
+        self._make_maps(family, wanted, actual)
+        self._cut()
+        self._change_elements(family, wanted, actual, elements, messages.DELSETELEM)
+        for name in sorted(write, key=lambda name: wanted.chains[name][0] is not None):
+            self._write(family, name, *wanted.chains[name], actual)
+        self._change_elements(family, wanted, actual, elements, messages.NEWSETELEM)
+        for name in doomed:
+            self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
+        for name in doomed:
+            self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
+            del actual.chains[name]
+        for name in actual.maps.keys() - wanted.maps.keys():
+            self._add(f"remove map {name}", messages.delete_set(family, table, name))
+            del actual.maps[name]
+        self._cut()
+        self.written += write
+        self.deleted += doomed
+
+    def _write(
+        self, family: Family, name: str, hook: Hook | None, packed: Packed, actual: Actual
+    ) -> None:
+        table, have = self.table, actual.chains.get(name)
+        if have is not None:
+            self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
+            if have[0] != hook:
+                self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
+        if hook is not None or (have is not None and have[0] != hook):
+            self._add(f"make chain {name}", messages.new_chain(family, table, name, hook))
+        requests = packed.requests(family, table, name, self._ids)
+        self._add(f"write chain {name}", *requests, rules_of=(family, name))
+        self._cut()
+        actual.chains[name] = (hook, packed.hashes)
+
+    def _make_maps(self, family: Family, wanted: Wanted, actual: Actual) -> None:
+        for name in wanted.maps.keys() - actual.maps.keys():
+            request = messages.new_set(
+                family,
+                self.table,
+                name,
+                key_type=messages.TYPE_INTERFACE,
+                key_length=16,
+                set_id=next(self._ids),
+                data_type=messages.TYPE_VERDICT,
+            )
+            self._add(f"make map {name}", request)
+            actual.maps[name] = {}
+
+    def _change_elements(
+        self,
+        family: Family,
+        wanted: Wanted,
+        actual: Actual,
+        elements: Sequence[tuple[str, str]],
+        kind: int,
+    ) -> None:
+        for name, group in itertools.groupby(elements, key=lambda each: each[0]):
+            have, want = actual.maps[name], wanted.maps.get(name, {})
+            packed = []
+            for _, interface in group:
+                there, asked = have.get(interface), want.get(interface)
+                if kind == messages.DELSETELEM and there is not None and there != asked:
+                    packed.append(messages.element(interface_key(interface)))
+                    del have[interface]
+                elif kind == messages.NEWSETELEM and asked is not None and there is None:
+                    packed.append(_to_chain(interface, asked))
+                    have[interface] = asked
+            for first in range(0, len(packed), _ELEMENTS_PER_MESSAGE):
+                part = packed[first : first + _ELEMENTS_PER_MESSAGE]
+                request = messages.change_elements(kind, family, self.table, name, part)
+                self._add(f"change map {name}", request)
+                self._cut()
+
+
+def _to_chain(interface: str, chain: str) -> bytes:
+    data = verdict_data(messages.ELEMENT_DATA, GOTO, chain)
+    return messages.element(interface_key(interface), data=data)
