@@ -79,6 +79,8 @@ class World:
     process: subprocess.Popen[str] | None = None
     environment: dict[str, str] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
+    program: tuple[str, ...] = ("felix.main",)
+    """The module that is started as felix, and its arguments."""
 
     @property
     def socket(self) -> Path:
@@ -112,7 +114,7 @@ class World:
                     str(self.folder / "run"),
                     sys.executable,
                     "-m",
-                    "felix.main",
+                    *self.program,
                 ),
                 env=environment,
                 stdout=log,
