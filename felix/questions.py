@@ -7,6 +7,7 @@ Tested in tests/felix/test_explain_live.py.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal, cast
 
 import msgspec
@@ -17,7 +18,7 @@ from felix.explain.answering import chains_of_denials, decide, denials, length, 
 from felix.explain.matching import Matcher
 from felix.explain.path import TABLES
 from felix.rules.static import RuleSettings
-from libcalico.local.node_api import Ask, CountDrops, Decided, DropCounts, Station, Told
+from libcalico.local.node_api import Ask, CountDrops, Decided, DropCount, DropCounts, Station, Told
 from linux.errors import CommandError, KernelError
 
 Family = Literal[4, 6]
@@ -106,14 +107,17 @@ class Questions:
             endpoint = plane.state.active.get(interface)
             return interface if endpoint is None else endpoint.workload
 
-        counts = []
+        counts: list[DropCount] = []
         try:
             for version in sorted(plane.families):
                 settings = self._settings(version)
-                names = chains_of_denials(engine, endpoints, version, settings)
+                names = chains_of_denials(engine, endpoints)
                 read = await plane.tables.counters(cast("Family", version), "filter", names)
                 plain = {c: [(p, o) for p, o, _ in rules] for c, rules in read.items()}
-                counts += list(denials(engine, endpoints, version, settings, plain, called))
+                for some in denials(engine, endpoints, version, settings, plain, called):
+                    counts += some
+                    # Rules go on being written while somebody counts.
+                    await asyncio.sleep(0)
         except (KernelError, CommandError) as failure:
             return msgspec.structs.replace(
                 answer, error=f"the kernel's rules cannot be read: {failure}"

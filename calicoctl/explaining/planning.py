@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from felix.explain.plan_report import Group, LabelClass, PlanReport, as_tree, plan
+from felix.explain.plan_labels import LabelClass
+from felix.explain.plan_report import Group, PlanReport, as_tree, plan
 from felix.explain.report import named
 from felix.explain.world import READ, World
 from libcalico.model.keys import ResourceKey

@@ -20,6 +20,7 @@ from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, UNTRACKED
 from felix.explain.places import endpoint_chain, rule_place
 from felix.explain.walk import walk
 from felix.explain.written import written
+from felix.rules import names
 from felix.rules.model import Chain, set_bits
 from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
@@ -109,28 +110,24 @@ def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) 
     )
 
 
-def chains_of_denials(
-    engine: PolicyEngine,
-    endpoints: Mapping[str, EndpointPolicy],
-    version: int,
-    settings: RuleSettings,
-) -> list[str]:
+def chains_of_denials(engine: PolicyEngine, endpoints: Mapping[str, EndpointPolicy]) -> list[str]:
     """The chains in which pods' packets are denied, by name."""
     found: list[str] = []
     for program in _programs(engine):
-        both = policy_chains(program, version, settings.marks, settings.verdicts)
-        found += [chain.name for chain in both]
-    for interface, policy in endpoints.items():
+        profile = program.key.kind == "Profile"
+        into = names.PROFILE_INGRESS if profile else names.POLICY_INGRESS
+        out = names.PROFILE_EGRESS if profile else names.POLICY_EGRESS
+        found += [names.policy_chain(prefix, program.key) for prefix in (into, out)]
+    for interface in endpoints:
         found += [
-            endpoint_chain(interface, policy, settings, ingress=ingress).name
-            for ingress in (True, False)
+            names.endpoint_chain(prefix, interface)
+            for prefix in (names.TO_WORKLOAD, names.FROM_WORKLOAD)
         ]
     return found
 
 
-def _programs(engine: PolicyEngine) -> Iterator[ResolvedPolicy]:
-    yield from engine.policies.values()
-    yield from engine.profiles.values()
+def _programs(engine: PolicyEngine) -> tuple[ResolvedPolicy, ...]:
+    return (*engine.policies.values(), *engine.profiles.values())
 
 
 def denials(
@@ -140,12 +137,14 @@ def denials(
     settings: RuleSettings,
     counters: Counters,
     called: Callable[[str], str],
-) -> Iterator[DropCount]:
-    """Who denied how many packets. `called`: the name of an interface's pod."""
+) -> Iterator[list[DropCount]]:
+    """Who denied how many packets, one policy or endpoint at a time, so that others may work
+    between. `called`: the name of an interface's pod."""
     for policy in _programs(engine):
         for ingress in (True, False):
-            yield from _of_policy(engine, policy, version, settings, counters, ingress=ingress)
+            yield list(_of_policy(engine, policy, version, settings, counters, ingress=ingress))
     for interface, own in endpoints.items():
+        found = []
         for ingress in (True, False):
             chain = endpoint_chain(interface, own, settings, ingress=ingress)
             counts = counters.get(chain.name, ())
@@ -155,7 +154,8 @@ def denials(
                 end = next(filter(None, map(_end, rule.comments)), None)
                 if packets and end is not None and rule.action == settings.verdicts.deny:
                     by = Denier(ingress, end[1])
-                    yield DropCount(by, packets, octets, version, called(interface))
+                    found.append(DropCount(by, packets, octets, version, called(interface)))
+        yield found
 
 
 def _end(comment: str) -> tuple[bool, str] | None:

@@ -7,47 +7,24 @@ Tested in tests/felix/test_explain_plan.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from felix.calc.endpoints import from_resource
-from felix.calc.labels import workload_labels
 from felix.calc.policy import PolicyEngine
-from felix.calc.policy.facts import facts_of, labels_to_apply
 from felix.explain.classes import merged
 from felix.explain.ends import End, What
 from felix.explain.path import NORMAL, Station
+from felix.explain.plan_labels import LabelClass, label_classes, member_of, relevant_labels
 from felix.explain.planning import Change, Outcome, Plan, Verdict
-from felix.explain.populace import Class, Member, classes_of
+from felix.explain.populace import Class, classes_of
 from felix.explain.report import Judgement, decided_by
 from felix.explain.walk import Ruling
 from felix.explain.world import World, calculate
-from felix.explain.written import POLICIES, written
+from felix.explain.written import written
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey
-from libcalico.policy_selectors import NAMESPACE_LABEL, entity_selector
-from libcalico.selectors import And, Compare, Has, InSet, Node, Not, Or, parse
-
-NAMESPACE_NAME = "namespace"
-
-
-@dataclass(frozen=True, slots=True)
-class LabelClass:
-    """Endpoints with equal relevant labels: how many there are, and one of them."""
-
-    labels: tuple[tuple[str, str], ...]
-    count: int
-    example: str
-    title: str = ""
-
-    def __str__(self) -> str:
-        if self.title:
-            return self.title
-        words = " ".join(f"{name}={value}" for name, value in self.labels) or "no label of note"
-        pods = f"{self.count} pods, such as {self.example}" if self.count > 1 else self.example
-        return f"{words} ({pods})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +75,8 @@ def compare(before: World, after: World, late: Callable[[], bool] = lambda: Fals
     keys = _endpoints(before, after)
     engines = (calculate(before, keys).engine, calculate(after, keys).engine)
     comparison = Plan(*engines)
-    relevant = _relevant_labels((before, after))
-    members = [_member(after, key, relevant) for key in sorted(keys)]
+    relevant = relevant_labels((before, after))
+    members = [member_of(after, key, relevant) for key in sorted(keys)]
     population, whole = classes_of(members, engines, comparison.rules())
     outcome = comparison.compare(population, late)
     return Comparison(comparison, population, outcome, whole, engines, len(members))
@@ -138,81 +115,6 @@ def _endpoints(before: World, after: World) -> list[ResourceKey]:
             continue
         found.append(key)
     return found
-
-
-# -- labels --------------------------------------------------------------------------------------
-
-
-def _relevant_labels(worlds: Iterable[World]) -> frozenset[str]:
-    """The labels that any selector speaks of, and the namespace."""
-    found: set[str] = {NAMESPACE_LABEL}
-    seen: set[str] = set()
-    for world in worlds:
-        for kind in (*POLICIES, "Profile"):
-            for key, value in world.of(kind):
-                if kind in POLICIES:
-                    _collect(facts_of(key, value).selector.root, found)
-                for rule in (*value.spec.ingress, *value.spec.egress):
-                    for side in (rule.source, rule.destination):
-                        for text in _texts(side, key.namespace):
-                            if text not in seen:
-                                seen.add(text)
-                                _collect(parse(text).root, found)
-    return frozenset(found)
-
-
-def _texts(side: Any, namespace: str) -> list[str]:
-    try:
-        texts = [text for text in (entity_selector(side, namespace), side.notSelector) if text]
-        for text in texts:
-            parse(text)
-    except InvalidValue:
-        # Its policy is closed, whatever it meant.
-        return []
-    return texts
-
-
-def _collect(node: Node, found: set[str]) -> None:
-    match node:
-        case Compare() | InSet() | Has():
-            found.add(node.label)
-        case Not(operand):
-            _collect(operand, found)
-        case And(operands) | Or(operands):
-            for each in operands:
-                _collect(each, found)
-
-
-def _member(world: World, key: ResourceKey, relevant: frozenset[str]) -> Member:
-    value = world.objects[key]
-    labels = dict(workload_labels(key, value))
-    for name in value.spec.profiles:
-        profile = world.objects.get(ResourceKey("Profile", name))
-        if profile is not None:
-            for label, text in labels_to_apply(profile.spec.labelsToApply).items():
-                labels.setdefault(label, text)
-    shown = {name: text for name, text in labels.items() if name in relevant}
-    namespace = shown.pop(NAMESPACE_LABEL, key.namespace)
-    return Member(
-        key,
-        f"{key.namespace}/{value.spec.pod or value.spec.workload}",
-        world.addresses(key),
-        ((NAMESPACE_NAME, namespace), *sorted(shown.items())),
-    )
-
-
-def _label_classes(classes: Iterable[Class]) -> tuple[LabelClass, ...]:
-    counted: Counter[tuple[tuple[str, str], ...]] = Counter()
-    examples: dict[tuple[tuple[str, str], ...], str] = {}
-    titles = []
-    for one in classes:
-        if one.outside:
-            titles.append(LabelClass((), 0, "", one.title))
-        for member in one.members:
-            counted[member.labels] += 1
-            examples[member.labels] = min(examples.get(member.labels, member.title), member.title)
-    found = [LabelClass(labels, counted[labels], examples[labels]) for labels in sorted(counted)]
-    return (*found, *sorted(titles, key=lambda one: one.title))
 
 
 # -- who decides -------------------------------------------------------------------------------
@@ -289,8 +191,8 @@ def _grouped(changes: Iterable[Change], texts: _Deciders) -> list[Group]:
         for targets, alike_sources in sources.items():
             groups.append(
                 Group(
-                    _label_classes(alike_sources),
-                    _label_classes(targets),
+                    label_classes(alike_sources),
+                    label_classes(targets),
                     text,
                     versions,
                     allowed,

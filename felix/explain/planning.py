@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from felix.calc.policy import PolicyEngine
-from felix.calc.policy_model import EndpointPolicy, EntityMatch, ResolvedRule
+from felix.calc.policy_model import EndpointPolicy, ResolvedRule
 from felix.explain.classes import Class as Kinds
 from felix.explain.classes import classes
+from felix.explain.differences import asked, changed_programs, keys, order
 from felix.explain.flow import Kind, Packet
 from felix.explain.matching import Matcher
 from felix.explain.populace import Class
 from felix.explain.walk import Ruling, walk
-from libcalico.model import ResourceKey
 
 Views = tuple[EndpointPolicy | None, EndpointPolicy | None]
 Held = frozenset[tuple[object, ...]]
@@ -86,7 +86,7 @@ class Plan:
     def __init__(self, before: PolicyEngine, after: PolicyEngine) -> None:
         self._engines = (before, after)
         self._matchers = (Matcher(before), Matcher(after))
-        self._changed = _changed_programs(before, after)
+        self._changed = changed_programs(before, after)
         self._views: dict[tuple[Views, bool], _Lists] = {}
         self._lists: dict[tuple[int, bool], _Lists] = {}
         self._narrowed: dict[tuple[int, int], Held] = {}
@@ -249,14 +249,14 @@ class Plan:
 
     def _look(self, views: Views, ingress: bool) -> _Lists:
         rules: list[ResolvedRule] = []
-        affected = _order(views[0], ingress) != _order(views[1], ingress)
+        affected = order(views[0], ingress) != order(views[1], ingress)
         for world, view in enumerate(views):
-            for key in _keys(view, ingress):
+            for key in keys(view, ingress):
                 affected = affected or key in self._changed
                 policy = self._matchers[world].policy(key)
                 rules += policy.ingress if ingress else policy.egress
         sides = [
-            frozenset(name for rule in rules for name in _asked(getattr(rule, side)))
+            frozenset(name for rule in rules for name in asked(getattr(rule, side)))
             for side in ("source", "destination")
         ]
         own, peer = (sides[1], sides[0]) if ingress else (sides[0], sides[1])
@@ -270,55 +270,3 @@ class Plan:
                 holder for holder in one.holders if holder[2] in asked
             )
         return found
-
-
-def _asked(side: EntityMatch) -> Iterator[object]:
-    yield from map(str, (*side.nets, *side.not_nets))
-    yield from side.sets
-    yield from side.not_sets
-    yield from side.services
-    yield from side.named_ports
-    yield from side.not_named_ports
-
-
-def _keys(view: EndpointPolicy | None, ingress: bool) -> Iterator[ResourceKey]:
-    if view is None:
-        return
-    for tier in view.tiers:
-        yield from tier.ingress if ingress else tier.egress
-    yield from (ResourceKey("Profile", name) for name in view.profiles)
-
-
-def _order(view: EndpointPolicy | None, ingress: bool) -> object:
-    """What of a list matters in one direction."""
-    if view is None:
-        return None
-    tiers = tuple(
-        (tier.name, keys, tier.ends_in_deny)
-        for tier in view.tiers
-        if (keys := tier.ingress if ingress else tier.egress)
-    )
-    return tiers, view.profiles
-
-
-def _changed_programs(before: PolicyEngine, after: PolicyEngine) -> frozenset[ResourceKey]:
-    """Policies and profiles whose rules, or the sets that they name, differ."""
-    sets = {
-        set_id
-        for set_id in before.sets.keys() & after.sets.keys()
-        if before.members(set_id) != after.members(set_id)
-    }
-    mine, theirs = (
-        {p.key: p for p in (*engine.policies.values(), *engine.profiles.values())}
-        for engine in (before, after)
-    )
-    return frozenset(
-        key
-        for key, policy in {**mine, **theirs}.items()
-        if mine.get(key) != theirs.get(key)
-        or any(
-            not sets.isdisjoint(_asked(side))
-            for rule in (*policy.ingress, *policy.egress)
-            for side in (rule.source, rule.destination)
-        )
-    )

@@ -20,6 +20,8 @@ _FAST_TESTS = (
     "test_an_unknown_interface_gets_nothing_through",
     "test_a_restart_writes_nothing_and_is_not_felt",
     "test_rules_in_either_back_end",
+    "test_each_denied_packet_is_told_with_the_rule_that_denied_it",
+    "test_felix_agrees_and_the_kernel_has_counted",
 )
 # Of these the fast tier runs one variant of iptables; what differs between the two is the writer.
 _ONE_VARIANT = (
