@@ -18,7 +18,7 @@ import errno
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import Literal
 
@@ -34,6 +34,8 @@ _ADDRESS = {4: 7, 6: 8}
 _PROTOCOL_TYPE, _PORT_TYPE = 12, messages.TYPE_PORT
 _PER_MESSAGE = 400
 _FOREIGN = "another type"
+# Older kernels do not say how many members a set has: there may be many.
+_UNCOUNTED = b"\xff\xff\xff"
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "icmpv6": 58, "sctp": 132, "udplite": 136}
 _PROTOCOL_NAMES = {number: name for name, number in _PROTOCOLS.items()}
 
@@ -45,7 +47,7 @@ class _Known:
     family: Family
     type: str
     ranges: intervals.Intervals | None = None
-    count: int = field(default=0)
+    count: int = 0
 
 
 class NamedSets(Closing):
@@ -74,7 +76,10 @@ class NamedSets(Closing):
 
     def another(self) -> NamedSets:
         """The same sets by a connection of its own, for another thread."""
-        return NamedSets(self._prefixes, self.table, (self._inward, self._outward))
+        other = NamedSets(self._prefixes, self.table, (self._inward, self._outward))
+        # What one of them reads the other one knows; a set is in one thread's hands at a time.
+        other._known = self._known
+        return other
 
     def close(self) -> None:
         """Closes the connection; the sets stay."""
@@ -146,7 +151,8 @@ class NamedSets(Closing):
         if before is not None and before.type == kind:
             return
         ranges = intervals.Intervals(family) if kind == "hash:net" else None
-        self._known[name] = _Known(family, kind, ranges)
+        count = attributes.get(messages.SET_COUNT, _UNCOUNTED)
+        self._known[name] = _Known(family, kind, ranges, int.from_bytes(count, "big"))
 
     def info(self, name: str) -> SetInfo | None:
         """What there is of this name, None if there is none; `maxelem` 0: no limit."""
