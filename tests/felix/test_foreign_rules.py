@@ -1,6 +1,7 @@
-"""Nobody else's rules are ever touched: kube-proxy's and Docker's, recorded, byte for byte.
+"""Nobody else's rules are ever touched: kube-proxy's and Docker's, byte for byte.
 
-The recording is loaded, felix lives through a day of its life, and every line that is not ours
+The rules are written by hand in the shape that those programs give them (chains, order, marks,
+comments); no dump of a live node. They are loaded, felix lives through a day of its life, and every line that is not ours
 is compared: chains, policies, rules and their order.
 """
 
@@ -19,14 +20,14 @@ from tests.felix.stage import allow
 from tests.felix.world import NODE, World, eventually
 from tests.support.netns import Namespace
 
-RECORDED = Path(__file__).with_name("recorded") / "kube-proxy-docker.v4"
+FOREIGN = Path(__file__).with_name("foreign") / "kube-proxy-docker.v4"
 QUIET = "KUBE-SEP-|KUBE-SVC-|DOCKER-ISOLATION-STAGE-2|KUBE-EXT-"
 BACKENDS = ("nft", "legacy", "nftables")
 
 
 def load(node: Namespace, kind: str) -> None:
-    """The recorded rules, as if kube-proxy and Docker were here; the same for IPv6."""
-    text = RECORDED.read_text()
+    """The foreign rules, as if kube-proxy and Docker were here; the same for IPv6."""
+    text = FOREIGN.read_text()
     # An nfacct object is no rule; without it the rule would be refused.
     text = text.replace(" -m nfacct --nfacct-name localhost_nps_accepted_pkts", "")
     node.run(f"iptables-{kind}-restore", "-c", input=text)
