@@ -34,7 +34,7 @@ class EndpointRows:
         self._calc, self._remote = calc, calc.policy.remote
         self._take_own, self._changed = take_own, changed
         self._own: dict[str, int] = {}
-        self._seen = bytearray()
+        self._seen: bytearray | None = None
         self._seen_own: set[str] = set()
 
     def __len__(self) -> int:
@@ -42,18 +42,20 @@ class EndpointRows:
 
     def begin(self) -> None:
         """A listing begins."""
-        self._seen = bytearray()
+        # Nothing is taken away by the first.
+        self._seen = bytearray() if len(self) else None
         self._seen_own = set()
 
     def take(self, rows: Sequence[Row]) -> None:
         """These are so now."""
         remote, own, node = self._remote, self._own, self._calc.node
+        numbers, stamps, local = remote.numbers, remote.stamps, remote.local
         value: Reduced | WorkloadEndpoint
         for name, raw, revision in rows:
             # The bytes count too: in a store that was set up anew, revisions begin anew.
             stamp = hash((revision, raw)) & STAMP
-            number = remote.number(name)
-            if number is not None and remote.stamp(number) == stamp:
+            number = numbers.get(name)
+            if number is not None and stamps[number] == stamp:
                 self._see(number)
                 continue
             try:
@@ -64,16 +66,18 @@ class EndpointRows:
                 if found is None:
                     continue
                 value = found
-            if value.spec.node == node or name in own or remote.is_local(name):
+            if value.spec.node == node or name in own or name in local:
                 self._take(name, raw, stamp)
-            else:
-                self._see(remote.put(name, value, stamp))
+                continue
+            number = remote.put(name, number, value, stamp)
+            if self._seen is not None:
+                self._see(number)
         if self._calc.policy.dirty:
             self._changed()
 
     def gone(self, name: str) -> None:
         """This one was deleted."""
-        if name in self._own or self._remote.is_local(name):
+        if name in self._own or name in self._remote.local:
             self._own.pop(name, None)
             self._take_own(_key(name), None)
         else:
@@ -82,15 +86,19 @@ class EndpointRows:
 
     def end(self) -> None:
         """The listing is complete: what it did not name is gone."""
-        seen, count = self._seen, len(self._seen)
-        for name in [
-            name for name, number in self._remote.numbers() if not (number < count and seen[number])
-        ]:
-            if name not in self._seen_own and not self._remote.is_local(name):
-                self.gone(name)
+        if self._seen is not None:
+            seen, count = self._seen, len(self._seen)
+            unseen = [
+                name
+                for name, number in self._remote.numbers.items()
+                if isinstance(name, str) and not (number < count and seen[number])
+            ]
+            for name in unseen:
+                if name not in self._seen_own and name not in self._remote.local:
+                    self.gone(name)
         for name in self._own.keys() - self._seen_own:
             self.gone(name)
-        self.begin()
+        self._seen, self._seen_own = None, set()
 
     def _take(self, name: str, raw: bytes, stamp: int) -> None:
         """One that is ours, or was."""
@@ -114,10 +122,11 @@ class EndpointRows:
         return None
 
     def _see(self, number: int) -> None:
-        missing = number + 1 - len(self._seen)
-        if missing > 0:
-            self._seen.extend(bytes(missing + 1000))
-        self._seen[number] = 1
+        if self._seen is not None:
+            missing = number + 1 - len(self._seen)
+            if missing > 0:
+                self._seen.extend(bytes(missing + 1000))
+            self._seen[number] = 1
 
 
 def _key(name: str) -> ResourceKey:

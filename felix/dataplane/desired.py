@@ -53,8 +53,9 @@ class Desire:
         hosts: Mapping[str, Set[IPAddress]],
     ) -> None:
         """Take what is new. `hosts`: the host's interfaces with their addresses."""
+        first = not calc.policy.told
         changes = calc.policy.flush()
-        if self._whole:
+        if self._whole and not first:
             changes = self._everything(calc)
         book = self._configure(config, calc, active)
         for change in changes.sets:

@@ -285,6 +285,9 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
+        for _ in self.calc.policy.settle():
+            # What touches very much comes in slices: others work between.
+            await asyncio.sleep(0)
         self._switch_forwarding_on(due)
         active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
         self._flusher.left(self.state.active, active)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names, tell
@@ -39,6 +40,8 @@ from felix.rules.model import (
 )
 
 UDP, IPIP = 17, 4
+KINDS = 64
+"""Tiers whose rules are remembered: endpoints of a kind see the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,16 @@ class Verdicts:
 
 def tier_chains(tiers: Iterable[TierView]) -> tuple[TierChains, ...]:
     """Tiers as the calculation gives them, in names of chains."""
-    return tuple(
-        TierChains(
-            tier.name,
-            tuple(names.policy_chain(names.POLICY_INGRESS, key) for key in tier.ingress),
-            tuple(names.policy_chain(names.POLICY_EGRESS, key) for key in tier.egress),
-            tier.ends_in_deny,
-        )
-        for tier in tiers
+    return tuple(map(_tier_chains, tiers))
+
+
+@lru_cache(maxsize=KINDS)
+def _tier_chains(tier: TierView) -> TierChains:
+    return TierChains(
+        tier.name,
+        tuple(names.policy_chain(names.POLICY_INGRESS, key) for key in tier.ingress),
+        tuple(names.policy_chain(names.POLICY_EGRESS, key) for key in tier.egress),
+        tier.ends_in_deny,
     )
 
 
@@ -136,23 +141,31 @@ def tier_rules(
     """The tiers that have policies in one direction, in order."""
     rules: list[Rule] = []
     for tier in tiers:
-        chains = tier.ingress if ingress else tier.egress
-        if not chains:
-            continue
-        rules.append(Rule(clear_bits(marks.passed), comments=(f"Start of tier {tier.name}",)))
-        for chain in chains:
-            rules.append(Rule(Jump(chain), (is_clear(marks.passed),)))
-            if untracked:
-                rules.append(Rule(NoTrack(), (is_set(marks.accept),)))
-            rules.append(_return_if_accepted(marks, "Return if policy accepted"))
-        if tier.ends_in_deny:
-            end = f"End of tier {tier.name}. Drop if no policies passed packet"
-            undecided = (is_clear(marks.passed),)
-            if verdicts.tell:
-                said = tell.by_tier(tier.name, ingress=ingress)
-                rules.append(tell.telling(said, undecided, ingress=ingress))
-            rules.append(Rule(verdicts.deny, undecided, (end,)))
+        rules += _tier_rules(tier, ingress, marks, verdicts, untracked)
     return rules
+
+
+@lru_cache(maxsize=2 * KINDS)
+def _tier_rules(
+    tier: TierChains, ingress: bool, marks: Marks, verdicts: Verdicts, untracked: bool
+) -> tuple[Rule, ...]:
+    chains = tier.ingress if ingress else tier.egress
+    if not chains:
+        return ()
+    rules = [Rule(clear_bits(marks.passed), comments=(f"Start of tier {tier.name}",))]
+    for chain in chains:
+        rules.append(Rule(Jump(chain), (is_clear(marks.passed),)))
+        if untracked:
+            rules.append(Rule(NoTrack(), (is_set(marks.accept),)))
+        rules.append(_return_if_accepted(marks, "Return if policy accepted"))
+    if tier.ends_in_deny:
+        end = f"End of tier {tier.name}. Drop if no policies passed packet"
+        undecided = (is_clear(marks.passed),)
+        if verdicts.tell:
+            said = tell.by_tier(tier.name, ingress=ingress)
+            rules.append(tell.telling(said, undecided, ingress=ingress))
+        rules.append(Rule(verdicts.deny, undecided, (end,)))
+    return tuple(rules)
 
 
 def profile_rules(
@@ -169,6 +182,7 @@ def profile_rules(
     return [*rules, Rule(verdicts.deny, comments=("Drop if no profiles matched",))]
 
 
+@lru_cache(maxsize=8)
 def _return_if_accepted(marks: Marks, comment: str) -> Rule:
     return Rule(Return(), (is_set(marks.accept),), (comment,))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from felix.calc.policy_model import EntityMatch, IPNetwork, ResolvedRule, Verb
 from felix.rules import names
@@ -27,6 +28,7 @@ MOST_PORTS = 15
 MOST_NEGATED = 16
 """Negated matches on ports in one rule: iptables-restore takes 254 words a line."""
 
+T = TypeVar("T", EntityMatch, ResolvedRule)
 ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDPLITE = 1, 6, 17, 33, 58, 132, 136
 _WITH_PORTS = frozenset({TCP, UDP, DCCP, SCTP, UDPLITE})
 _ICMP_OF = {4: ICMP, 6: ICMPV6}
@@ -81,7 +83,7 @@ def _fit(rule: ResolvedRule, version: int) -> ResolvedRule | None:
         not_icmp = None
     if protocol is not None and protocol == rule.not_protocol:
         return None
-    return replace(
+    return _with(
         rule,
         protocol=protocol,
         # Only one protocol match fits a rule; one that names another protocol says it all.
@@ -92,7 +94,17 @@ def _fit(rule: ResolvedRule, version: int) -> ResolvedRule | None:
     )
 
 
+def _with(one: T, **fields: Any) -> T:
+    """The same with these fields; the same object where that changes nothing, as mostly."""
+    for name, value in fields.items():
+        if getattr(one, name) != value:
+            return replace(one, **fields)
+    return one
+
+
 def _fit_side(side: EntityMatch, version: int) -> EntityMatch | None:
+    if not side.nets and not side.not_nets:
+        return side
     nets = tuple(net for net in side.nets if net.version == version)
     not_nets = tuple(net for net in side.not_nets if net.version == version)
     if (side.nets and not nets) or (side.not_nets and not not_nets):
@@ -117,7 +129,7 @@ def _reduce(rule: ResolvedRule, unusable: frozenset[str]) -> ResolvedRule:
     icmp = rule.icmp if _sayable(rule.icmp) else None
     not_icmp = rule.not_icmp if _sayable(rule.not_icmp) else None
     has_ports = protocol in _WITH_PORTS
-    return replace(
+    return _with(
         rule,
         protocol=protocol,
         not_protocol=not_protocol,
@@ -136,7 +148,7 @@ def _sayable(icmp: tuple[int | None, int | None] | None) -> bool:
 def _reduce_side(side: EntityMatch, has_ports: bool, unusable: frozenset[str]) -> EntityMatch:
     lost = unusable.intersection
     drop_ports = bool((side.ports and not has_ports) or lost(side.named_ports))
-    return replace(
+    return _with(
         side,
         sets=_without(side.sets, unusable),
         not_sets=_without(side.not_sets, unusable),

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 
 IPNetwork = IPv4Network | IPv6Network
@@ -302,21 +303,25 @@ class Marks:
         return cls(*bits[:5])
 
 
+@lru_cache(maxsize=64)
 def is_set(bits: int) -> Mark:
     """All of these mark bits are set."""
     return Mark(bits, bits)
 
 
+@lru_cache(maxsize=64)
 def is_clear(bits: int) -> Mark:
     """None of these mark bits is set."""
     return Mark(0, bits)
 
 
+@lru_cache(maxsize=64)
 def set_bits(bits: int) -> SetMark:
     """Set these mark bits, leave the others."""
     return SetMark(bits, bits)
 
 
+@lru_cache(maxsize=64)
 def clear_bits(bits: int) -> SetMark:
     """Clear these mark bits, leave the others."""
     return SetMark(0, bits)

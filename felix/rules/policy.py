@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
 from felix.rules import names, tell
@@ -39,6 +40,8 @@ from felix.rules.model import (
 MOST_LOG_PREFIX = 29
 MOST_NOTES = 16
 """Annotations beside one rule: iptables-restore takes 254 words and 10 KiB a line."""
+MOST_MADE = 20_000
+"""Rules whose translation is remembered: policies of a kind share them (felix.calc.policy)."""
 _DENY_ALL = (ResolvedRule(Verb.DENY),)
 _NOT_IN_PREFIX = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
 _SPECIFIER = re.compile("%[tknp]")
@@ -82,22 +85,45 @@ def _chain(
     verdicts: Verdicts,
     unusable: frozenset[str],
 ) -> Chain:
-    log = _log(policy, verdicts.log_prefix)
     profile = policy.key.kind == "Profile"
     rules: list[Rule] = []
+    made = _made(version, marks, verdicts, profile)
     for number, rule in enumerate(_DENY_ALL if policy.missing else resolved):
-        said = ""
-        if verdicts.tell:
-            said = tell.by_rule(policy.key, number, ingress=direction == "ingress")
-        rules += _rule(rule, version, marks, verdicts, log, unusable, said, profile=profile)
+        if unusable or verdicts.tell or rule.verb is Verb.LOG:
+            log, said = _log(policy, verdicts.log_prefix), ""
+            if verdicts.tell:
+                said = tell.by_rule(policy.key, number, ingress=direction == "ingress")
+            rules += _rule(rule, version, marks, verdicts, log, unusable, said, profile=profile)
+            continue
+        known = made.get(id(rule))
+        if known is None:
+            found = _rule(rule, version, marks, verdicts, None, unusable, "", profile=profile)
+            known = made[id(rule)] = (rule, tuple(found))
+        rules += known[1]
     # At the end of a chain a packet returns anyway.
     while rules and rules[-1].action == Return():
         rules.pop()
     if not rules:
         rules.append(Rule(Nothing()))
     comment = f"{_title(policy)} {direction}"
-    rules[0] = replace(rules[0], comments=(comment, *rules[0].comments))
+    first = rules[0]
+    rules[0] = Rule(first.action, first.match, (comment, *first.comments))
     return Chain(names.policy_chain(prefix, policy.key), tuple(rules))
+
+
+@lru_cache(maxsize=8)
+def _made(version: int, marks: Marks, verdicts: Verdicts, profile: bool) -> Made:
+    """What was made of rules that do not name their policy, by the rule's identity."""
+    return Made()
+
+
+class Made(dict[int, tuple[ResolvedRule, tuple[Rule, ...]]]):
+    """The rule is kept with it, so that its identity is nobody else's. The oldest go."""
+
+    def __setitem__(self, key: int, value: tuple[ResolvedRule, tuple[Rule, ...]]) -> None:
+        if len(self) >= MOST_MADE:
+            del self[next(iter(self))]
+        super().__setitem__(key, value)
 
 
 def _title(policy: ResolvedPolicy) -> str:
@@ -111,7 +137,7 @@ def _rule(
     version: int,
     marks: Marks,
     verdicts: Verdicts,
-    log: Log,
+    log: Log | None,
     unusable: frozenset[str],
     said: str,
     *,
@@ -136,7 +162,7 @@ def _verdict(
     match: tuple[Condition, ...],
     marks: Marks,
     verdicts: Verdicts,
-    log: Log,
+    log: Log | None,
     said: str,
     *,
     profile: bool,
@@ -158,6 +184,7 @@ def _verdict(
                 return [mark, deny]
             return [mark, tell.telling(said, deny.match, ingress=said[2] == "I"), deny]
         case Verb.LOG:
+            assert log is not None
             limit = () if verdicts.log_limit is None else (verdicts.log_limit,)
             return [Rule(log, (*match, *limit))]
 

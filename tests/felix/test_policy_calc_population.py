@@ -47,7 +47,7 @@ def populate(population: Population, people: list[Any], given_: dict[str, Any]) 
     for name, down in given_.items():
         population.profiles[name] = down
     for number, (own, names) in enumerate(people):
-        label_set = population.intern(own.items(), names)
+        label_set = population.intern(own, names)
         population.put(number, label_set, f"10.0.0.{number % 5}", ())
 
 
@@ -118,14 +118,14 @@ def test_the_dispatch_finds_those_that_match(
 def test_labels_of_a_label_set_are_its_own_before_those_of_the_first_profile() -> None:
     population = Population()
     population.profiles |= {"one": {"k": "1", "a": "1"}, "two": {"k": "2", "b": "2"}}
-    label_set = population.intern([("a", "own")], ("one", "two"))
+    label_set = population.intern({"a": "own"}, ("one", "two"))
     assert population.labels(label_set) == {"k": "1", "a": "own", "b": "2"}
 
 
 def test_equal_labels_are_kept_once() -> None:
     population = Population()
     for number in range(10):
-        population.put(number, population.intern([("app", "web")], ("p",)), "10.0.0.1", ())
+        population.put(number, population.intern({"app": "web"}, ("p",)), "10.0.0.1", ())
     assert population.label_sets == 1
     assert len(population) == 10
     assert set(population.holders("10.0.0.1")) == set(range(10))
@@ -134,12 +134,12 @@ def test_equal_labels_are_kept_once() -> None:
 def test_label_sets_of_a_retired_group_join_equal_ones_of_the_current() -> None:
     population = Population()
     population.profiles["p"] = {"team": "red"}
-    old = population.intern([("app", "web")], ("p",))
+    old = population.intern({"app": "web"}, ("p",))
     population.put("a", old, "10.0.0.1", ())
     (group,) = population.groups_of("p")
     population.profiles["p"] = {"team": "blue"}
     population.retire(group)
-    new = population.intern([("app", "web")], ("p",))
+    new = population.intern({"app": "web"}, ("p",))
     population.put("b", new, "10.0.0.2", ())
     assert population.labels(old)["team"] == "red"
     assert population.labels(new)["team"] == "blue"
@@ -154,9 +154,9 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     population.profiles["p"] = {"team": "red"}
     port = NamedPort("http", "tcp", 80)
     for number in range(3):
-        label_set = population.intern([("app", "web"), ("name", str(number))], ("p", "p"))
+        label_set = population.intern({"app": "web", "name": str(number)}, ("p", "p"))
         population.put(number, label_set, ("10.0.0.1", f"10.0.1.{number}"), (port,))
-    population.move(0, population.intern([("app", "db")], ()))
+    population.move(0, population.intern({"app": "db"}, ()))
     population.equip(1, "10.0.0.9", ())
     for number in range(3):
         population.remove(number)
@@ -165,6 +165,6 @@ def test_nothing_is_left_of_what_is_gone() -> None:
         assert not getattr(population, name), name
     assert not population.ports_of
     assert not any(map(population.lives, range(4)))
-    label_set = population.intern([("a", "b")], ("p",))
+    label_set = population.intern({"a": "b"}, ("p",))
     assert label_set < 4, "ids are used again"
     assert population.labels(label_set) == {"a": "b", "team": "red"}

@@ -83,7 +83,7 @@ class PolicyEngine:
         self.node = node
         self.operations = Operations()
         self.conditions: dict[ResourceKey, str] = {}
-        self._in_sync = False
+        self._in_sync = self._told = False
         self._sets = SetTable(self.operations)
         self._services = ServiceSets()
         self._services_known = False
@@ -110,6 +110,11 @@ class PolicyEngine:
     def in_sync(self) -> bool:
         """Whether the datastore has been read whole."""
         return self._in_sync
+
+    @property
+    def told(self) -> bool:
+        """Whether anything was told: the first flush tells the whole."""
+        return self._told
 
     def start(self) -> None:
         """The datastore has been read whole: matching begins."""
@@ -297,6 +302,7 @@ class PolicyEngine:
             return changes
         for _ in self.settle():
             pass
+        self._told = True
         changes.sets = self._needed.flush()
         changes.policies = self._programs.flush()
         changes.profiles = self._profiles.flush()

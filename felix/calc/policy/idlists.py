@@ -21,7 +21,7 @@ def with_id(ids: IdList, one: int) -> IdList:
         return one
     if isinstance(ids, int):
         return array("I", (ids, one) if ids < one else (one, ids))
-    if one > ids[-1]:
+    if not ids or one > ids[-1]:
         ids.append(one)
     else:
         ids.insert(bisect_left(ids, one), one)
@@ -61,8 +61,9 @@ class Allocator:
         """An id that nobody has."""
         if self._free:
             return self._free.pop()
-        self.used += 1
-        return self.used - 1
+        one = self.used
+        self.used = one + 1
+        return one
 
     def give_back(self, one: int) -> None:
         """Nobody has this id any more."""

@@ -23,6 +23,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from felix.calc.labels import NamedPort
 from felix.calc.policy.anchors import Anchor
@@ -31,6 +32,8 @@ from felix.calc.policy.idlists import Allocator, IdList, each, length, with_id, 
 Members = str | tuple[str, ...]
 """One text, or several: a tuple of one would double what an endpoint costs."""
 Ports = tuple[NamedPort, ...]
+MOST_COLUMNS = 10_000
+"""Different lists of names of labels that are remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +66,7 @@ class Population:
         self.items_of: list[IdList] = []
         # Pairs.
         self._pairs: dict[str, dict[str, int]] = {}
+        self._columns: dict[tuple[str, ...], list[dict[str, int]]] = {}
         self._pair_ids = Allocator()
         self._labels: list[str] = []
         self._values: list[str] = []
@@ -99,15 +103,16 @@ class Population:
             self.label_set_of[item] = label_set
             self.stamps[item] = stamp
         self.numbers[name] = item
-        self.items_of[label_set] = with_id(self.items_of[label_set], item)
+        there = self.items_of[label_set]
+        self.items_of[label_set] = item if there is None else with_id(there, item)
         if ports:
             self.ports_of[item] = ports
-        holders = self._holders
-        for text in (members,) if isinstance(members, str) else members:
-            if text in holders:
+        if isinstance(members, str):
+            if self._holders.setdefault(members, item) != item:
+                self._hold(members, item)
+        else:
+            for text in members:
                 self._hold(text, item)
-            else:
-                holders[text] = item
         return item
 
     def remove(self, name: Hashable) -> None:
@@ -173,49 +178,53 @@ class Population:
 
     # -- label sets ----------------------------------------------------------------------------
 
-    def intern(self, labels: Iterable[tuple[str, str]], profiles: tuple[str, ...]) -> int:
+    def intern(self, labels: Mapping[str, str], profiles: tuple[str, ...]) -> int:
         """The label set of these labels, new if need be; give it an item at once."""
         group = self._current.get(profiles)
         if group is None:
             group = self._new_group(profiles)
-        ids = [group.number]
-        pairs = self._pairs
-        for label, value in labels:
-            values = pairs.get(label)
-            pair = None if values is None else values.get(value)
-            ids.append(self._new_pair(label, value) if pair is None else pair)
-        key = array("I", ids).tobytes()
+        names = tuple(labels)
+        columns = self._columns.get(names)
+        if columns is None:
+            columns = self._new_columns(names)
+        pairs: list[Any] = list(map(dict.get, columns, labels.values()))
+        if None in pairs:
+            self._new_pairs(labels, pairs)
+        pairs.append(group.number)
+        key = array("I", pairs).tobytes()
         known = self._interned.get(key)
         if known is not None:
             return known
+        pairs.pop()
+        return self._new_label_set(key, pairs, group)
+
+    def _new_label_set(self, key: bytes, pairs: list[int], group: Group) -> int:
         label_set = self._label_set_ids.take()
         self._interned[key] = label_set
-        if label_set == len(self._keys):
-            self._keys.append(key)
-            self.items_of.append(None)
-        else:
-            self._keys[label_set] = key
         having = self._having
-        del ids[0]
-        for pair in ids:
-            there = having[pair]
-            if there is None:
-                having[pair] = label_set
-            elif isinstance(there, array) and label_set > there[-1]:
+        if label_set < len(self._keys):
+            self._keys[label_set] = key
+            for pair in pairs:
+                having[pair] = with_id(having[pair], label_set)
+            with_id(group.label_sets, label_set)
+            return label_set
+        # It is the largest of all: everywhere it comes last.
+        self._keys.append(key)
+        self.items_of.append(None)
+        for pair, there in zip(pairs, map(having.__getitem__, pairs), strict=True):
+            if type(there) is array:
                 there.append(label_set)
             else:
                 having[pair] = with_id(there, label_set)
-        add_label_set(group, label_set)
+        group.label_sets.append(label_set)
         return label_set
 
     def labels(self, label_set: int) -> dict[str, str]:
         """Own and inherited labels."""
-        ids = self._ids(label_set)
-        group = self.groups[ids[0]]
-        assert group is not None
-        found = dict(group.inherited)
+        *pairs, group = self._ids(label_set)
+        found = dict(self._group(group).inherited)
         labels, values = self._labels, self._values
-        for pair in ids[1:]:
+        for pair in pairs:
             found[labels[pair]] = values[pair]
         return found
 
@@ -226,6 +235,11 @@ class Population:
         ids.frombytes(key)
         return ids
 
+    def _group(self, number: int) -> Group:
+        group = self.groups[number]
+        assert group is not None
+        return group
+
     def lives(self, label_set: int) -> bool:
         """Whether a label set has not gone meanwhile."""
         return self._keys[label_set] is not None
@@ -233,15 +247,14 @@ class Population:
     def _forget(self, label_set: int) -> None:
         key = self._keys[label_set]
         assert key is not None
-        ids = self._ids(label_set)
+        *pairs, number = self._ids(label_set)
         del self._interned[key]
         self._keys[label_set] = None
-        for pair in ids[1:]:
+        for pair in pairs:
             left = self._having[pair] = without_id(self._having[pair], label_set)
             if left is None:
                 self._forget_pair(pair)
-        group = self.groups[ids[0]]
-        assert group is not None
+        group = self._group(number)
         drop_label_set(group, label_set)
         if not group.label_sets:
             self._forget_group(group)
@@ -249,20 +262,27 @@ class Population:
 
     # -- pairs ---------------------------------------------------------------------------------
 
-    def _new_pair(self, label: str, value: str) -> int:
-        pair = self._pair_ids.take()
-        values = self._pairs.get(label)
-        if values is None:
-            values = self._pairs[label] = {}
-        values[value] = pair
-        if pair == len(self._values):
-            self._labels.append(label)
-            self._values.append(value)
-            self._having.append(None)
-        else:
-            self._labels[pair] = label
-            self._values[pair] = value
-        return pair
+    def _new_columns(self, names: tuple[str, ...]) -> list[dict[str, int]]:
+        """The values of these labels, each with its pair."""
+        if len(self._columns) >= MOST_COLUMNS:
+            self._columns.clear()
+        columns = self._columns[names] = [self._pairs.setdefault(name, {}) for name in names]
+        return columns
+
+    def _new_pairs(self, labels: Mapping[str, str], pairs: list[Any]) -> None:
+        """Give those of a label set's pairs ids that nobody had before."""
+        names, values = list(labels), list(labels.values())
+        while None in pairs:
+            at = pairs.index(None)
+            pairs[at] = pair = self._pair_ids.take()
+            self._pairs[names[at]][values[at]] = pair
+            if pair == len(self._values):
+                self._labels.append(names[at])
+                self._values.append(values[at])
+                self._having.append(None)
+            else:
+                self._labels[pair] = names[at]
+                self._values[pair] = values[at]
 
     def _forget_pair(self, pair: int) -> None:
         label = self._labels[pair]
@@ -270,6 +290,7 @@ class Population:
         del values[self._values[pair]]
         if not values:
             del self._pairs[label]
+            self._columns.clear()
         self._labels[pair] = self._values[pair] = ""
         self._pair_ids.give_back(pair)
 
@@ -346,10 +367,9 @@ class Population:
     def transfer(self, label_set: int) -> int:
         """Bring a label set of a retired group into the current one; returns what it is there."""
         ids = self._ids(label_set)
-        old = self.groups[ids[0]]
-        assert old is not None
+        old = self._group(ids[-1])
         group = self._current.get(old.profiles) or self._new_group(old.profiles)
-        ids[0] = group.number
+        ids[-1] = group.number
         key = ids.tobytes()
         there = self._interned.get(key)
         if there is not None:
@@ -362,7 +382,7 @@ class Population:
         self._interned[key] = label_set
         self._keys[label_set] = key
         drop_label_set(old, label_set)
-        add_label_set(group, label_set)
+        with_id(group.label_sets, label_set)
         if not old.label_sets:
             self._forget_group(old)
         return label_set
@@ -405,15 +425,6 @@ class Population:
 def texts(members: Members) -> tuple[str, ...]:
     """Members as a tuple."""
     return (members,) if isinstance(members, str) else members
-
-
-def add_label_set(group: Group, label_set: int) -> None:
-    """A group has one label set more."""
-    there = group.label_sets
-    if not there or label_set > there[-1]:
-        there.append(label_set)
-    else:
-        with_id(there, label_set)
 
 
 def drop_label_set(group: Group, label_set: int) -> None:

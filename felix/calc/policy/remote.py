@@ -13,7 +13,7 @@ Tested in tests/felix/test_policy_calc_rows.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 
 import msgspec
 
@@ -68,37 +68,27 @@ def whole(key: ResourceKey, raw: bytes) -> WorkloadEndpoint:
 
 
 class RemoteEndpoints:
-    """Rows of other nodes' endpoints, by `namespace/name`."""
+    """Rows of other nodes' endpoints, by `namespace/name`.
+
+    `numbers` has the number of every item by name, `stamps` by number what it was put with;
+    `local` are the names of this node's endpoints.
+    """
 
     def __init__(
         self, sets: SetTable, local: Container[Hashable], say: Callable[[ResourceKey, str], None]
     ) -> None:
         self._sets, self._population = sets, sets.population
-        self._local, self._say = local, say
+        self.local, self._say = local, say
+        self.numbers: Mapping[Hashable, int] = sets.population.numbers
+        self.stamps: Sequence[int] = sets.population.stamps
         self.count = 0
         self._troubled: set[str] = set()
         self._ports: dict[Ports, Ports] = {}
 
-    def number(self, name: str) -> int | None:
-        """Its number among all items, None if it is not known."""
-        return self._population.numbers.get(name)
-
-    def stamp(self, number: int) -> int:
-        """What it was put with."""
-        return self._population.stamps[number]
-
-    def numbers(self) -> Iterator[tuple[str, int]]:
-        """All endpoints and their numbers, this node's among them."""
-        for name, number in self._population.numbers.items():
-            if isinstance(name, str):
-                yield name, number
-
-    def is_local(self, name: str) -> bool:
-        """Whether this node has an endpoint of this name."""
-        return name in self._local
-
-    def put(self, name: str, value: Reduced | WorkloadEndpoint, stamp: int) -> int:
-        """Another node's endpoint is so now; returns its number."""
+    def put(
+        self, name: str, number: int | None, value: Reduced | WorkloadEndpoint, stamp: int
+    ) -> int:
+        """Another node's endpoint is so now; its `number` so far, returned its number now."""
         namespace = name.partition("/")[0]
         spec = value.spec
         labels = value.metadata.labels
@@ -118,16 +108,19 @@ class RemoteEndpoints:
             members = found[0] if len(found) == 1 else found
             self._tell(name, trouble)
         ports: Ports = self._shared(named_ports(value)) if spec.ports else ()
-        items = len(self._population)
         profiles = tuple(spec.profiles)
-        number = self._sets.put_row(name, labels.items(), profiles, members, ports, stamp)
-        self.count += len(self._population) - items
-        return number
+        if number is None:
+            self.count += 1
+            if not self._sets.following:
+                population = self._population
+                label_set = population.intern(labels, profiles)
+                return population.put(name, label_set, members, ports, stamp)
+        return self._sets.put_row(name, number, labels, profiles, members, ports, stamp)
 
     def remove(self, name: str) -> None:
         """It is gone. Not having been is no error."""
         self._tell(name, "")
-        self.count -= name in self._population.numbers
+        self.count -= name in self.numbers
         self._sets.remove(name)
 
     def _tell(self, name: str, trouble: str) -> None:

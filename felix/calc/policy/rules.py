@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from felix.calc.labels import WITH_PORTS, protocol_number
 from felix.calc.policy.items import IPNetwork, read_network
 from felix.calc.policy.service_sets import Need, ServiceNeed, service_set
@@ -36,6 +38,9 @@ EVERYONE = parse("all()")
 SERVICE_SIDES = {"spec.ingress": "source", "spec.egress": "destination"}
 """The only side of a rule that may name a service, by direction (data model 2.10)."""
 
+MOST_KNOWN = 20_000
+"""Rules that were read once: policies of a kind repeat them, and then share what they mean."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -44,6 +49,10 @@ class Rules:
     rules: tuple[ResolvedRule, ...]
     needs: tuple[Need, ...] = ()
     unenforced: tuple[str, ...] = ()
+
+
+_known: dict[tuple[bytes, str, str | None], Rules] = {}
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def resolve(
@@ -60,12 +69,26 @@ def resolve(
     unenforced: list[str] = []
     for number, rule in enumerate(rules):
         where = f"{field}[{number}]"
-        resolved = _Reader(where, namespace, needs, side).rule(rule)
-        unenforced += [f"{where}.{lacking}" for lacking in resolved.unenforced]
-        if resolved.unenforced and resolved.verb is Verb.LOG:
-            continue
-        found += _spread(resolved)
+        key = (_encode(rule), namespace, side)
+        known = _known.get(key)
+        if known is None:
+            if len(_known) >= MOST_KNOWN:
+                _known.clear()
+            known = _known[key] = _read(_Reader(where, namespace, {}, side), rule)
+        found += known.rules
+        for need in known.needs:
+            needs[need.id] = need
+        unenforced += [f"{where}.{lacking}" for lacking in known.unenforced]
     return Rules(tuple(found), tuple(needs.values()), tuple(unenforced))
+
+
+def _read(reader: _Reader, rule: Rule) -> Rules:
+    """What one rule means; `unenforced` names fields of it. Raises InvalidValue."""
+    resolved = reader.rule(rule)
+    rules = _spread(resolved)
+    if resolved.unenforced and resolved.verb is Verb.LOG:
+        rules = []
+    return Rules(tuple(rules), tuple(reader.needs.values()), resolved.unenforced)
 
 
 def _spread(rule: ResolvedRule) -> list[ResolvedRule]:
@@ -84,7 +107,7 @@ class _Reader:
     def __init__(
         self, where: str, namespace: str, needs: dict[str, Need], service_side: str | None
     ) -> None:
-        self._where, self._namespace, self._needs = where, namespace, needs
+        self._where, self._namespace, self.needs = where, namespace, needs
         self._service_side = service_side
 
     def rule(self, rule: Rule) -> ResolvedRule:
@@ -189,7 +212,7 @@ class _Reader:
         )
 
     def _need(self, need: Need) -> str:
-        self._needs[need.id] = need
+        self.needs[need.id] = need
         return need.id
 
     def _parse(self, field: str, text: str) -> Selector | None:

@@ -27,7 +27,7 @@ import base64
 import hashlib
 from array import array
 from collections import deque
-from collections.abc import Collection, Generator, Hashable, Iterable, Mapping
+from collections.abc import Collection, Generator, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -119,6 +119,11 @@ class SetTable:
         return bool(self._dirty or self._moving or self._steps)
 
     @property
+    def following(self) -> bool:
+        """Whether any selector is followed; before that an item is only put into its columns."""
+        return bool(self._dispatch)
+
+    @property
     def kinds(self) -> Mapping[str, SetKind]:
         """The sets that were announced."""
         return {one.need.id: one.kind for one in self._sets.values() if one.announced}
@@ -155,12 +160,14 @@ class SetTable:
             self.remove(name)
         else:
             members = item.members[0] if len(item.members) == 1 else item.members
-            self.put_row(name, item.labels, item.profiles, members, item.ports)
+            number = self.population.numbers.get(name)
+            self.put_row(name, number, dict(item.labels), item.profiles, members, item.ports)
 
     def put_row(
         self,
         name: Hashable,
-        labels: Iterable[tuple[str, str]],
+        number: int | None,
+        labels: Mapping[str, str],
         profiles: tuple[str, ...],
         members: Members,
         ports: Ports,
@@ -168,10 +175,9 @@ class SetTable:
     ) -> int:
         """The same, in the parts that are kept; returns its number.
 
-        `stamp` is the feeder's own, for its use.
+        `number`: what it had so far, None if it is new. `stamp` is the feeder's own, for its use.
         """
         population = self.population
-        number = population.numbers.get(name)
         label_set = population.intern(labels, profiles)
         if number is None:
             number = population.put(name, label_set, members, ports, stamp)

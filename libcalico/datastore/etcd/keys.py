@@ -129,15 +129,17 @@ def row_names(selection: Selection) -> Callable[[bytes], str]:
     kind = kind_named(selection.family)
     cut = len(f"{RESOURCES}{kind.plural}/")
     slashes = 1 if kind.namespaced else 0
+    prefix = selection.name_prefix
 
     def name(key: bytes) -> str:
         text = key[cut:].decode(errors="replace")
-        parts = text.split("/")
-        if len(parts) != slashes + 1 or not all(parts):
+        plain = "%" not in text and text[:1] != "/" != text[-1:]
+        if plain and not prefix and text.count("/") == slashes:
+            return text
+        parts = [unescape(part) for part in text.split("/")]
+        if len(parts) != slashes + 1 or not all(parts) or not parts[-1].startswith(prefix):
             return ""
-        if selection.name_prefix and not unescape(parts[-1]).startswith(selection.name_prefix):
-            return ""
-        return "/".join(map(unescape, parts)) if "%" in text else text
+        return "/".join(parts)
 
     return name
 

@@ -143,7 +143,7 @@ class EtcdDatastore:
         try:
             while more:
                 kvs = answer.kvs
-                more = parts.answer([kv.key for kv in kvs], answer.count, more=answer.more)
+                more = parts.answer(_Keys(kvs), answer.count, more=answer.more)
                 # etcd gathers the next page while this one is decoded and consumed.
                 ahead = asyncio.create_task(fetch()) if more else None
                 if kvs or not more:
@@ -234,6 +234,19 @@ class EtcdDatastore:
                 await self._connection.read(lambda link: link.revoke, request)
             except DatastoreError:
                 pass  # it ends by itself
+
+
+class _Keys(Sequence[bytes]):
+    """The keys of an answer, few of which are asked for."""
+
+    def __init__(self, kvs: Any) -> None:
+        self._kvs = kvs
+
+    def __len__(self) -> int:
+        return len(self._kvs)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._kvs[at].key
 
 
 def _collect(
