@@ -1,8 +1,8 @@
 """Nobody else's rules are ever touched: kube-proxy's and Docker's, byte for byte.
 
 The rules are written by hand in the shape that those programs give them (chains, order, marks,
-comments); no dump of a live node. They are loaded, felix lives through a day of its life, and every line that is not ours
-is compared: chains, policies, rules and their order.
+comments); no dump of a live node. They are loaded, felix lives through a day of its life, and
+every line that is not ours is compared: chains, policies, rules and their order.
 """
 
 from __future__ import annotations
