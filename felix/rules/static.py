@@ -18,6 +18,7 @@ Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwardi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 
 from felix.rules import names
 from felix.rules.dispatch import dispatch_roots
@@ -53,6 +54,7 @@ from felix.rules.nat import NatRules, nat_table
 
 _NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
 _ROUTER_ADVERTISEMENT, _REDIRECT = 134, 137
+_UNSPECIFIED = ip_network("::/128")
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
 
 
@@ -142,13 +144,18 @@ def _forged_advice(version: int, workload: Mark) -> list[Rule]:
         # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
         return []
     kinds = ((_ROUTER_ADVERTISEMENT, "advertisements"), (_REDIRECT, "redirects"))
+    # The reverse path match lets the unspecified address pass; only ICMPv6 may have it (RFC 4862).
+    nobody = (workload, Protocol(58, negated=True), Net(Side.SOURCE, _UNSPECIFIED))
     return [
-        Rule(
-            Drop(),
-            (workload, Protocol(58), Icmp(6, kind)),
-            (f"Drop router {what} that workloads send",),
-        )
-        for kind, what in kinds
+        Rule(Drop(), nobody, ("Drop what workloads send in nobody's name",)),
+        *(
+            Rule(
+                Drop(),
+                (workload, Protocol(58), Icmp(6, kind)),
+                (f"Drop router {what} that workloads send",),
+            )
+            for kind, what in kinds
+        ),
     ]
 
 
