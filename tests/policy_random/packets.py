@@ -116,12 +116,14 @@ class PacketLab:
 
     `late` counts verdicts that were right only at a later look: packets that were lost on a busy
     machine or came before the last of the changes ("lost"), or got through before it ("early").
+    `stored` is what of the world stands in the datastore, the fence included.
     """
 
     lab: Lab
     agents: dict[str, Agent]
     endpoints: dict[str, Document]
     applied: list[Document] = field(default_factory=list)
+    stored: list[Document] = field(default_factory=list)
     fence: int = 0
     late: Counter[str] = field(default_factory=Counter)
 
@@ -144,7 +146,8 @@ class PacketLab:
         self.calicoctl("delete", [d for d in gone if d["kind"] in DIFFED])
         documents = [elsewhere(d) for d in world.documents if d["kind"] != "WorkloadEndpoint"]
         documents += [self.endpoint(d) for d in world.of("WorkloadEndpoint")]
-        self.calicoctl("apply", [*documents, *self.next_fence()])
+        self.stored = [*documents, *self.next_fence()]
+        self.calicoctl("apply", self.stored)
         self.applied = world.documents
         chain = f"cali-pi-gnp/fence-{self.fence} "
         deadline = time.monotonic() + FENCE_SECONDS
@@ -212,6 +215,10 @@ class PacketLab:
         """(flow, whether the oracle allows it) of every flow that real packets see otherwise."""
         oracle = Oracle.from_yaml(world.yaml)
         expected = {flow for flow in flows if oracle.allows(flow)}
+        return [(flow, flow in expected) for flow in self.disagreeing(flows, expected)]
+
+    def disagreeing(self, flows: list[Flow], expected: set[Flow]) -> list[Flow]:
+        """Those flows that real packets see otherwise than expected, also at later looks."""
         # Of a protocol without ports both directions are one connection to the kernel: the one
         # would let the other pass. So these go in a round of their own.
         back = {f for f in flows if f.protocol == RAW_PROTOCOL and f.source > f.destination}
@@ -224,7 +231,7 @@ class PacketLab:
             before = wrong
             wrong = self.measure(before, before & expected) ^ (before & expected)
             self.late.update("lost" if flow in expected else "early" for flow in before - wrong)
-        return [(flow, flow in expected) for flow in sorted(wrong, key=str)]
+        return sorted(wrong, key=str)
 
 
 def elsewhere(document: Document) -> Document:

@@ -2,6 +2,7 @@
 
     node1: alpha/p00 beta/p01 gamma-x/p02  alpha/p06 ...      node2: alpha/p03 beta/p04 ...
 
+And what `explain` says of what is stored, against packets: 1,000 random cases over both back ends.
 Replay one set with `MUSLIN_POLICY_SEED=S MUSLIN_POLICY_SETS=FIRST:LAST`.
 """
 
@@ -18,6 +19,7 @@ from tests.policy_random import flows
 from tests.policy_random.generator import World, make_world
 from tests.policy_random.oracle import Oracle
 from tests.policy_random.packets import PacketLab, packet_lab
+from tests.support.explaining import explained, world_of
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 SEED = int(os.environ.get("MUSLIN_POLICY_SEED", "116"))
@@ -25,6 +27,9 @@ FIRST, LAST = (
     int(part)
     for part in os.environ.get("MUSLIN_POLICY_SETS", "0:100" if FULL else "0:3").split(":")
 )
+EXPLAIN_SEED = 717
+# A few more than counted: a sample may hold a flow twice.
+EXPLAINED_SETS, EXPLAINED_FLOWS, COUNTED = (25 if FULL else 2), 22, 20
 EVIDENCE = Path(__file__).parent.parent.parent / ".test-results"
 
 
@@ -77,3 +82,24 @@ def test_real_packets_agree_with_the_oracle(
         )
     assert not wrong, "\n".join(wrong)
     assert sent > len(tried) * (LAST - FIRST) * 0.05
+
+
+@pytest.mark.promise("F-81", "PAIN-34")
+def test_explain_agrees_with_real_packets(twelve_pods: PacketLab) -> None:
+    """The answers come from the stored documents alone, before a packet is sent."""
+    wrong, allowed, cases = [], 0, 0
+    for number in range(EXPLAINED_SETS):
+        twelve_pods.become(make_world(EXPLAIN_SEED, number, twelve_pods.pods))
+        asked = flows.sample(twelve_pods.pods, EXPLAINED_FLOWS, (EXPLAIN_SEED, number))
+        stored = world_of(twelve_pods.stored)
+        said = {flow: explained(stored, flow) for flow in asked}
+        assert all(answer.certain for answer in said.values())
+        expected = {flow for flow, answer in said.items() if answer.allowed}
+        wrong += [
+            f"set {number}: explain says {said[flow].allowed} of {flow}, {said[flow].decider}"
+            for flow in twelve_pods.disagreeing(list(said), expected)
+        ]
+        allowed, cases = allowed + len(expected), cases + len(said)
+    assert not wrong, "\n".join(wrong)
+    assert cases >= EXPLAINED_SETS * COUNTED
+    assert 0 < allowed < cases
