@@ -1,0 +1,118 @@
+"""Datagrams that never stop while something is done, counted where they arrive."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.support.netns import Namespace
+
+EVERY = 0.005
+
+
+@dataclass
+class Traffic:
+    """What was sent and what arrived, by name of the stream."""
+
+    sent: Counter[str] = field(default_factory=Counter)
+    arrived: Counter[str] = field(default_factory=Counter)
+
+    def wait(self, name: str, more: int = 20, within: float = 5.0) -> None:
+        """Until some more have arrived; AssertionError when they do not."""
+        wanted, until = self.arrived[name] + more, time.monotonic() + within
+        while self.arrived[name] < wanted:
+            assert time.monotonic() < until, f"{name}: {self.arrived[name]} of {wanted} arrived"
+            time.sleep(0.01)
+
+    def passed(self, seconds: float) -> Counter[str]:
+        """What arrives within some seconds."""
+        before = self.arrived.copy()
+        time.sleep(seconds)
+        return self.arrived - before
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Datagrams from a namespace to an address and port of another one.
+
+    `sender` and `receiver` say where; `bound` is the address that the receiver listens at.
+    """
+
+    name: str
+    sender: Namespace
+    receiver: Namespace
+    address: str
+    port: int
+    bound: str = ""
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """Of its address."""
+        return socket.AF_INET6 if ":" in self.address else socket.AF_INET
+
+
+@contextmanager
+def flowing(streams: Sequence[Stream]) -> Iterator[Traffic]:
+    """All streams at once, some 200 datagrams a second each, until the end of the block.
+
+    Every datagram comes from a fresh port, so that none belongs to a connection that was let in.
+    """
+    traffic, over = Traffic(), threading.Event()
+
+    def receive(ear: socket.socket, name: str) -> None:
+        while not over.is_set():
+            try:
+                if ear.recv(64).decode() == name:
+                    traffic.arrived[name] += 1
+            except TimeoutError:
+                continue
+
+    def send(stream: Stream) -> None:
+        payload = stream.name.encode()
+        while not over.is_set():
+            with socket.socket(stream.family, socket.SOCK_DGRAM) as mouth:
+                try:
+                    mouth.sendto(payload, (stream.address, stream.port))
+                    traffic.sent[stream.name] += 1
+                except OSError:
+                    # No route, or refused here: it did not arrive either.
+                    pass
+            over.wait(EVERY)
+
+    def inside(space: Namespace, act: Callable[[], None]) -> threading.Thread:
+        def body() -> None:
+            with space.entered():
+                act()
+
+        return threading.Thread(target=body, daemon=True)
+
+    ears = [stream.receiver.call(lambda s=stream: listening(s)) for stream in streams]  # type: ignore[misc]
+    threads = [
+        threading.Thread(target=receive, args=(ear, stream.name), daemon=True)
+        for ear, stream in zip(ears, streams, strict=True)
+    ]
+    threads += [inside(stream.sender, lambda s=stream: send(s)) for stream in streams]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    try:
+        yield traffic
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(5)
+        for ear in ears:
+            ear.close()
+
+
+def listening(stream: Stream) -> socket.socket:
+    """The receiver's socket, made in the namespace of the caller."""
+    made = socket.socket(stream.family, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((stream.bound or stream.address, stream.port))
+    made.settimeout(0.1)
+    return made
