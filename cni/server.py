@@ -90,6 +90,11 @@ class Server:
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
+    @property
+    def busy(self) -> frozenset[str]:
+        """The containers with a call in progress or waiting."""
+        return frozenset(self._locks)
+
     @asynccontextmanager
     async def turn(self, container_id: str) -> AsyncIterator[None]:
         """Wait until no other call of this container runs (CNI-41)."""

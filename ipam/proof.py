@@ -103,6 +103,7 @@ def judge(
         if not any(a.attributes.get("node") == node for a in allocations):
             continue
         network, _, container = handle_id.rpartition(".")
+        container = container if network else ""
         own = by_container.get(container, []) if container else []
         reason = _in_use(node, container, allocations, evidence)
         proof = ""
