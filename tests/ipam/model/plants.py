@@ -6,13 +6,13 @@ model is worth something only if it finds every one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from ipam import affinities, blocks, draft, proof, worker
+from ipam import affinities, blocks, collector, draft, proof, worker
 from ipam.committer import settle
 from libcalico.datastore.interface import Change, Put
 from libcalico.model.ipam import PENDING
@@ -99,14 +99,20 @@ def pending_taken_as_confirmed() -> Iterator[None]:
 def borrowed_address_collected() -> Iterator[None]:
     """The collector judges what lies in its node's blocks, also what others borrowed."""
 
-    def allocations(block: Any) -> Iterator[blocks.Allocation]:
-        owner = blocks.owner_host(block)
-        for item in blocks.allocations(block):
-            attributes: Mapping[str, str] = {**item.attributes, "node": owner or ""}
-            yield blocks.Allocation(item.address, item.handle_id, attributes, item.sequence)
+    real = proof.judge
 
-    blind = SimpleNamespace(**{**vars(blocks), "allocations": allocations})
-    with mock.patch.object(proof, "blocks", blind):
+    def judge(node: str, entries: Any, endpoints: Any, evidence: Any) -> proof.Judgement:
+        def allocations(block: Any) -> Iterator[blocks.Allocation]:
+            for item in blocks.allocations(block):
+                lent = blocks.owner_host(block) == node
+                attributes = {**item.attributes, "node": node} if lent else item.attributes
+                yield blocks.Allocation(item.address, item.handle_id, attributes, item.sequence)
+
+        blind = SimpleNamespace(**{**vars(blocks), "allocations": allocations})
+        with mock.patch.object(proof, "blocks", blind):
+            return real(node, entries, endpoints, evidence)
+
+    with mock.patch.object(collector, "judge", judge):
         yield
 
 
