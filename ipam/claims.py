@@ -98,6 +98,7 @@ async def borrowable(
     known: Collection[IPNetwork] = (),
 ) -> list[IPNetwork]:
     """Blocks with free addresses but for the `known`, in this host's order; entries are learned."""
+    own = blocks.owner_text(host)
     found: list[IPNetwork] = []
     listing = await store.list(Selection("Block"))
     entries = {entry.key: entry for entry in listing.entries}
@@ -108,6 +109,8 @@ async def borrowable(
             if isinstance(key, BlockKey)
             and within(key.cidr, pool.cidr)
             and key.cidr not in known
+            # Its own block, its claim disturbed, serves again once that is settled (IPAM-10).
+            and entry.value.owner != own
             and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
         }
         start = int(next(block_order(pool, host), pool.cidr).network_address)
