@@ -29,7 +29,7 @@ from tests.support.etcd import Etcd
 from tests.support.proxy import Proxy
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
-EXAMPLES = 150 if FULL else 25
+EXAMPLES = int(os.environ.get("MUSLIN_MODEL_EXAMPLES", "60")) if FULL else 25
 SELECTIONS = [Selection("Handle"), Selection("Node", name_prefix="a"), Selection("IPAMConfig")]
 NAMES = ["a1", "a2", "b", "c"]
 
