@@ -16,7 +16,7 @@ from itertools import islice
 
 from ipam import affinities, blocks
 from ipam.edit import Edit
-from ipam.errors import BlockLimit, PoolsExhausted
+from ipam.errors import BlockLimit, BlockOverlaps, PoolsExhausted
 from ipam.pools import Pool, block_order, names, within
 from ipam.view import View
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection
@@ -141,10 +141,16 @@ async def _first(
     clock: affinities.Clock,
     pool: Pool,
 ) -> IPNetwork | None:
+    taken: list[IPNetwork] = []
     for cidr in candidates:
+        if any(within(cidr, other) for other in taken):
+            continue
         try:
             if await affinities.claim(store, view, host, cidr, clock, pool):
                 return cidr
+        except BlockOverlaps as error:
+            log.warning("block passed over: %s", error)
+            taken.append(error.other)
         except CommitConflict:
             continue
     return None
