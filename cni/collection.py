@@ -6,7 +6,9 @@ named with the proof; each endpoint that lost its address is reported and left a
 
 Invariants (tests/cni/test_collection.py): IPAM-20 to IPAM-25, and
   CNI-50  A container with a call in progress is left to that call.
-  CNI-51  A sweep that could not look everywhere is repeated, with back-off.
+  CNI-51  A sweep that could not look everywhere is repeated, with back-off, until it could or a
+          newer list of the same network came.
+  CNI-52  A list of valid attachments says nothing about a container with a call after it came.
 """
 
 from __future__ import annotations
@@ -72,6 +74,9 @@ class Collection:
         """
         waiting = [one for one in self._asked if one is None or one.network != network]
         self._asked = [*waiting, Listed(network, frozenset(valid))]
+        if self._server.called is None:
+            # The list grows old while it waits its turn; whoever calls from now on is not on it.
+            self._server.called = set(self._server.busy)
         self._wake.set()
 
     async def run(self) -> None:
@@ -81,23 +86,34 @@ class Collection:
         while True:
             while self._asked:
                 await self._sweep_until_complete(self._asked.pop(0))
+            self._server.called = None
             self._wake.clear()
             await self._wake.wait()
 
     async def _sweep_until_complete(self, listed: Listed | None) -> None:
         backoff = Backoff(1.0, 60.0)
-        for _ in range(RETRIES):
-            if not self._services.cluster.locked:
-                try:
-                    sweep = await self._collector.sweep(listed)
-                except (MuslinError, TimeoutError) as error:
-                    SWEEPS.labels("failed").inc()
-                    log.warning("the collector could not finish: %s", error)
-                else:
-                    self._tell(sweep)
-                    if sweep.complete:
-                        return
+        tries = 0
+        while not await self._sweep(listed):
+            tries += 1
+            if any(_same(listed, newer) for newer in self._asked):
+                return
+            if self._asked and tries >= RETRIES:
+                self._asked.append(listed)  # the others must not wait for this one for ever
+                return
             await backoff.wait()
+
+    async def _sweep(self, listed: Listed | None) -> bool:
+        """One sweep; whether it saw everything."""
+        if self._services.cluster.locked:
+            return False
+        try:
+            sweep = await self._collector.sweep(listed)
+        except (MuslinError, TimeoutError) as error:
+            SWEEPS.labels("failed").inc()
+            log.warning("the collector could not finish: %s", error)
+            return False
+        self._tell(sweep)
+        return sweep.complete
 
     def _tell(self, sweep: Sweep) -> None:
         SWEEPS.labels("complete" if sweep.complete else "incomplete").inc()
@@ -125,6 +141,8 @@ class Collection:
             log.warning("the collector could not see everything, so it looks again later")
 
     async def _observe(self) -> Evidence:
+        if self._services.cluster.locked:
+            return Evidence(interfaces=None)  # locked since the sweep began: nobody may write
         sandboxes = await self._sandboxes.sandboxes()
         try:
             interfaces = await self._services.in_thread(_interfaces)
@@ -136,6 +154,7 @@ class Collection:
             sandboxes=sandboxes,
             sandboxes_configured=self._sandboxes.configured,
             busy=self._server.busy,
+            called=frozenset(self._server.called or ()),
         )
 
     @asynccontextmanager
@@ -148,6 +167,10 @@ class Collection:
             await conntrack.delete_by_address(list(addresses))
         except (KernelError, OSError) as error:
             log.warning("flows of %s stay: %s", ", ".join(map(str, addresses)), error)
+
+
+def _same(one: Listed | None, other: Listed | None) -> bool:
+    return (one and one.network) == (other and other.network)
 
 
 def _interfaces() -> frozenset[str]:

@@ -89,6 +89,8 @@ class Server:
         self._services, self._release, self._traces = services, release, traces
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self.called: set[str] | None = None
+        """Containers with a call, while somebody wants to know (CNI-52)."""
 
     @property
     def busy(self) -> frozenset[str]:
@@ -188,6 +190,8 @@ class Server:
         try:
             request = parse_request(message.argv0, message.env, message.stdin)
             trace.subject = request.container_id
+            if self.called is not None:
+                self.called.add(request.container_id)
             async with self._slots, self.turn(request.container_id):
                 IN_FLIGHT.inc()
                 trace.mark("request")

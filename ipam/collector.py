@@ -14,6 +14,7 @@ Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_model.py):
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,10 @@ from ipaddress import ip_network
 from ipam import blocks, handles
 from ipam.blocks import IPAddress
 from ipam.committer import Plan, settle
+from ipam.edit import release_stamp
 from ipam.errors import SequenceMismatch
 from ipam.proof import Evidence, Judgement, Listed, Suspect, confirmed, judge, widowed
+from ipam.settings import get_config
 from ipam.view import View
 from libcalico import names
 from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put, Selection
@@ -133,7 +136,10 @@ class Collector:
             if now is None or now.held != suspect.held or now.endpoints != suspect.endpoints:
                 return ()
             await self._flush(sorted((held.address for held in suspect.held), key=str))
-            freed = await settle(self._store, view, partial(plan_release, suspect=suspect))
+            cooldown = (await get_config(self._store)).ipCooldownSeconds
+            stamp = release_stamp(time.time_ns(), cooldown)
+            plan = partial(plan_release, suspect=suspect, released_at=stamp)
+            freed = await settle(self._store, view, plan)
         return tuple(freed)
 
     async def _read(self, view: View, suspect: Suspect) -> None:
@@ -142,8 +148,11 @@ class Collector:
         view.learn(await self._store.get_many(sorted(wanted, key=str)))
 
 
-def plan_release(view: View, suspect: Suspect) -> Plan[list[IPAddress]]:
-    """Everything of a suspect, or nothing if it is not what was seen any more (IPAM-24, 25)."""
+def plan_release(view: View, suspect: Suspect, released_at: str = "") -> Plan[list[IPAddress]]:
+    """Everything of a suspect, or nothing if it is not what was seen any more (IPAM-24, 25).
+
+    With `released_at` the addresses cool first, as the operator asked.
+    """
     by_block: dict[BlockKey, list[tuple[IPAddress, int | None]]] = {}
     for held in sorted(suspect.held, key=lambda h: str(h.address)):
         by_block.setdefault(BlockKey(held.block), []).append((held.address, held.sequence))
@@ -167,7 +176,9 @@ def plan_release(view: View, suspect: Suspect) -> Plan[list[IPAddress]]:
         changed = entry.value
         for address, sequence in held_there:
             try:
-                changed, freed = blocks.release(changed, [address], suspect.handle_id, sequence)
+                changed, freed = blocks.release(
+                    changed, [address], suspect.handle_id, sequence, released_at
+                )
             except SequenceMismatch:
                 return Plan([])
             if not freed:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import cni.collection
 from cni.daemon import settings_from
 from tests.cni.world import (
     NETWORK,
@@ -138,6 +139,38 @@ async def test_the_runtimes_list_proves_the_death_of_what_has_no_endpoint(node: 
             daemon.collection.collect(NETWORK, ())
             await until(lambda: node.in_use() == 0)
             assert node.handles() == {}
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-2")
+async def test_a_list_that_waited_says_nothing_about_a_container_that_came_since(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    answers = False
+
+    def links() -> frozenset[str]:
+        seen.append(answers)
+        if not answers:
+            raise OSError("not now")
+        return frozenset(node.links())
+
+    monkeypatch.setattr(cni.collection, "_interfaces", links)
+    with pod_namespace("old") as old, pod_namespace("new") as new:
+        async with node.daemon(collect_gap=GAP) as daemon:
+            result_of(await node.add(old, "old-1"))
+            daemon.collection.collect(NETWORK, ())
+            await until(lambda: len(seen) > 1)
+            result_of(await node.add(new, "new-1"))
+            # As under another main plugin: addresses, and no endpoint.
+            node.etcd.ctl("del", "--prefix", "/calico/resources/v3/projectcalico.org/workloadendp")
+            answers = True
+            await until(lambda: node.in_use() == 1)
+            await asyncio.sleep(3 * GAP)
+            assert [handle for handle in node.handles() if container_id("new-1") in handle]
+            # The next list knows it, or its death.
+            daemon.collection.collect(NETWORK, ())
+            await until(lambda: node.in_use() == 0)
 
 
 def test_the_environment_names_the_runtimes_socket() -> None:

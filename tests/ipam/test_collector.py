@@ -9,11 +9,12 @@ import pytest
 
 from ipam import blocks, handles
 from ipam.collector import Collector, plan_release
+from ipam.edit import cooling
 from ipam.proof import Evidence, Held, Judgement, Listed, Suspect, confirmed, judge, widowed
 from ipam.view import View
 from libcalico.datastore.interface import ABSENT, Entry, Put
-from libcalico.model import Block, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
-from libcalico.model.keys import BlockKey, HandleKey, ResourceKey
+from libcalico.model import Block, IPAMConfig, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model.keys import BlockKey, HandleKey, IPAMConfigKey, ResourceKey
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_pool
 
@@ -108,6 +109,36 @@ def test_without_an_endpoint_only_the_runtimes_word_counts() -> None:
     )
     other = replace(blind, listed=Listed("other", frozenset()))
     assert "nothing here proves" in reason(block_with(node="n1"), [], other)
+
+
+@pytest.mark.promise("PAIN-2")
+def test_a_list_says_nothing_about_a_container_with_a_call_since() -> None:
+    evidence = replace(GONE, listed=Listed("net", frozenset()), called=frozenset({CID}))
+    assert "came after the runtime's list" in reason(block_with(), [], evidence)
+
+
+@pytest.mark.promise("PAIN-2")
+def test_the_cable_of_one_network_proves_nothing_about_anothers_addresses() -> None:
+    blind = replace(GONE, sandboxes=None, sandboxes_configured=False)
+    second = endpoint(address="10.0.0.9")
+    assert "nothing here proves" in reason(block_with(), [second], blind)
+    assert reason(block_with(), [endpoint()], blind) == ""
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("F-27")
+async def test_what_is_collected_cools_where_the_operator_asked() -> None:
+    store = await stored()
+    config = IPAMConfig(auto_allocate_blocks=True, ipCooldownSeconds=60)
+    await store.commit([Put(IPAMConfigKey(), config)])
+
+    async def observe() -> Evidence:
+        return GONE
+
+    assert (await Collector(store, "n1", observe, gap=0).sweep()).collected
+    block = store.entries[BlockKey(CIDR)].value
+    assert list(cooling(block))
+    assert 0 not in block.unallocated
 
 
 def test_confirmed_is_the_same_allocation_twice() -> None:
