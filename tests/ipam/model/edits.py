@@ -89,7 +89,10 @@ async def _toggle(model: Explorer, store: Any) -> None:
 
 
 async def _remake(model: Explorer, store: Any) -> None:
-    """Another block size: disable, give up the claims, and only if no block is left, remake."""
+    """Another block size: disable, give up the claims, remake.
+
+    Half of the operators look whether a block is left; the others never heard of that (IPAM-16).
+    """
     choice = model.edit_choice  # type: ignore[attr-defined]
     name = list(POOLS)[choice % 3]
     key = ResourceKey("IPPool", name)
@@ -105,7 +108,7 @@ async def _remake(model: Explorer, store: Any) -> None:
         if e.key.cidr.version == ip_network(POOLS[name]).version
         and e.key.cidr.subnet_of(ip_network(POOLS[name]))
     ]
-    fresh = size if inside else SIZES[name][choice // 3 % 3]
+    fresh = size if inside and choice < 4 else SIZES[name][choice // 3 % 3]
     await store.commit([Put(key, pool(name, fresh), entry.revision, entry)])
 
 
@@ -147,6 +150,9 @@ def half_claim(model: Explorer, host: Host) -> None:
     affinity, block = AffinityKey(host.name, cidr), BlockKey(cidr)
     if affinity in model.store.entries or stored.disabled:
         return
+    others = [key.cidr for key in model.store.entries if isinstance(key, BlockKey)]
+    if any(other != cidr and other.overlaps(cidr) for other in others):
+        return  # Calico itself would make blocks that overlap
     model.note(f"half claim: {host.name} {cidr}")
     at_once(model.store.commit([Put(affinity, BlockAffinity(state=PENDING))]))
     if block not in model.store.entries and model.pick(2):
