@@ -57,6 +57,7 @@ class Collection:
         self._sandboxes = sandboxes or (CRISandboxes(socket) if socket else NoSandboxes())
         self._asked: list[Listed | None] = []
         self._wake = asyncio.Event()
+        server.collect = self.collect
         self._collector = Collector(
             services.store,
             services.node,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -91,6 +91,8 @@ class Server:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self.called: set[str] | None = None
         """Containers with a call, while somebody wants to know (CNI-52)."""
+        self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
+        """Hears of every GC: the network, and the containers with valid attachments."""
 
     @property
     def busy(self) -> frozenset[str]:
@@ -248,6 +250,13 @@ class Server:
                 return ""
             case Command.STATUS:
                 await self._status(caller, request)
+                return ""
+            case Command.GC if not is_delegated(request):
+                valid = request.config.valid_attachments
+                if valid is None:
+                    log.warning("GC without a list of valid attachments: nothing is collected")
+                else:
+                    self.collect(request.config.name, {one.containerID for one in valid})
                 return ""
             case _:
                 raise CNIError(

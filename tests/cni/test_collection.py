@@ -128,15 +128,22 @@ async def test_a_pod_that_comes_back_between_the_looks_is_unharmed(node: World) 
 @pytest.mark.promise("F-28")
 async def test_the_runtimes_list_proves_the_death_of_what_has_no_endpoint(node: World) -> None:
     with pod_namespace("pod") as pod:
-        async with node.daemon(collect_gap=GAP) as daemon:
+        async with node.daemon(collect_gap=GAP):
             result_of(await node.add(pod))
             # As another main plugin with calico-ipam leaves it: addresses, and no endpoint.
             node.etcd.ctl("del", "--prefix", "/calico/resources/v3/projectcalico.org/workloadendp")
-            daemon.collection.collect("another-network", ())
-            daemon.collection.collect(NETWORK, {container_id("web-1")})
+
+            async def gc(**keys: object) -> None:
+                config = {"cniVersion": "1.1.0", **keys}
+                assert (await node.cni("GC", None, "", config=config)).status == 0
+
+            valid = [{"containerID": container_id("web-1"), "ifname": "eth0"}]
+            await gc()
+            await gc(name="another-network", **{"cni.dev/valid-attachments": []})
+            await gc(**{"cni.dev/valid-attachments": valid})
             await asyncio.sleep(4 * GAP)
             assert node.in_use() == 1
-            daemon.collection.collect(NETWORK, ())
+            await gc(**{"cni.dev/valid-attachments": []})
             await until(lambda: node.in_use() == 0)
             assert node.handles() == {}
 
