@@ -6,6 +6,7 @@ tests/ipam/test_claims.py.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -74,7 +75,9 @@ async def claim_one(
         if claimed := await _first(store, view, host, absent, clock, pool):
             return claimed
     for pool in pools:
-        for stored in everything.values():
+        for number, stored in enumerate(everything.values()):
+            if number % 256 == 255:
+                await asyncio.sleep(0)
             entry = _reclaimable(stored, pool, host, clock(), config.ipCooldownSeconds)
             if (
                 entry
@@ -103,16 +106,19 @@ async def borrowable(
     listing = await store.list(Selection("Block"))
     entries = {entry.key: entry for entry in listing.entries}
     for pool in pools:
-        inside = {
-            key: entry
-            for key, entry in entries.items()
-            if isinstance(key, BlockKey)
-            and within(key.cidr, pool.cidr)
-            and key.cidr not in known
-            # Its own block, its claim disturbed, serves again once that is settled (IPAM-10).
-            and entry.value.owner != own
-            and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
-        }
+        inside: dict[BlockKey, Entry] = {}
+        for number, (key, entry) in enumerate(entries.items()):
+            if number % 256 == 255:
+                await asyncio.sleep(0)  # thousands of blocks must not hold up other calls
+            if (
+                isinstance(key, BlockKey)
+                and within(key.cidr, pool.cidr)
+                and key.cidr not in known
+                # Its own block, its claim disturbed, serves again once that is settled (IPAM-10).
+                and entry.value.owner != own
+                and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
+            ):
+                inside[key] = entry
         start = int(next(block_order(pool, host), pool.cidr).network_address)
         # By number: in the order of their texts half of a pool would come out of turn.
         ordered = sorted(inside, key=lambda key: int(key.cidr.network_address))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
 
 from ipam import blocks, handles
-from ipam.collector import Collector, plan_release
+from ipam.collector import Collector, concerning, plan_release
 from ipam.edit import cooling
 from ipam.proof import Evidence, Held, Judgement, Listed, Suspect, confirmed, judge, widowed
 from ipam.view import View
@@ -139,6 +141,37 @@ async def test_what_is_collected_cools_where_the_operator_asked() -> None:
     block = store.entries[BlockKey(CIDR)].value
     assert list(cooling(block))
     assert 0 not in block.unallocated
+
+
+@pytest.mark.asyncio
+async def test_thousands_of_foreign_blocks_do_not_hold_up_the_loop() -> None:
+    foreign = []
+    for number in range(3000):
+        cidr = ip_network((0x0B000000 + number * 64, 26))
+        block = blocks.create(cidr, "host:n2", None, 1)
+        for pod in range(2):
+            block, _ = blocks.assign(block, 15, f"net.{number}-{pod}", {"node": "n2", "pod": "p"})
+        foreign.append(Entry(BlockKey(cidr), block, 1, b""))
+    far, _ = blocks.assign(foreign[7].value, 1, HANDLE, {"node": "n2"})
+    foreign[7] = replace(foreign[7], value=far)
+    entries = [*foreign, block_with()]
+    longest = 0.0
+
+    async def ticks() -> None:
+        nonlocal longest
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+
+    ticking = asyncio.create_task(ticks())
+    found = await concerning("n1", entries, [endpoint(address="11.0.0.70")])
+    ticking.cancel()
+    assert [str(e.value.cidr) for e in found] == ["11.0.0.64/26", "11.0.1.192/26", str(CIDR)]
+    assert longest < 0.05
+    # A block left out changes no judgement.
+    whole = judge("n1", entries, [endpoint(address="11.0.0.70")], GONE)
+    assert judge("n1", found, [endpoint(address="11.0.0.70")], GONE) == whole
 
 
 def test_confirmed_is_the_same_allocation_twice() -> None:
