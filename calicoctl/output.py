@@ -53,6 +53,16 @@ class Result:
     broken: Sequence[str] = ()
 
 
+def in_order(kind: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Entries as Calico lists them: tiers by their order, those without one last; else by name."""
+    return sorted(entries, key=_tier_order) if kind == "Tier" else list(entries)
+
+
+def _tier_order(entry: Entry) -> float:
+    order: float | None = entry.value.spec.order
+    return float("inf") if order is None else order
+
+
 def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
     """An entry as plain values in the order of Calico's JSON, `resourceVersion` filled in."""
     plain: dict[str, Any] = msgspec.json.decode(shown_value(entry.value))
@@ -61,8 +71,6 @@ def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
         metadata["resourceVersion"] = str(entry.revision)
     if export:
         metadata = {key: value for key, value in metadata.items() if key not in _EXPORTED_AWAY}
-        if "creationTimestamp" in plain.get("metadata", {}):
-            metadata["creationTimestamp"] = None
     first = {key: metadata[key] for key in _METADATA_ORDER if key in metadata}
     plain["metadata"] = first | metadata
     return plain
