@@ -112,7 +112,7 @@ class Agent:
         metrics.register(self.dataplane)
         await self._servers.apply(self.config)
         store = await connect(apiconfig.load(None, self._environ))
-        self._syncer = Syncer(store, selections(self.node))
+        self._syncer = Syncer(store, selections(self.node), resident=True)
         await self.server.start(self.dataplane, self._where.node_socket)
         try:
             async with asyncio.TaskGroup() as group:

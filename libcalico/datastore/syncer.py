@@ -6,8 +6,9 @@ consumer costs memory by the number of objects, never of changes. A listing wait
 much is waiting: a snapshot of any size passes through bounded memory. What was handed over is
 remembered by its revision, so a re-list emits real differences only.
 
-The collector rests while a snapshot is read, and what the first one made is not walked again:
-with 100,000 objects a full pass would hold the event loop longer than everything else here.
+The collector rests while a snapshot is read, and where the process lives for what it follows
+(`resident`) what the first one made is not walked again: with 100,000 objects a full pass would
+hold the event loop longer than everything else here.
 
 Invariants (tests/libcalico/test_syncer.py, test_syncer_model.py there):
   SYNC-1  After every batch the consumer's view equals the store at some moment, per key;
@@ -78,16 +79,25 @@ class _Feed:
 class Syncer:
     """Follows `selections` of a store. One consumer iterates `batches()`.
 
+    `resident` takes all that the process has made out of the collector's sight after each
+    first listing; what is garbage in a cycle at that moment stays for ever.
+
     `connected` is true while every selection is listed or watched without trouble;
     `error` says what the last trouble was.
     """
 
     def __init__(
-        self, store: Datastore, selections: Sequence[Selection], *, backoff_maximum: float = 2.0
+        self,
+        store: Datastore,
+        selections: Sequence[Selection],
+        *,
+        backoff_maximum: float = 2.0,
+        resident: bool = False,
     ) -> None:
         self._store = store
         self._feeds = [_Feed(selection) for selection in selections]
         self._backoff_maximum = backoff_maximum
+        self._resident = resident
         self._pending: OrderedDict[Key, tuple[int, Entry | None]] = OrderedDict()
         self._delivered: dict[Key, int] = {}
         self._wake = asyncio.Event()
@@ -156,7 +166,7 @@ class Syncer:
             while True:
                 try:
                     if feed.revision is None:
-                        with _collector_resting(freeze=not feed.listed):
+                        with _collector_resting(freeze=self._resident and not feed.listed):
                             await self._list(feed)
                     await self._watch(feed, backoff)
                 except Compacted as problem:

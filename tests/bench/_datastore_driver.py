@@ -50,7 +50,7 @@ async def snapshot(store: Datastore, count: int, keep: bool) -> object:
     """Until the snapshot is complete; returns what an agent would go on to hold."""
     kept: dict[Any, Any] = {}
     seen = 0
-    syncer = Syncer(store, [ENDPOINTS])
+    syncer = Syncer(store, [ENDPOINTS], resident=True)
     async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
         async for batch in batches:
             seen += len(batch.updates)
