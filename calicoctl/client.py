@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from calicoctl import aliases, effects
-from calicoctl.output import Result
+from calicoctl.output import Result, in_order
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
@@ -130,12 +130,13 @@ class Client:
             raise
 
     async def list(self, kind: str, namespace: str = "") -> Result:
-        """All resources of a kind, by name; of all namespaces when none is given.
+        """All resources of a kind, by name (tiers by order); of all namespaces when none is given.
 
         What cannot be read is named in `Result.broken`, beside what can.
         """
         listing = await self.store.list(Selection(kind, namespace=namespace))
-        entries = [_completed(entry) for entry in listing.entries if not entry.broken]
+        kept = [_completed(entry) for entry in listing.entries if not entry.broken]
+        entries = in_order(kind, kept)
         broken = [f"{key}: {reason}" for key, reason in listing.broken]
         return Result(kind, entries, listing=True, revision=listing.revision, broken=broken)
 

@@ -1,8 +1,8 @@
 """From files to resources: every document checked before the first one is written.
 
 A document passes four gates: YAML or JSON syntax, a kind that we serve, fields that the
-kind has, and values of the right type. All complaints about a document are made at once, each
-with the file, the line and the field path. Documents of the first generation (apiVersion v1)
+kind has, and values of the right type. All complaints about all documents are made at once,
+each with the file, the line and the field path. Documents of the first generation (apiVersion v1)
 become v3 documents first (`libcalico.legacy`). Lists (`List`, `IPPoolList`, a top-level
 sequence) are opened up.
 Tested in `tests/calicoctl/test_documents.py`.
@@ -61,9 +61,22 @@ def files_of(filename: str, recursive: bool) -> list[str]:
 def load_files(filename: str, recursive: bool = False) -> list[InputDocument]:
     """All resources of `-f FILENAME`; raises `MuslinError` for what cannot be read."""
     documents: list[InputDocument] = []
+    bad: list[MuslinError] = []
     for source, text in read_texts(filename, recursive):
-        documents += load_text(text, source)
+        try:
+            documents += load_text(text, source)
+        except MuslinError as error:
+            bad.append(error)
+    _refuse(bad)
     return documents
+
+
+def _refuse(bad: Sequence[MuslinError]) -> None:
+    """Raise what was found wrong, a line for each resource; return when nothing was."""
+    if len(bad) == 1:
+        raise bad[0]
+    if bad:
+        raise MuslinError("\n".join(str(error) for error in bad))
 
 
 def read_texts(filename: str, recursive: bool = False) -> Iterator[tuple[str, bytes]]:
@@ -82,12 +95,17 @@ def _read(file: str) -> bytes:
 
 
 def load_text(text: str | bytes, source: str) -> list[InputDocument]:
-    """All resources of one text."""
-    return [
-        resource_of(value, path, document, source)
-        for document in yamltext.load(text, source)
-        for value, path in opened(document.value, "")
-    ]
+    """All resources of one text; raises `MuslinError` that names every one that is wrong."""
+    documents: list[InputDocument] = []
+    bad: list[MuslinError] = []
+    for document in yamltext.load(text, source):
+        for value, path in opened(document.value, ""):
+            try:
+                documents.append(resource_of(value, path, document, source))
+            except MuslinError as error:
+                bad.append(error)
+    _refuse(bad)
+    return documents
 
 
 def opened(value: Any, path: str) -> Iterator[tuple[Any, str]]:

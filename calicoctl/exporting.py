@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from calicoctl.datastream import KINDS_IN_ORDER
-from calicoctl.output import tree
+from calicoctl.output import in_order, tree
 from libcalico.conversion import POLICY_PREFIX
 from libcalico.datastore.interface import Entry, Listing
 from libcalico.errors import MuslinError
@@ -29,7 +29,7 @@ TUNNELS = tuple(
     f"{kind}-tunnel-addr-" for kind in ("ipip", "vxlan", "vxlan-v6", "wireguard", "wireguard-v6")
 )
 GONE = ("uid", "resourceVersion", "selfLink", "generation", "managedFields")
-GONE_TOO = ("deletionTimestamp", "deletionGracePeriodSeconds")
+GONE_TOO = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 ACTIONS = (
     "defaultEndpointToHostAction",
     "iptablesFilterAllowAction",
@@ -65,7 +65,7 @@ def lists(listings: Mapping[str, Listing], names: Mapping[str, str]) -> list[dic
     result = []
     for kind in KINDS_IN_ORDER:
         listing = listings[kind]
-        items = [_exported(kind, tree(entry), names) for entry in listing.entries]
+        items = [_exported(kind, tree(entry), names) for entry in in_order(kind, listing.entries)]
         result.append(
             {
                 "kind": f"{kind}List",
@@ -84,8 +84,6 @@ def _exported(kind: str, item: dict[str, Any], names: Mapping[str, str]) -> dict
         return None
     for name in (*GONE, *GONE_TOO):
         metadata.pop(name, None)
-    if "creationTimestamp" in metadata:
-        metadata["creationTimestamp"] = None
     if kind == "Node":
         metadata["name"] = names[metadata["name"]]
     elif metadata["name"].startswith(PER_NODE):

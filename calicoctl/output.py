@@ -10,12 +10,12 @@ Tested in `tests/calicoctl/test_commands.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from calicoctl import columns, tabwriter
@@ -53,16 +53,24 @@ class Result:
     broken: Sequence[str] = ()
 
 
+def in_order(kind: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Entries as Calico lists them: tiers by their order, those without one last; else by name."""
+    return sorted(entries, key=_tier_order) if kind == "Tier" else list(entries)
+
+
+def _tier_order(entry: Entry) -> float:
+    order: float | None = entry.value.spec.order
+    return float("inf") if order is None else order
+
+
 def tree(entry: Entry, export: bool = False) -> dict[str, Any]:
     """An entry as plain values in the order of Calico's JSON, `resourceVersion` filled in."""
-    plain: dict[str, Any] = json.loads(shown_value(entry.value))
+    plain: dict[str, Any] = msgspec.json.decode(shown_value(entry.value))
     metadata = plain.get("metadata", {})
     if entry.revision:
         metadata["resourceVersion"] = str(entry.revision)
     if export:
         metadata = {key: value for key, value in metadata.items() if key not in _EXPORTED_AWAY}
-        if "creationTimestamp" in plain.get("metadata", {}):
-            metadata["creationTimestamp"] = None
     first = {key: metadata[key] for key in _METADATA_ORDER if key in metadata}
     plain["metadata"] = first | metadata
     return plain
@@ -92,7 +100,9 @@ def as_json(results: Sequence[Result], export: bool = False) -> str:
 
 def json_text(value: Any) -> str:
     """Plain values as `as_json` writes them."""
-    return json.dumps(value, indent=2, ensure_ascii=False).translate(_GO_ESCAPES)
+    # The standard library's encoder is five times slower, as it indents in Python.
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return text.translate(_GO_ESCAPES)
 
 
 def as_yaml(results: Sequence[Result], export: bool = False) -> str:

@@ -43,6 +43,10 @@ class Cluster:
         """Whether the first snapshot is complete."""
         return self._in_sync.is_set()
 
+    async def wait_in_sync(self) -> None:
+        """Until the first snapshot is complete."""
+        await self._in_sync.wait()
+
     @property
     def connected(self) -> bool:
         """Whether the watch stands."""

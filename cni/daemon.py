@@ -16,6 +16,7 @@ from typing import Any
 
 from cni import channel
 from cni.cluster import Cluster
+from cni.collection import Collection
 from cni.felix_client import FelixClient
 from cni.pending import Journal
 from cni.pod_source import PodSource, RuntimePodSource
@@ -84,6 +85,7 @@ class Daemon:
             host=Socket(),
         )
         self.server = Server(self.services, our_version(), self._traces)
+        self.collection = Collection(self.services, self.server, gap=self._settings.collect_gap)
         self._socket_reporter = Reporter("socket", timeout=30.0)
         self._datastore_reporter = Reporter("datastore")
         self.health = HealthServer(
@@ -106,6 +108,7 @@ class Daemon:
                 group.create_task(self.services.cluster.run())
                 group.create_task(self.services.felix.run())
                 group.create_task(self.services.journal.run())
+                group.create_task(self.collection.run())
                 group.create_task(self.health.run())
                 group.create_task(self._report())
                 group.create_task(channel.serve(listener, self.server.handle))
@@ -144,11 +147,17 @@ class Daemon:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """Settings that the environment overrides (`CALICO_CNI_HEALTHPORT`)."""
+    """Settings that the environment overrides.
+
+    `CALICO_CNI_HEALTHPORT`, `CALICO_NODENAME_FILE`, and `CALICO_CNI_CRI_SOCKET`: the runtime's
+    CRI socket, whose sandbox list the collector then asks.
+    """
     port = environ.get("CALICO_CNI_HEALTHPORT", "")
     nodename = environ.get("CALICO_NODENAME_FILE", "")
+    cri = environ.get("CALICO_CNI_CRI_SOCKET", "").removeprefix("unix://")
     settings = Settings()
     return Settings(
+        cri_socket=Path(cri) if cri else None,
         nodename_file=Path(nodename) if nodename else settings.nodename_file,
         health_port=int(port) if port.isdigit() else settings.health_port,
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -89,6 +89,15 @@ class Server:
         self._services, self._release, self._traces = services, release, traces
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self.called: set[str] | None = None
+        """Containers with a call, while somebody wants to know (CNI-52)."""
+        self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
+        """Hears of every GC: the network, and the containers with valid attachments."""
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The containers with a call in progress or waiting."""
+        return frozenset(self._locks)
 
     @asynccontextmanager
     async def turn(self, container_id: str) -> AsyncIterator[None]:
@@ -183,6 +192,8 @@ class Server:
         try:
             request = parse_request(message.argv0, message.env, message.stdin)
             trace.subject = request.container_id
+            if self.called is not None:
+                self.called.add(request.container_id)
             async with self._slots, self.turn(request.container_id):
                 IN_FLIGHT.inc()
                 trace.mark("request")
@@ -239,6 +250,13 @@ class Server:
                 return ""
             case Command.STATUS:
                 await self._status(caller, request)
+                return ""
+            case Command.GC if not is_delegated(request):
+                valid = request.config.valid_attachments
+                if valid is None:
+                    log.warning("GC without a list of valid attachments: nothing is collected")
+                else:
+                    self.collect(request.config.name, {one.containerID for one in valid})
                 return ""
             case _:
                 raise CNIError(

@@ -52,6 +52,8 @@ class Settings:
     datastore_seconds: float = DATASTORE_SECONDS
     release_seconds: float = RELEASE_SECONDS
     check_seconds: float = CHECK_SECONDS
+    cri_socket: Path | None = None
+    collect_gap: float = 10.0
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from ipaddress import ip_network
 
 import msgspec
 
-from ipam import blocks
-from ipam.errors import PoolEdited
+from ipam import blocks, sizes
+from ipam.errors import BlockOverlaps, PoolEdited
 from ipam.naming import rfc3339
 from ipam.pools import Pool, containing
 from ipam.view import View
@@ -61,10 +61,12 @@ async def claim(
 ) -> bool:
     """Make `cidr` a block of `host`; False if another owner was faster.
 
-    Raises `PoolEdited` if `pool`, where its revision is known, is not as it was (IPAM-14), and
-    `CommitConflict` if somebody keeps changing the affinity itself.
+    Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `PoolEdited` if `pool`,
+    where its revision is known, is not as it was (IPAM-14), and `CommitConflict` if somebody
+    keeps changing the affinity itself.
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
+    await sizes.require_room(store, cidr)
     affinity = await _set_pending(store, affinity_key)
     now = clock()
     block = blocks.create(cidr, blocks.owner_text(host), rfc3339(now), now)
@@ -225,6 +227,11 @@ async def _recover(
             await release(store, affinity, entry)
             return False
         return await _settle_existing(store, view, host, affinity, entry)
+    except BlockOverlaps as error:
+        log.error("claim is given up: %s", error, extra={"block": str(cidr), "node": host})
+        with suppress(CommitConflict):
+            await store.commit([Delete(affinity.key, affinity.revision)])
+        return False
     except (CommitConflict, PoolEdited):
         # Somebody else is settling it, or its pool; the next load sees the result.
         return False

@@ -6,6 +6,7 @@ tests/ipam/test_claims.py.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +17,7 @@ from itertools import islice
 
 from ipam import affinities, blocks
 from ipam.edit import Edit
-from ipam.errors import BlockLimit, PoolsExhausted
+from ipam.errors import BlockLimit, BlockOverlaps, PoolsExhausted
 from ipam.pools import Pool, block_order, names, within
 from ipam.view import View
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection
@@ -74,7 +75,9 @@ async def claim_one(
         if claimed := await _first(store, view, host, absent, clock, pool):
             return claimed
     for pool in pools:
-        for stored in everything.values():
+        for number, stored in enumerate(everything.values()):
+            if number % 256 == 255:
+                await asyncio.sleep(0)
             entry = _reclaimable(stored, pool, host, clock(), config.ipCooldownSeconds)
             if (
                 entry
@@ -98,18 +101,24 @@ async def borrowable(
     known: Collection[IPNetwork] = (),
 ) -> list[IPNetwork]:
     """Blocks with free addresses but for the `known`, in this host's order; entries are learned."""
+    own = blocks.owner_text(host)
     found: list[IPNetwork] = []
     listing = await store.list(Selection("Block"))
     entries = {entry.key: entry for entry in listing.entries}
     for pool in pools:
-        inside = {
-            key: entry
-            for key, entry in entries.items()
-            if isinstance(key, BlockKey)
-            and within(key.cidr, pool.cidr)
-            and key.cidr not in known
-            and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
-        }
+        inside: dict[BlockKey, Entry] = {}
+        for number, (key, entry) in enumerate(entries.items()):
+            if number % 256 == 255:
+                await asyncio.sleep(0)  # thousands of blocks must not hold up other calls
+            if (
+                isinstance(key, BlockKey)
+                and within(key.cidr, pool.cidr)
+                and key.cidr not in known
+                # Its own block, its claim disturbed, serves again once that is settled (IPAM-10).
+                and entry.value.owner != own
+                and free_addresses(entry.value, key.cidr, reserved, now, cooldown)
+            ):
+                inside[key] = entry
         start = int(next(block_order(pool, host), pool.cidr).network_address)
         # By number: in the order of their texts half of a pool would come out of turn.
         ordered = sorted(inside, key=lambda key: int(key.cidr.network_address))
@@ -138,10 +147,16 @@ async def _first(
     clock: affinities.Clock,
     pool: Pool,
 ) -> IPNetwork | None:
+    taken: list[IPNetwork] = []
     for cidr in candidates:
+        if any(within(cidr, other) for other in taken):
+            continue
         try:
             if await affinities.claim(store, view, host, cidr, clock, pool):
                 return cidr
+        except BlockOverlaps as error:
+            log.warning("block passed over: %s", error)
+            taken.append(error.other)
         except CommitConflict:
             continue
     return None

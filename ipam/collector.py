@@ -14,8 +14,10 @@ Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_model.py):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+import time
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_network
@@ -23,8 +25,10 @@ from ipaddress import ip_network
 from ipam import blocks, handles
 from ipam.blocks import IPAddress
 from ipam.committer import Plan, settle
+from ipam.edit import handle_of, release_stamp
 from ipam.errors import SequenceMismatch
 from ipam.proof import Evidence, Judgement, Listed, Suspect, confirmed, judge, widowed
+from ipam.settings import get_config
 from ipam.view import View
 from libcalico import names
 from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put, Selection
@@ -114,7 +118,8 @@ class Collector:
                 )
             )
         ).entries
-        entries = (await self._store.list(Selection("Block"))).entries
+        listing = await self._store.list(Selection("Block"))
+        entries = await concerning(self._node, listing.entries, endpoints)
         evidence = replace(await self._observe(), listed=listed)
         complete = evidence.interfaces is not None and not (
             evidence.sandboxes_configured and evidence.sandboxes is None
@@ -133,7 +138,10 @@ class Collector:
             if now is None or now.held != suspect.held or now.endpoints != suspect.endpoints:
                 return ()
             await self._flush(sorted((held.address for held in suspect.held), key=str))
-            freed = await settle(self._store, view, partial(plan_release, suspect=suspect))
+            cooldown = (await get_config(self._store)).ipCooldownSeconds
+            stamp = release_stamp(time.time_ns(), cooldown)
+            plan = partial(plan_release, suspect=suspect, released_at=stamp)
+            freed = await settle(self._store, view, plan)
         return tuple(freed)
 
     async def _read(self, view: View, suspect: Suspect) -> None:
@@ -142,8 +150,50 @@ class Collector:
         view.learn(await self._store.get_many(sorted(wanted, key=str)))
 
 
-def plan_release(view: View, suspect: Suspect) -> Plan[list[IPAddress]]:
-    """Everything of a suspect, or nothing if it is not what was seen any more (IPAM-24, 25)."""
+async def concerning(
+    node: str, entries: Sequence[Entry], endpoints: Sequence[Entry]
+) -> list[Entry]:
+    """The blocks that matter to a node: what it holds, and where its endpoints' addresses lie.
+
+    A cluster has thousands of blocks, and judging them all would hold up the daemon's calls for
+    seconds; this looks at each for some microseconds and lets others run in between.
+    """
+    numbers: dict[int, list[int]] = {4: [], 6: []}
+    for endpoint in endpoints:
+        for text in endpoint.value.spec.ipNetworks:
+            with suppress(ValueError):
+                address = blocks.parse_address(text)
+                numbers[address.version].append(int(address))
+    for known in numbers.values():
+        known.sort()
+    mine: set[str] = set()
+    async for entry in _gently(entries):
+        for attribute in entry.value.attributes or ():
+            if (attribute.secondary or {}).get("node") == node:
+                mine.add(handle_of(attribute))
+    found: list[Entry] = []
+    async for entry in _gently(entries):
+        assert isinstance(entry.key, BlockKey)
+        first, known = int(entry.key.cidr.network_address), numbers[entry.key.cidr.version]
+        place = bisect_left(known, first)
+        inside = place < len(known) and known[place] < first + blocks.size(entry.key.cidr)
+        if inside or any(handle_of(a) in mine for a in entry.value.attributes or ()):
+            found.append(entry)
+    return found
+
+
+async def _gently(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
+    for number, entry in enumerate(entries):
+        if number % 256 == 255:
+            await asyncio.sleep(0)
+        yield entry
+
+
+def plan_release(view: View, suspect: Suspect, released_at: str = "") -> Plan[list[IPAddress]]:
+    """Everything of a suspect, or nothing if it is not what was seen any more (IPAM-24, 25).
+
+    With `released_at` the addresses cool first, as the operator asked.
+    """
     by_block: dict[BlockKey, list[tuple[IPAddress, int | None]]] = {}
     for held in sorted(suspect.held, key=lambda h: str(h.address)):
         by_block.setdefault(BlockKey(held.block), []).append((held.address, held.sequence))
@@ -167,7 +217,9 @@ def plan_release(view: View, suspect: Suspect) -> Plan[list[IPAddress]]:
         changed = entry.value
         for address, sequence in held_there:
             try:
-                changed, freed = blocks.release(changed, [address], suspect.handle_id, sequence)
+                changed, freed = blocks.release(
+                    changed, [address], suspect.handle_id, sequence, released_at
+                )
             except SequenceMismatch:
                 return Plan([])
             if not freed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from libcalico.errors import MuslinError
+from libcalico.model.keys import IPNetwork
 
 
 class IPAMError(MuslinError):
@@ -63,3 +64,11 @@ class PoolEdited(IPAMError):
 
 class NoNode(IPAMError):
     """The node that wants addresses is not in the datastore."""
+
+
+class BlockOverlaps(IPAMError):
+    """A block of another size, `other`, lies where one was to be made."""
+
+    def __init__(self, message: str, other: IPNetwork) -> None:
+        super().__init__(message)
+        self.other = other

@@ -11,7 +11,7 @@ from ipaddress import ip_network
 from ipam import affinities, blocks
 from ipam.affinities import claimed_network
 from ipam.committer import ATTEMPTS
-from ipam.errors import BlockInUse, Contention, NotInPool, PoolEdited
+from ipam.errors import BlockInUse, BlockOverlaps, Contention, NotInPool, PoolEdited
 from ipam.facts import read_facts
 from ipam.pools import containing, within
 from ipam.view import View
@@ -41,6 +41,8 @@ async def claim_affinity(
                 mine = await affinities.claim(store, View(), host, network, pool=pool)
             except CommitConflict:
                 continue
+            except BlockOverlaps:
+                mine = False
             except PoolEdited:
                 raise NotInPool(f"{cidr}: pool {pool.name} was changed meanwhile") from None
             (claimed if mine else lost).append(network)

@@ -10,10 +10,11 @@ Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_planted.py):
            block they lie; what this node's blocks lend to others is the others'.
   IPAM-21  Missing information means in use: no links read, no sandbox list where one is
            configured, no sequence number, a handle that names no container, a call in progress.
-  IPAM-22  An endpoint's container is dead if its host interface is gone and, where the
-           sandboxes are known, its sandbox too. Without an endpoint (`calico-ipam` under
-           another main plugin) only the runtime's word counts: its list of valid attachments
-           or, for a pod, its sandbox list.
+  IPAM-22  The container of an endpoint that names one of the addresses is dead if its host
+           interface is gone and, where the sandboxes are known, its sandbox too. Without an
+           endpoint (`calico-ipam` under another main plugin) only the runtime's word counts:
+           its list of valid attachments, if no call of the container came since, or, for a
+           pod, its sandbox list.
   IPAM-23  Dead is what was found dead twice, as the very same allocations.
 
 Pure. Source: architecture, "One atomic write per pod"; data model 4.1, 4.2.
@@ -43,13 +44,15 @@ class Evidence:
     """What the node sees at one moment; None where it could not look.
 
     `interfaces` are the names of the host's links, `sandboxes` the ids that the runtime
-    knows in whatever state, `busy` the containers with a call in progress.
+    knows in whatever state, `busy` the containers with a call in progress, `called` those
+    with a call since the list came.
     """
 
     interfaces: frozenset[str] | None
     sandboxes: frozenset[str] | None = None
     sandboxes_configured: bool = False
     busy: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
     listed: Listed | None = None
 
 
@@ -103,7 +106,8 @@ def judge(
         if not any(a.attributes.get("node") == node for a in allocations):
             continue
         network, _, container = handle_id.rpartition(".")
-        own = by_container.get(container, []) if container else []
+        container = container if network else ""
+        own = _naming(by_container.get(container, ()), allocations) if container else []
         reason = _in_use(node, container, allocations, evidence)
         proof = ""
         if not reason:
@@ -115,6 +119,18 @@ def judge(
         revisions = {entry.key: entry.revision for entry in own}
         dead[handle_id] = Suspect(handle_id, container, held, revisions, proof)
     return Judgement(dead, kept)
+
+
+def _naming(endpoints: Iterable[Entry], allocations: Sequence[Allocation]) -> list[Entry]:
+    """The endpoints of the container, if one of them names one of the addresses.
+
+    Another network of the same container may have another main plugin (`calico-ipam` under
+    macvlan, say): the cable of its first interface says nothing about those addresses.
+    """
+    held = {str(allocation.address) for allocation in allocations}
+    known = list(endpoints)
+    named = {text.partition("/")[0] for one in known for text in one.value.spec.ipNetworks}
+    return known if held & named else []
 
 
 def _in_use(
@@ -160,6 +176,8 @@ def _proof(
         if evidence.sandboxes is not None:
             proof += ", nor does the sandbox"
         return proof, ""
+    if listed and container in evidence.called:
+        return "", "a call of its container came after the runtime's list"
     if listed:
         return "it has no endpoint and the runtime's list of valid attachments lacks it", ""
     # The sandbox list knows pods only: a container of another tool is not in it while it lives.

@@ -25,6 +25,7 @@ from ipam.tickets import Ticket
 from ipam.worker import Worker
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue
+from libcalico.model.keys import ResourceKey
 
 __all__ = ["Facts", "NodeAllocator", "Ticket", "read_facts"]
 
@@ -73,7 +74,13 @@ class NodeAllocator:
         return await self.submit(request).done
 
     async def warm(self) -> None:
-        """Read this node's blocks, so that the first request finds them at hand."""
+        """Read this node's blocks, so that the first request finds them at hand.
+
+        Not while the datastore is locked: half-made claims would be settled by that.
+        """
+        info = await self._store.get(ResourceKey("ClusterInformation", "default"))
+        if info is not None and info.value.spec.datastoreReady is False:
+            return
         await self._worker.load(await read_facts(self._store, self._host))
 
     async def run(self) -> None:

@@ -88,7 +88,7 @@ class Action(Enum):
 
     KEEP = "the recorded address is ours"
     RENEW = "give back what our handle holds and assign another"
-    ASSIGN = "assign another; the recorded one is somebody else's"
+    ASSIGN = "as RENEW; the recorded one is somebody else's and stays so"
     ADOPT = "assign the recorded address again, under our handle"
     CLEAR = "no pool asks for this tunnel"
     NOTHING = "no pool asks for this tunnel, and none is recorded"
@@ -179,7 +179,9 @@ async def ensure_tunnel_address(
             release = Release(handle_id, companion=_naming(tunnel, node, lambda _: ""))
             await _serve(worker, release, known, entry)
             return None
-        case Action.RENEW:
+        case Action.RENEW | Action.ASSIGN:
+            # Calico lets what the handle holds lie where the Node names somebody else's address
+            # (an old Node applied again, say): nobody would ever find it.
             await _serve(worker, Release(handle_id), known, entry)
         case Action.ADOPT:
             address = parse_address(recorded)
@@ -190,8 +192,6 @@ async def ensure_tunnel_address(
                 pass  # somebody was faster: another one will do
             else:
                 return address
-        case Action.ASSIGN:
-            pass
     granted = await _serve(worker, _request(tunnel, node, usable), known, entry)
     return granted.addresses[0]
 

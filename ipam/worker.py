@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ipam import affinities, blocks, claims, facts, planner, pools
 from ipam.committer import ATTEMPTS, settle
-from ipam.errors import BlockLimit, Contention, IPAMError, PoolEdited, PoolsExhausted
+from ipam.errors import BlockLimit, BlockOverlaps, Contention, IPAMError, PoolEdited, PoolsExhausted
 from ipam.facts import Facts, read_facts
 from ipam.planner import Sources
 from ipam.pools import Pool
@@ -110,6 +110,7 @@ class Worker:
             except PoolEdited:
                 self._facts = await read_facts(self._store, self._host)
                 continue
+            group = [ticket for ticket in group if not ticket.done.done()]
             short = [(t, answer) for t, answer in waiting if isinstance(answer, Short)]
             for family in sorted({answer.family for _, answer in short if answer.family}):
                 lacking = [(t, answer) for t, answer in short if answer.family == family]
@@ -223,6 +224,11 @@ class Worker:
                     pools.containing(self._facts.pools, cidr),
                 )  # fmt: skip
             except CommitConflict:
+                continue
+            except BlockOverlaps as error:
+                for ticket, answer in waiting:
+                    if isinstance(answer, Unclaimed) and answer.cidr == cidr:
+                        ticket.fail(error)
                 continue
             if mine and self._affine is not None:
                 self._affine = sorted({*self._affine, cidr}, key=str)

@@ -48,35 +48,42 @@ def merge_cluster_type(existing: str, added: str) -> str:
     return ",".join(dict.fromkeys(word for word in words if word))
 
 
-def merged(current: ClusterInformation | None, cluster_type: str) -> ClusterInformation:
+def merged(
+    current: ClusterInformation | None, cluster_type: str, version: str = CALICO_VERSION
+) -> ClusterInformation:
     """The cluster information as it should be, given what is stored. Pure but for a new GUID."""
     if current is None:
         current = ClusterInformation(metadata=Metadata(name="default"))
     spec = current.spec
+    marks = {VERSION_ANNOTATION: our_version()} if version else {}
     return msgspec.structs.replace(
         current,
         metadata=msgspec.structs.replace(
             current.metadata,
-            annotations={**current.metadata.annotations, VERSION_ANNOTATION: our_version()},
+            annotations={**current.metadata.annotations, **marks},
         ),
         spec=ClusterInformationSpec(
             clusterGUID=spec.clusterGUID or uuid.uuid4().hex,
             clusterType=merge_cluster_type(spec.clusterType, cluster_type),
-            calicoVersion=CALICO_VERSION,
+            calicoVersion=version or spec.calicoVersion,
             datastoreReady=True if spec.datastoreReady is None else spec.datastoreReady,
             variant=spec.variant,
         ),
     )
 
 
-async def ensure_initialized(store: Datastore, cluster_type: str) -> None:
+async def ensure_initialized(
+    store: Datastore, cluster_type: str, version: str = CALICO_VERSION
+) -> None:
     """Make sure that cluster information and tiers exist; merges `cluster_type` (`k8s,bgp`).
+
+    A node says which `version` the cluster runs; a command line does not know, and gives none.
 
     Raises DatastoreError.
     """
     for _ in range(ATTEMPTS):
         entry = await store.get(KEY)
-        wanted = merged(entry.value if entry else None, cluster_type)
+        wanted = merged(entry.value if entry else None, cluster_type, version)
         if entry is not None and entry.value == wanted:
             break
         guard = entry.revision if entry else ABSENT

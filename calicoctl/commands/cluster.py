@@ -1,7 +1,16 @@
-"""`cluster`: facts about the whole cluster."""
+"""`cluster`: the table of its commands."""
 
 from __future__ import annotations
 
 from calicoctl.cli import lazy_group
 
-cluster = lazy_group("cluster", "Gather facts about the whole cluster.", {})
+cluster = lazy_group(
+    "cluster",
+    "Gather facts about the whole cluster.",
+    {
+        "diags": (
+            "calicoctl.commands.cluster_diags:diags",
+            "Gather what is needed to help a cluster.",
+        ),
+    },
+)

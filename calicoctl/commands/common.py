@@ -78,7 +78,7 @@ async def initialised(store: Datastore) -> None:
 
     # Who may write only some kinds must still be able to write those, as in Calico.
     try:
-        await ensure_initialized(store, "")
+        await ensure_initialized(store, "", version="")
     except DatastoreUnavailable:
         raise
     except MuslinError:

@@ -40,7 +40,7 @@ def unlock(config: str | None, context: str, allow_version_mismatch: bool) -> No
 async def _set(ready: bool, options: Options) -> None:
     async with datastore(options) as store:
         if not ready:
-            await ensure_initialized(store, "")
+            await ensure_initialized(store, "", version="")
         for _ in range(ATTEMPTS):
             entry = await store.get(CLUSTER)
             if entry is None:

@@ -7,8 +7,9 @@ much is waiting: a snapshot of any size passes through bounded memory. What was 
 remembered by its revision, so a re-list emits real differences only. Families of very many
 objects go to a sink of their own, as bytes, and nothing is remembered of them here.
 
-The collector rests while a snapshot is read, and what the first one made is not walked again:
-with 100,000 objects a full pass would hold the event loop longer than everything else here.
+The collector rests while a snapshot is read, and where the process lives for what it follows
+(`resident`) what the first one made is not walked again: with 100,000 objects a full pass would
+hold the event loop longer than everything else here.
 
 Invariants (tests/libcalico/test_syncer.py, test_syncer_model.py there):
   SYNC-1  After every batch the consumer's view equals the store at some moment, per key;
@@ -111,6 +112,9 @@ class Syncer:
     Families that have a sink come to it instead; `in_sync` waits for them too. `connected` is
     true while every selection is listed or watched without trouble; `error` says what the last
     trouble was.
+
+    `resident` takes all that the process has made out of the collector's sight after each
+    first listing; what is garbage in a cycle at that moment stays for ever.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class Syncer:
         *,
         backoff_maximum: float = 2.0,
         sinks: Mapping[str, Sink] = MappingProxyType({}),
+        resident: bool = False,
     ) -> None:
         self._store = store
         self._feeds = [
@@ -127,6 +132,7 @@ class Syncer:
             for one in selections
         ]
         self._backoff_maximum = backoff_maximum
+        self._resident = resident
         self._pending: OrderedDict[Key, tuple[int, Entry | None]] = OrderedDict()
         self._delivered: dict[Key, int] = {}
         self._wake = asyncio.Event()
@@ -204,7 +210,7 @@ class Syncer:
             while True:
                 try:
                     if feed.revision is None:
-                        with _collector_resting(freeze=not feed.listed):
+                        with _collector_resting(freeze=self._resident and not feed.listed):
                             await self._list(feed)
                     await self._watch(feed, backoff)
                 except Compacted as problem:

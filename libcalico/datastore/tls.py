@@ -30,6 +30,7 @@ from libcalico.errors import CertificateProblem
 SOON = timedelta(days=14)
 """A certificate that ends within this time is worth a warning."""
 
+LISTEN_SECONDS = 0.3
 PLAIN_SECONDS = 0.5
 """How long a server without TLS may take to turn a handshake away."""
 
@@ -148,11 +149,7 @@ class _Probe:
             held = writer.get_extra_info("ssl_object")
             der = held.getpeercert(binary_form=True)
             if talk:
-                # In TLS 1.3 a server judges the client's certificate behind the handshake.
-                writer.write(_HELLO)
-                await writer.drain()
-                if not await reader.read(1):
-                    raise EOFError("end of stream")
+                await _first_word(reader, writer)
             return x509.parse(der) if der else None
         finally:
             writer.close()
@@ -217,6 +214,23 @@ class _Probe:
 
     def _error(self, text: str) -> Finding:
         return Finding("error", self.endpoint, text)
+
+
+async def _first_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The server's answer behind the handshake: in TLS 1.3 it judges our certificate there.
+
+    It is listened for first: bytes sent to a server that has closed would reset the connection,
+    and with it the reason, which lies unread.
+    """
+    try:
+        async with asyncio.timeout(LISTEN_SECONDS):
+            heard = await reader.read(1)
+    except TimeoutError:
+        writer.write(_HELLO)
+        await writer.drain()
+        heard = await reader.read(1)
+    if not heard:
+        raise EOFError("end of stream")
 
 
 def _context(material: Material) -> ssl.SSLContext:

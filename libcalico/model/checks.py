@@ -200,8 +200,6 @@ class Problems(list[InvalidValue]):
         """Name, namespace, labels and annotations."""
         if not metadata.name:
             self.add("metadata.name", metadata.name, "a name is required")
-        if metadata.generateName:
-            self.add("metadata.generateName", metadata.generateName, "is not supported")
         self.name("metadata.name", metadata.name)
         if namespaced and not metadata.namespace:
             self.add("metadata.namespace", metadata.namespace, "a namespace is required")

@@ -43,7 +43,7 @@ METADATA: Rows = {
     **information("kept; an API server's", "metadata.managedFields", "metadata.deletionTimestamp"),
     **information("kept; an API server's", "metadata.deletionGracePeriodSeconds"),
     **information("never stored", "metadata.selfLink"),
-    **information("refused: a name is required", "metadata.generateName"),
+    **information("kept; the name must be given", "metadata.generateName"),
 }
 """Rows of every kind."""
 

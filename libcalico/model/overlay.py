@@ -4,6 +4,9 @@ Known fields come from the fresh document (a field absent there was removed on p
 members that the struct type does not know come, byte for byte, from the old one, behind
 the known ones. Items of a list of structs keep their unknown members when they are found
 again: equal in all known fields, or at the same place in a list of the same length.
+
+An empty object where the fresh document has nothing means the same and stays: Calico up to
+v3.32 stores `"source":{}` in every rule, v3.33 leaves it out.
 """
 
 from __future__ import annotations
@@ -54,20 +57,28 @@ def overlay(type_: Any, fresh: bytes, base: bytes) -> bytes:
     except msgspec.DecodeError:
         return fresh
     known = struct_fields(type_)
-    changed = False
+    changed = out_of_place = False
     for name, value in old.items():
         if name not in known:
             new[name] = value
             changed = True
             continue
         inner, many = item_struct(known[name])
-        if inner is None or name not in new:
+        if inner is None:
+            continue
+        if name not in new:
+            if bytes(value) == b"{}":
+                new[name] = value
+                changed = out_of_place = True
             continue
         merge = _overlay_list if many else overlay
         merged = merge(inner, bytes(new[name]), bytes(value))
         if merged != new[name]:
             new[name] = msgspec.Raw(merged)
             changed = True
+    if out_of_place:
+        places = {name: place for place, name in enumerate(known)}
+        new = dict(sorted(new.items(), key=lambda member: places.get(member[0], len(places))))
     return msgspec.json.encode(new) if changed else fresh
 
 

@@ -47,7 +47,7 @@ def check(node: Node, found: Problems) -> None:
         found.address("spec.wireguard.interfaceIPv6Address", wireguard.interfaceIPv6Address, 6)
     for index, row in enumerate(spec.addresses):
         where = f"spec.addresses[{index}]"
-        found.network(f"{where}.address", row.address)
+        found.network(f"{where}.address", row.address, host_bits=True)
         found.one_of(f"{where}.type", row.type, ADDRESS_TYPES)
     found.wireguard_key("status.wireguardPublicKey", status.wireguardPublicKey)
     found.wireguard_key("status.wireguardPublicKeyV6", status.wireguardPublicKeyV6)

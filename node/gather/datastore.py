@@ -39,6 +39,10 @@ async def read(config_file: str | None, environ: Mapping[str, str]) -> Store:
         "file_errors": tuple(errors),
         "key_modes": modes,
     }
+    if endpoints and all(one.error for one in endpoints):
+        # Nothing listens: asking would only wait for the deadline.
+        told = "; ".join(f"{one.url}: {one.error}" for one in endpoints)
+        return Store(**base, error=f"no endpoint can be reached: {told}")
     return Store(**base, **await _asked(config))
 
 

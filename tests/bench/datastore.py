@@ -6,7 +6,8 @@ imports took, the longest time for which the event loop did nothing else. In the
 same keys are read by etcdctl, and by gRPC pages that nobody decodes: the ratios hold on any
 machine. Last, selectors: compiled and matched per second.
 
-JSON: `results.<way>` = {seconds, per_second, memory_mib, peak_rss_mib, stall_ms}, ways being
+JSON: `results.<way>` = {seconds, per_second, memory_mib, peak_rss_mib, stall_ms, busy_ms}
+(stall by the clock, busy by this thread's own computing), ways being
 `snapshot` (syncer, consumer keeps nothing), `snapshot_kept` (consumer keeps every value),
 `events` (a watch from the first revision on), peers `raw_pages`, `raw_events`, `etcdctl`;
 `ratios` = snapshot / raw_pages and so on (1 is as fast); `selectors` = per second.
@@ -175,12 +176,16 @@ def report(results: Json, count: int) -> Json:
 def table(result: Json) -> str:
     """For people. Pure."""
     lines = [f"{result['count']} workload endpoints", ""]
-    lines.append(f"{'':16}{'s':>8}{'per s':>10}{'MiB':>8}{'peak RSS':>10}{'stall ms':>10}")
+    lines.append(
+        f"{'':16}{'s':>8}{'per s':>10}{'MiB':>8}{'peak RSS':>10}{'stall ms':>10}{'busy ms':>9}"
+    )
     for way, one in result["results"].items():
-        figures = [one.get(name, "") for name in ("memory_mib", "peak_rss_mib", "stall_ms")]
+        figures = [
+            one.get(name, "") for name in ("memory_mib", "peak_rss_mib", "stall_ms", "busy_ms")
+        ]
         lines.append(
             f"{way:16}{one['seconds']:8}{one['per_second']:10}"
-            f"{figures[0]:>8}{figures[1]:>10}{figures[2]:>10}"
+            f"{figures[0]:>8}{figures[1]:>10}{figures[2]:>10}{figures[3]:>9}"
         )
     lines += ["", *(f"{name:28}{value}" for name, value in result["ratios"].items()), ""]
     lines += [f"selectors {name:28}{value}" for name, value in result["selectors"].items()]

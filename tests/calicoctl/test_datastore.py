@@ -59,8 +59,8 @@ def test_export_of_a_cluster_is_read_back_whole(ctl: Ctl, etcd: Etcd, tmp_path: 
     for expected in (("IPPool", "p1"), ("Node", "kube1"), ("NetworkPolicy", "p")):
         assert expected in kinds
     assert [name for kind, name in kinds if kind == "Tier"] == [
-        "default",
         "kube-admin",
+        "default",
         "kube-baseline",
     ]
     (affinity,) = [key for key in stream.ipam if isinstance(key, AffinityKey)]

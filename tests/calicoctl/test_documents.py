@@ -108,3 +108,16 @@ def test_directories(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MuslinError, match=r"cannot read .*nothing.yaml: No such file"):
         load_files(str(tmp_path / "nothing.yaml"))
+
+
+def test_every_document_that_is_wrong_is_named(tmp_path: Path) -> None:
+    head = "apiVersion: projectcalico.org/v3\n"
+    good = f"{head}kind: Tier\nmetadata: {{name: t}}\n"
+    (tmp_path / "a.yaml").write_text(f"{good}---\n{head}kind: Nodex\n---\n{good}spec: {{no: 1}}\n")
+    (tmp_path / "b.yaml").write_text("kind: [\n")
+    with pytest.raises(MuslinError) as caught:
+        load_files(str(tmp_path))
+    lines = str(caught.value).splitlines()
+    assert "a.yaml: line 5: resource type 'Nodex'" in lines[0]
+    assert "a.yaml: line 11: Tier(t): unknown field 'spec.no'" in lines[1]
+    assert "b.yaml" in lines[2]

@@ -140,3 +140,16 @@ def test_a_v1_configuration_reaches_the_v3_store(ctl: Ctl, etcd: Etcd, tmp_path:
     assert "etcdv2" not in done.out
     assert ctl("apply", "-f", "-", "--config", str(path), stdin=POOL).code == 0
     assert list(pools(ctl)) == ["192-168-0-0-16"]
+
+
+def test_convert_opens_lists_and_shows_what_v1_becomes(ctl: Ctl) -> None:
+    listed = (
+        "apiVersion: v1\nkind: ipPoolList\nitems:\n"
+        "- {apiVersion: v1, kind: ipPool, metadata: {cidr: 10.0.0.0/8}}\n"
+        "- {metadata: {cidr: 192.168.0.0/16}, spec: {ipip: {enabled: true, mode: cross-subnet}}}\n"
+    )
+    done = ctl("convert", "-f", "-", stdin=listed)
+    assert done.code == 0, done.err
+    assert "name: 10-0-0-0-8" in done.out
+    assert "ipipMode: CrossSubnet" in done.out
+    assert "projectcalico.org/v3" in done.out

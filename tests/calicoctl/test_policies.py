@@ -72,10 +72,10 @@ def test_tables(ctl: Ctl) -> None:
     assert nets.endswith("...")
     assert ctl("get", "tiers").out.splitlines() == [
         "NAME            ORDER   ",
-        "default         1e+06   ",
-        "kube-admin      1000    ",
-        "kube-baseline   1e+07   ",
         "security        10      ",
+        "kube-admin      1000    ",
+        "default         1e+06   ",
+        "kube-baseline   1e+07   ",
         "",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from libcalico import paths
+from libcalico.clusterinfo import ensure_initialized
 from tests.calicoctl.conftest import Ctl
 from tests.support.etcd import Etcd
 
@@ -24,11 +26,21 @@ def test_client_alone_says_the_same_on_both_ways(ctl: Ctl) -> None:
     assert ctl("--log-level", "panic", "version", "--client").out == CLIENT
 
 
-def test_client_and_cluster(ctl: Ctl) -> None:
+def node_starts(etcd: Etcd) -> None:
+    """Only a node says which version the cluster runs."""
+
+    async def start() -> None:
+        async with etcd.connect() as store:
+            await ensure_initialized(store, "k8s,bgp")
+
+    asyncio.run(start())
+
+
+def test_client_and_cluster(ctl: Ctl, etcd: Etcd) -> None:
     assert ctl("version").out == (
         f"{CLIENT}Cluster Version:   unknown\nCluster Type:      unknown\n"
     )
-    ctl("apply", "-f", "-", stdin=TIER)
+    node_starts(etcd)
     assert ctl("version").out.startswith(f"{CLIENT}Cluster Version:   v3.32.1\n")
 
 
@@ -52,11 +64,11 @@ def polling(etcd: Etcd) -> Iterator[subprocess.Popen[str]]:
         process.terminate()
 
 
-def test_poll_shows_only_what_changed(ctl: Ctl, polling: subprocess.Popen[str]) -> None:
+def test_poll_shows_only_what_changed(etcd: Etcd, polling: subprocess.Popen[str]) -> None:
     assert polling.stdout is not None
     first = [polling.stdout.readline() for _ in range(4)]
     assert first[2:] == ["Cluster Version:   unknown\n", "Cluster Type:      unknown\n"]
-    ctl("apply", "-f", "-", stdin=TIER)
+    node_starts(etcd)
     assert polling.stdout.readline() == "Cluster Version:   v3.32.1\n"
 
 

@@ -31,6 +31,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
     "configure": (wiring, "configure"),
+    "remove": (wiring, "remove"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),
     "result": (add, "_result"),

@@ -16,9 +16,15 @@ from ipam.service import NodeAllocator, read_facts
 from ipam.view import View
 from libcalico.datastore.interface import Change, CommitConflict, Entry, Put
 from libcalico.errors import DatastoreUnavailable
-from libcalico.model import BlockAffinity, IPAMConfig
+from libcalico.model import (
+    BlockAffinity,
+    ClusterInformation,
+    ClusterInformationSpec,
+    IPAMConfig,
+    Metadata,
+)
 from libcalico.model.ipam import CONFIRMED, DEFAULT_IPAM_CONFIG, PENDING, PENDING_DELETION
-from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork
+from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork, ResourceKey
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import allocate, put_node, put_pool
 from tests.support.etcd import Etcd
@@ -193,3 +199,19 @@ async def test_a_pool_that_was_remade_is_not_claimed_from_as_it_was(etcd: Etcd) 
         (block,) = etcd.keys("/calico/ipam/v2/assignment/")
         assert block.endswith("-29")
         worker.cancel()
+
+
+@pytest.mark.asyncio
+async def test_a_locked_datastore_is_not_written_at_start() -> None:
+    store = MemoryStore()
+    await put_node(store, "n1")
+    await put_pool(store, "p", "10.0.0.0/29", 30)
+    await put_affinity(store, "n1", PENDING)
+    key = ResourceKey("ClusterInformation", "default")
+    for ready in (False, True):
+        spec = ClusterInformationSpec(datastoreReady=ready)
+        info = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
+        await store.commit([Put(key, info)])
+        before = store.commits
+        await NodeAllocator(store, "n1").warm()
+        assert (store.commits > before) is ready

@@ -7,8 +7,9 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam import library, tunnels
+from ipam import library, snapshot, tunnels
 from ipam.blocks import Allocation
+from ipam.check import Report, check
 from ipam.library import AssignRequest, Release
 from ipam.pools import Pool
 from ipam.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, decide
@@ -44,11 +45,35 @@ def test_the_decision(
     assert decide(IPIP, "n1", recorded, holder, [POOL] if usable else []) is action
 
 
+async def check_snapshot(store: Datastore) -> Report:
+    return check(await snapshot.read(store))
+
+
 async def node(store: Datastore, name: str = "n1") -> Node:
     entry = await store.get(ResourceKey("Node", name))
     assert entry is not None
     value: Node = entry.value
     return value
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("F-35", "PAIN-1")
+async def test_an_old_node_applied_again_leaks_no_tunnel_address(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        await put_node(store, "n1")
+        await put_pool(store, "p", "10.0.0.0/26", 28, ipipMode="Always")
+        pod = await library.auto_assign(store, AssignRequest("n1", "pod", {"pod": "a"}, num4=1))
+        theirs = pod.ipv4[0].ip
+        mine = await library.ensure_tunnel_address(store, "n1", IPIP)
+        entry = await store.get(ResourceKey("Node", "n1"))
+        assert entry is not None
+        await store.commit([Put(entry.key, IPIP.written(entry.value, str(theirs)), None, entry)])
+        fresh = await library.ensure_tunnel_address(store, "n1", IPIP)
+        assert fresh not in (None, theirs)
+        used = (await check_snapshot(store)).records
+        assert {record.address for record in used} == {theirs, fresh}
+        assert IPIP.recorded(await node(store)) == str(fresh)
+        assert mine is not None
 
 
 @pytest.mark.asyncio

@@ -67,3 +67,14 @@ async def test_types_are_merged_in_order() -> None:
     assert merge_cluster_type("", "bgp") == "bgp"
     assert merge_cluster_type("k8s,bgp", "bgp, kubeadm") == "k8s,bgp,kubeadm"
     assert clusterinfo.our_version() != ""
+
+
+async def test_a_command_line_does_not_say_which_version_the_cluster_runs(etcd: Etcd) -> None:
+    """Else Calico's own command line of an older cluster would refuse it (docs/interop.md)."""
+    async with etcd.connect() as store:
+        await ensure_initialized(store, "", version="")
+        entry = await store.get(KEY)
+        assert entry is not None
+        assert entry.value.spec.calicoVersion == ""
+        assert entry.value.spec.clusterGUID
+        assert entry.value.metadata.annotations == {}

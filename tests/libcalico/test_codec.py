@@ -151,6 +151,24 @@ def test_unknown_members_survive_at_every_depth() -> None:
     assert encode_value(NODE, node, base) == base
 
 
+def test_empty_parts_of_rules_stay_as_calico_wrote_them() -> None:
+    """Calico up to v3.32 stores them, newer ones leave them out; both come back unchanged."""
+    for rule in (
+        b'{"action":"Allow","source":{},"destination":{}}',
+        b'{"action":"Deny","protocol":"TCP","source":{},"destination":{"ports":[80]}}',
+        b'{"action":"Pass","destination":{"nets":["10.0.0.0/8"]}}',
+    ):
+        raw = (
+            b'{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3",'
+            b'"metadata":{"name":"p","uid":"u","creationTimestamp":"2026-08-22T10:11:12Z",'
+            b'"labels":{"projectcalico.org/tier":"default"},'
+            b'"annotations":{"projectcalico.org/metadata":"{\\"name\\":\\"p\\"}"}},'
+            b'"spec":{"tier":"default","ingress":[%s],"types":["Ingress"]}}' % rule
+        )
+        key = ResourceKey("GlobalNetworkPolicy", "p")
+        assert encode_value(key, decode_value(key, raw), raw) == raw
+
+
 def test_a_felix_configuration_is_written_in_calicos_order() -> None:
     key = ResourceKey("FelixConfiguration", "default")
     felix = FelixConfiguration(

@@ -108,6 +108,8 @@ async def test_a_full_etcd_says_so(private_etcd: Etcd) -> None:
         async def fill() -> None:
             for number in range(40):
                 await store.commit([Put(HandleKey(f"h{number}"), Handle({"x" * 100_000: 1}))])
+                # etcd counts what it has flushed, every 100 ms.
+                await asyncio.sleep(0.02)
 
         with pytest.raises(DatastoreError, match=r"etcd is full.*alarm disarm"):
             await fill()

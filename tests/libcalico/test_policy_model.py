@@ -263,10 +263,12 @@ def test_people_do_not_see_the_annotation_and_other_annotations_stay() -> None:
     assert b"projectcalico.org/metadata" not in shown_value(again)
 
 
-def test_empty_sides_of_older_releases_are_not_written_again() -> None:
+def test_empty_sides_are_not_made_and_stay_where_they_are() -> None:
     key = ResourceKey("GlobalNetworkPolicy", "p")
     raw = bare("GlobalNetworkPolicy", "p", ingress=[{"action": "Deny", "source": {}}])
-    assert b'"ingress":[{"action":"Deny"}]' in encode_value(key, decode_value(key, raw), raw)
+    value = decode_value(key, raw)
+    assert b'"ingress":[{"action":"Deny"}]' in encode_value(key, value)
+    assert b'"ingress":[{"action":"Deny","source":{}}]' in encode_value(key, value, raw)
 
 
 ALLOW = [Rule(action="Allow")]

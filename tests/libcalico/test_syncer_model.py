@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tests.support.etcd import Etcd
 from tests.support.proxy import Proxy
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
-EXAMPLES = 400 if FULL else 25
+EXAMPLES = int(os.environ.get("MUSLIN_MODEL_EXAMPLES", "60")) if FULL else 25
 SELECTIONS = [Selection("Handle"), Selection("Node", name_prefix="a"), Selection("IPAMConfig")]
 NAMES = ["a1", "a2", "b", "c"]
 
@@ -112,7 +113,7 @@ class World:
     """etcd, the proxy before it, a writer that goes around the proxy."""
 
     def __init__(self, server: Etcd) -> None:
-        self.server, self.number = server, 0
+        self.server, self.number, self.compacted = server, 0, 0
 
     async def open(self) -> World:
         self.proxy = await Proxy(self.server.port).start()
@@ -176,7 +177,9 @@ class World:
             case "mend", _:
                 self.proxy.mend()
             case "compact", _:
-                await asyncio.to_thread(self.server.compact)
+                revision = await asyncio.to_thread(self.server.revision)
+                if revision != self.compacted:
+                    self.compacted = await asyncio.to_thread(self.server.compact)
             case "restart", _:
                 await asyncio.to_thread(self.server.restart)
                 await self.writer.list(Selection("IPAMConfig"))
@@ -201,10 +204,13 @@ async def example(world: World, before: list[Any], after: list[Any]) -> None:
         for step in after:
             await world.step(model, consumer, step)
         world.proxy.mend()
-        async with asyncio.timeout(20):
-            while not quiet(model, consumer):
-                assert not task.done(), task.exception()
-                await asyncio.sleep(0.01)
+        deadline = time.monotonic() + 20
+        while not quiet(model, consumer):
+            assert not task.done(), task.exception()
+            feeds = [(f.connected, f.listed, f.revision) for f in consumer.syncer._feeds]
+            state = (consumer.in_sync, feeds, consumer.view, consumer.told, consumer.syncer.error)
+            assert time.monotonic() < deadline, f"never quiet: {state}, {model.states}"
+            await asyncio.sleep(0.01)
         consumer.check(model)
         # No key of the snapshot is missing when it is called complete, unless it changed since.
         changed = {key for key, states in model.states.items() if key not in at_start} | {

@@ -44,7 +44,8 @@ def why(problem: grpc.aio.AioRpcError) -> str:
 
 def gone(problem: grpc.aio.AioRpcError) -> bool:
     """Whether another endpoint may do better."""
-    return problem.code() in GONE or _says(problem, "too many requests")
+    # gRPC's own words for a connection that ended under a call.
+    return problem.code() in GONE or _says(problem, "too many requests", "Internal error from Core")
 
 
 def not_applied(problem: grpc.aio.AioRpcError) -> bool:

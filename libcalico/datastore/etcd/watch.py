@@ -20,13 +20,12 @@ import grpc.aio
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import entry_of
-from libcalico.datastore.etcd.failures import GONE, error_of
+from libcalico.datastore.etcd.failures import error_of, gone
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
 from libcalico.errors import DatastoreUnavailable
 
 SLICE = 100
-_ENDED = (*GONE, grpc.StatusCode.CANCELLED)
 
 
 async def watch(
@@ -64,7 +63,7 @@ async def watch(
         ) from None
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as problem:
         connection.forget(link)
-        if isinstance(problem, grpc.aio.AioRpcError) and problem.code() not in _ENDED:
+        if isinstance(problem, grpc.aio.AioRpcError) and not _ended(problem):
             raise error_of(problem) from None
         raise DatastoreUnavailable(f"the watch on etcd at {link.endpoint} broke off") from None
     except DatastoreUnavailable:
@@ -72,6 +71,10 @@ async def watch(
         raise
     finally:
         call.cancel()
+
+
+def _ended(problem: grpc.aio.AioRpcError) -> bool:
+    return gone(problem) or problem.code() is grpc.StatusCode.CANCELLED
 
 
 async def _present(connection: Connection) -> int:

@@ -101,6 +101,7 @@ TAKEN = [
     _good("Node", "route-reflector", "bgp: {routeReflectorClusterID: 244.0.0.1}"),
     _good("Node", "macs", "vxlanTunnelMACAddr: '66:AB:cd:00:00:01', vxlanTunnelMACAddrV6: 66ab.cd00.0001"),
     _good("Node", "mac-64", "vxlanTunnelMACAddr: '02-00-5e-10-00-00-00-01'"),
+    _good("Node", "address-of-an-interface", "addresses: [{address: 10.0.0.5/24, type: CalicoNodeIP}]"),
     _good("Node", "interfaces", "interfaces: [{name: eth0, addresses: [10.0.0.1]}, {}]"),
     _good("Node", "key", "", "", f"status: {{wireguardPublicKey: {KEY}, podCIDRs: [10.0.0.0/24]}}"),
     _good("WorkloadEndpoint", "plain", WEP, WEP_NAME),

@@ -38,7 +38,6 @@ REFUSED = [
     _np("name", "", "metadata.name", "at most one dot", "name: a.b.c"),
     _np("name-case", "", "metadata.name", "lower-case", "name: Web"),
     _np("name-long", "", "metadata.name", "253", f"name: {'a' * 254}"),
-    _np("generate-name", "", "metadata.generateName", "not supported", "name: a, generateName: a-"),
     _np("label", "", "metadata.labels[a b]", "63", "name: a, labels: {'a b': c}"),
     _np("label-value", "", "metadata.labels[a]", "63", f"name: a, labels: {{a: {'b' * 64}}}"),
     _np("annotation", "", "metadata.annotations[-a]", "63", "name: a, annotations: {-a: b}"),
@@ -164,6 +163,7 @@ def _good_rule(id_: str, rule: str) -> Taken:
 
 TAKEN = [
     _good("NetworkPolicy", "empty", ""),
+    _good("NetworkPolicy", "generate-name", "", "name: a, generateName: a-"),
     _good("NetworkPolicy", "name-with-tier", "tier: a", "name: a.b"),
     _good("NetworkPolicy", "name-of-kubernetes", "", "name: knp.default.web.v1.x"),
     _good("NetworkPolicy", "name-long", "", f"name: {'a' * 253}"),

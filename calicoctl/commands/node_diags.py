@@ -1,0 +1,24 @@
+"""`node diags`: the flags; what happens is in `calicoctl.node.diags`."""
+
+from __future__ import annotations
+
+import click
+
+from calicoctl.cli import common_options
+
+
+@click.command("diags")
+@click.option("--log-dir", default="/var/log/calico", show_default=True, help="Where logs lie.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="The archive; a new file by default."
+)
+@click.option("-c", "--config", metavar="FILE", type=click.Path(), help="Connection settings.")
+@common_options
+def diags(log_dir: str, output: str | None, config: str | None) -> None:
+    """Gather logs, routes, rules, sets, status and the datastore's objects in one archive.
+
+    Passwords, tokens and private keys are removed before anything is written.
+    """
+    from calicoctl.node import diags as node_diags
+
+    node_diags.run(log_dir, config, output)

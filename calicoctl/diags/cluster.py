@@ -1,0 +1,214 @@
+"""`cluster diags`: the datastore's objects, and what kubectl can tell where there is one.
+
+Source: data model 6.2. Tested in `tests/calicoctl/test_diags.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calicoctl import versions
+from calicoctl.diags import files, programs, store
+from calicoctl.diags.archive import Archive, stamp
+from calicoctl.diags.redact import Redactor
+from calicoctl.session import Options
+from libcalico import apiconfig
+from libcalico.errors import MuslinError
+
+NAMESPACES = ("kube-system", "calico-system", "calico-apiserver", "tigera-operator")
+COMPONENTS = (
+    "calico-node",
+    "calico-kube-controllers",
+    "calico-typha",
+    "calico-apiserver",
+    "tigera-operator",
+    "kube-proxy",
+)
+"""Values of the label `k8s-app` whose pods' logs are of interest."""
+LISTINGS: dict[str, tuple[str, ...]] = {
+    "kubernetes/version.json": ("version", "-o", "json"),
+    "kubernetes/nodes.json": ("get", "nodes", "-o", "json"),
+    "kubernetes/pods.txt": ("get", "pods", "-A", "-o", "wide"),
+    "kubernetes/services.txt": ("get", "services", "-A", "-o", "wide"),
+    "kubernetes/networkpolicies.json": ("get", "networkpolicies", "-A", "-o", "json"),
+    "kubernetes/events.txt": ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+    "kubernetes/crds.txt": ("get", "customresourcedefinitions"),
+}
+PER_NAMESPACE = ("pods", "daemonsets", "deployments", "configmaps", "serviceaccounts")
+NO_KUBECTL = "kubectl is not installed: only the datastore's objects are in the archive"
+LIMIT = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The flags. `since` as kubectl takes it (`2h30m`, empty: everything)."""
+
+    options: Options
+    since: str = ""
+    max_logs: int = 5
+    max_parallelism: int = 10
+    focus_nodes: tuple[str, ...] = ()
+    keep_folder: bool = False
+    output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The archive, the folder if it was kept, and the notes that are told aloud."""
+
+    archive: Archive
+    folder: Path | None
+    notes: list[str]
+
+
+def chosen_pods(pods: Sequence[dict[str, Any]], wish: Wish) -> list[tuple[str, str]]:
+    """(namespace, name) of the pods whose logs are taken: `max_logs` of each component, those on
+    the nodes in focus first."""
+    found: list[tuple[str, str]] = []
+    for component in COMPONENTS:
+        mine = [one for one in pods if _component(one) == component]
+        mine.sort(key=lambda one: (_place(one, wish.focus_nodes), one["metadata"]["name"]))
+        found += [
+            (one["metadata"]["namespace"], one["metadata"]["name"]) for one in mine[: wish.max_logs]
+        ]
+    return found
+
+
+def _component(pod: dict[str, Any]) -> str:
+    return str((pod["metadata"].get("labels") or {}).get("k8s-app", ""))
+
+
+def _place(pod: dict[str, Any], focus: Sequence[str]) -> int:
+    node = (pod.get("spec") or {}).get("nodeName", "")
+    return focus.index(node) if node in focus else len(focus)
+
+
+async def collect(wish: Wish) -> Done:
+    """Write the archive. Raises `MuslinError` when it cannot be written or nothing was found."""
+    notes: list[str] = []
+    config, why = _configuration(wish.options)
+    kubeconfigs = [config.kubeconfig if config else "", os.environ.get("KUBECONFIG", "")]
+    documents = [Path(one) for one in (wish.options.config, *kubeconfigs) if one]
+    home = Path.home() / ".kube" / "config"
+    redactor = Redactor(files.secrets(config, [dict(os.environ)], [*documents, home]))
+    name = f"calico-diags-{stamp()}"
+    base = Path(tempfile.mkdtemp(prefix="calico-"))
+    folder = base / name if wish.keep_folder else None
+    path = wish.output or base / f"{name}.tar.gz"
+    try:
+        archive = Archive(path, name, redactor, folder)
+    except OSError as error:
+        raise MuslinError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        if programs.find("kubectl") is None:
+            archive.missing("kubernetes", NO_KUBECTL)
+            notes.append(NO_KUBECTL)
+        else:
+            notes += await _kubernetes(archive, wish, config)
+        if config is None:
+            archive.missing("datastore", why)
+            answered = False
+        elif config.datastore_type != apiconfig.ETCD:
+            why = "no etcd is configured: its objects are read through kubectl only"
+            archive.missing("datastore", why)
+            answered = False
+        else:
+            answered = await store.add(archive, config)
+            why = next((text for _, text in archive.errors()[::-1]), "") if not answered else ""
+        if not answered:
+            notes.append(f"the datastore is not in it: {why}")
+        archive.finish({"version": versions.CALICO, "time": stamp(), "notes": notes})
+    except BaseException:
+        archive.abandon()
+        raise
+    if wish.output is not None and folder is None:
+        base.rmdir()
+    return Done(archive, folder, notes)
+
+
+def _configuration(options: Options) -> tuple[apiconfig.DatastoreConfig | None, str]:
+    try:
+        return apiconfig.load(options.config, os.environ), ""
+    except MuslinError as error:
+        return None, str(error)
+
+
+async def _kubernetes(
+    archive: Archive, wish: Wish, config: apiconfig.DatastoreConfig | None
+) -> list[str]:
+    """What kubectl tells; returns what there is to note."""
+    head = ["kubectl"]
+    if config is not None and config.kubeconfig:
+        head.append(f"--kubeconfig={config.kubeconfig}")
+    if wish.options.context:
+        head.append(f"--context={wish.options.context}")
+    turn = asyncio.Semaphore(wish.max_parallelism)
+
+    async def ask(*words: str) -> programs.Output:
+        async with turn:
+            return await programs.run([*head, *words], LIMIT)
+
+    first = await ask("version", "-o", "json")
+    if first.error:
+        archive.missing("kubernetes", first.error, "kubectl version")
+        return [f"kubectl reaches no cluster: {archive.redactor.text(first.error)}"]
+    wanted = dict(LISTINGS)
+    for namespace in NAMESPACES:
+        for kind in PER_NAMESPACE:
+            name = f"kubernetes/{namespace}/{kind}.json"
+            wanted[name] = ("get", kind, "-n", namespace, "-o", "json")
+    resources = await ask("api-resources", "--api-group=crd.projectcalico.org", "-o", "name")
+    for resource in resources.text.split():
+        wanted[f"kubernetes/crds/{resource}.json"] = ("get", resource, "-A", "-o", "json")
+    outputs = await asyncio.gather(*(ask(*words) for words in wanted.values()))
+    for (name, words), found in zip(wanted.items(), outputs, strict=True):
+        _put(archive, name, found, f"kubectl {' '.join(words)}")
+    await _logs(archive, wish, ask)
+    return []
+
+
+async def _logs(archive: Archive, wish: Wish, ask: Any) -> None:
+    listed = await ask(
+        "get", "pods", "-A", "-l", f"k8s-app in ({','.join(COMPONENTS)})", "-o", "json"
+    )
+    try:
+        pods = json.loads(listed.text)["items"]
+    except (ValueError, KeyError, TypeError):
+        archive.missing("logs", listed.error or "kubectl's answer is no list of pods")
+        return
+    wanted: dict[str, list[str]] = {}
+    for namespace, name in chosen_pods(pods, wish):
+        words = ["logs", "-n", namespace, name, "--all-containers", "--prefix", "--timestamps"]
+        if wish.since:
+            words.append(f"--since={wish.since}")
+        wanted[f"logs/{namespace}/{name}.log"] = words
+        wanted[f"logs/{namespace}/{name}.previous.log"] = [*words, "--previous"]
+    outputs = await asyncio.gather(*(ask(*words) for words in wanted.values()))
+    for (name, words), found in zip(wanted.items(), outputs, strict=True):
+        _put(archive, name, found, f"kubectl {' '.join(words)}")
+
+
+def _put(archive: Archive, name: str, found: programs.Output, source: str) -> None:
+    if found.error and not found.text:
+        archive.missing(name, found.error, source)
+        return
+    form = "document" if name.endswith(".json") else "text"
+    archive.add(name, found.text, "document" if form == "document" else "text", source=source)
+
+
+def run(wish: Wish) -> None:
+    """Collect, and say what is missing and where it lies."""
+    done = asyncio.run(collect(wish))
+    for note in done.notes:
+        print(f"WARNING: {note}", file=sys.stderr)
+    if done.folder is not None:
+        print(f"The unpacked files are in {done.folder}")
+    print(f"Diags saved to {done.archive.path}")

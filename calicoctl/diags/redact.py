@@ -1,0 +1,278 @@
+"""Secrets out of text and documents before a byte of them reaches the disk. Pure.
+
+Invariants:
+  DIAG-1  No password, token or private key that is known, or that a name beside it gives away,
+          is in an archive, in whatever spelling: plain, quoted, base64, in a URL.
+
+Three nets, each of which alone would hold most: names of fields and variables, shapes (PEM keys,
+tokens, credentials in URLs), and the values themselves once one net has caught them anywhere: a
+password that stands in the environment is removed from the logs as well. Rather too much is
+removed than too little. Tested in `tests/calicoctl/test_redact.py` and, on whole archives, in
+`tests/calicoctl/test_diags.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+HIDDEN = "REDACTED"
+SHORTEST = 4
+"""Values with fewer characters are not looked for elsewhere: they are in every word."""
+
+_WORDS = (
+    "password|passwd|passphrase|_pwd|secret|token|private[-_. ]?key|api[-_. ]?key|access[-_. ]?key"
+    "|client[-_. ]?key|key[-_. ]?data|preshared[-_. ]?key|psk|credential|authorization"
+)
+_SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
+_EXACT = frozenset({"etcdkey", "key", "auth", "pass", "kubeconfiginline", "k8skey"})
+"""Names that hold a key only as a whole word; `key` only where its value is one (PEM)."""
+_HARMLESS = re.compile(
+    r"(file|path|dir|ref|name|names|ttl|enabled|seconds|expiration|audiences?|type|id|mode"
+    r"|automount\w*|project\w*mount)$",
+    re.IGNORECASE,
+)
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+_PEM_END = re.compile(
+    r"(?<![A-Za-z0-9+/=])(?:[A-Za-z0-9+/=]{16,}\s*\n\s*)+-----END [A-Z0-9 ]*PRIVATE KEY-----"
+)
+_JWT = re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?")
+_URL = re.compile(
+    r"(?P<head>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+(?=@)", re.IGNORECASE
+)
+_SCHEME = re.compile(r"(?P<head>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
+_QUOTED = r"\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|'[^'\n]*'"
+# Tried at the start of a word only: else a long word costs the square of its length.
+_NAME = rf"(?<![\w.\-])[\w.\-]*(?:{_WORDS})[\w.\-]*"
+_BLOCK = re.compile(
+    rf"^(?P<indent>[ \t]*)(?P<name>[\"']?(?:- )?{_NAME}[\"']?):[ \t]*[|>][-+0-9]*[ \t]*\n"
+    r"(?:(?P=indent)[ \t]+[^\n]*\n?|[ \t]*\n)+",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PAIR = re.compile(rf"(?P<name>{_NAME})(?P<mark>\\?[\"']?\s*(?:=>|:=|=|:)[ \t]*)", re.IGNORECASE)
+_VALUE = re.compile(_QUOTED)
+_WORD_VALUE = re.compile(r"[^\s,;&]+")
+_FLAG = re.compile(
+    rf"(?P<head>(?:^|[\s\[\"'])--?[\w.\-]*(?:{_WORDS})[\w.\-]*[\"']?[\s,]+)(?P<value>{_QUOTED}|[^\s-][^\s]*)",
+    re.IGNORECASE,
+)
+_WORD = re.compile(rf"(?P<head>\b{_NAME}\s+)(?P<value>{_QUOTED})", re.IGNORECASE)
+_USER = re.compile(r"(?P<head>(?:^|\s)(?:--user|-u)[\s=]+[^\s:]+:)[^\s]+")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable of this name holds a secret itself (not a path or reference)."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    if plain in _EXACT - {"key"}:
+        return True
+    return bool(_SECRET_NAME.search(name)) and not _HARMLESS.search(name)
+
+
+class Redactor:
+    """Removes secrets; `learn` adds values that must not appear anywhere."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        self.learn(known)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Remember secrets, and the other spellings in which they may appear."""
+        for value in values:
+            for part in (value, value.strip()):
+                if len(part) >= SHORTEST and part != HIDDEN:
+                    self._known.update(_spellings(part))
+        longest = sorted(self._known, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest))) if longest else None
+
+    def known(self, text: str) -> str:
+        """The text without the values that were learnt."""
+        return self._pattern.sub(HIDDEN, text) if self._pattern else text
+
+    def text(self, text: str) -> str:
+        """Free text (logs, listings, settings) without secrets."""
+        text = _PEM.sub(HIDDEN, text)
+        if "PRIVATE KEY-----" in text:
+            text = _PEM_END.sub(HIDDEN, text)
+        text = _BLOCK.sub(lambda m: f"{m['indent']}{m['name']}: {HIDDEN}\n", text)
+        text = _JWT.sub(HIDDEN, text)
+        text = _URL.sub(rf"\g<head>{HIDDEN}", text)
+        text = _SCHEME.sub(rf"\g<head>{HIDDEN}", text)
+        text = _USER.sub(rf"\g<head>{HIDDEN}", text)
+        lines = text.splitlines(keepends=True)
+        text = "".join(self._line(one) if _SECRET_NAME.search(one) else one for one in lines)
+        return self.known(text)
+
+    def _line(self, text: str) -> str:
+        text = _FLAG.sub(_named, _pairs(text))
+        return _WORD.sub(_named, text)
+
+    def tree(self, value: Any, name: str = "") -> Any:
+        """A document without secrets, by the names of its fields and the shapes of its texts."""
+        if isinstance(value, dict):
+            return self._mapping(value)
+        if isinstance(value, list):
+            return self._sequence(value)
+        if isinstance(value, str):
+            return self._leaf(value)
+        return value
+
+    def _mapping(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        holds_secrets = value.get("kind") == "Secret"
+        named = value.get("name")
+        variable = isinstance(named, str) and is_secret_name(named)
+        found: dict[Any, Any] = {}
+        for key, inner in value.items():
+            hidden = (
+                is_secret_name(str(key))
+                or (holds_secrets and key in ("data", "stringData"))
+                or (variable and key == "value")
+            )
+            shown = self.known(key) if isinstance(key, str) else key
+            found[shown] = hide(inner) if hidden else self.tree(inner)
+        return found
+
+    def _sequence(self, value: list[Any]) -> list[Any]:
+        found = []
+        after_flag = False
+        for one in value:
+            found.append(hide(one) if after_flag else self.tree(one))
+            after_flag = (
+                isinstance(one, str)
+                and one.startswith("-")
+                and "=" not in one
+                and is_secret_name(one)
+            )
+        return found
+
+    def _leaf(self, text: str) -> str:
+        if text[:1] in "{[":
+            try:
+                inner = json.loads(text)
+            except ValueError:
+                return self.text(text)
+            return self.known(json.dumps(self.tree(inner)))
+        return self.text(text)
+
+    def document(self, text: str) -> str:
+        """A JSON or YAML file without secrets; whatever is neither counts as free text."""
+        try:
+            return self.known(json.dumps(self.tree(json.loads(text)), indent=2)) + "\n"
+        except ValueError:
+            pass
+        trees = yaml_documents(text)
+        if trees is None:
+            return self.text(text)
+        import yaml
+
+        return self.known(yaml.safe_dump_all([self.tree(one) for one in trees], sort_keys=False))
+
+
+def yaml_documents(text: str) -> list[Any] | None:
+    """The documents of a YAML text, None unless every one of them is a mapping."""
+    import yaml
+
+    try:
+        trees = [one for one in yaml.safe_load_all(text) if one is not None]
+    except yaml.YAMLError:
+        return None
+    return trees if trees and all(isinstance(one, dict) for one in trees) else None
+
+
+def hide(value: Any) -> Any:
+    """Every text and number inside `value` hidden; names stay, so that one sees what was set.
+
+    A reference to a secret (`secretKeyRef: {name, key}`) is no secret.
+    """
+    if isinstance(value, dict):
+        return {
+            key: inner if str(key) in ("name", "namespace") else hide(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [hide(one) for one in value]
+    if value is None or isinstance(value, bool) or value == "":
+        return value
+    return HIDDEN
+
+
+def harvest(value: Any) -> Iterator[str]:
+    """The secrets in a document: what `Redactor.tree` hides because of a name."""
+    if isinstance(value, dict):
+        named = value.get("name")
+        variable = isinstance(named, str) and is_secret_name(named)
+        for key, inner in value.items():
+            if is_secret_name(str(key)) or (variable and key == "value"):
+                yield from _texts(inner)
+            else:
+                yield from harvest(inner)
+    elif isinstance(value, list):
+        for one in value:
+            yield from harvest(one)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if str(key) not in ("name", "namespace"):
+                yield from _texts(inner)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _pairs(line: str) -> str:
+    """A line with the values behind secret names hidden. Goes along the line once."""
+    parts, done = [], 0
+    while (match := _PAIR.search(line, done)) is not None:
+        parts.append(line[done : match.end()])
+        done = match.end()
+        if not is_secret_name(match["name"]):
+            continue
+        quoted = _VALUE.match(line, done)
+        if quoted is not None:
+            mark = '\\"' if line.startswith('\\"', done) else line[done]
+            parts.append(f"{mark}{HIDDEN}{mark}")
+            done = quoted.end()
+        elif ":" in match["mark"]:
+            # Behind a colon a value may have blanks: the rest of the line goes.
+            end = len(line.rstrip("\r\n"))
+            parts.append(HIDDEN if line[done:end].strip() else "")
+            done = end
+        elif (word := _WORD_VALUE.match(line, done)) is not None:
+            parts.append(HIDDEN)
+            done = word.end()
+    return "".join(parts) + line[done:]
+
+
+def _named(match: re.Match[str]) -> str:
+    name = match["head"].strip(" \t\n\"'[,-")
+    if not is_secret_name(name):
+        return match[0]
+    value = match["value"]
+    mark = value[0] if value[0] in "\"'" else ""
+    return f"{match['head']}{mark}{HIDDEN}{mark}"
+
+
+def _spellings(value: str) -> Iterator[str]:
+    yield value
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield quote(value, safe="")
+    yield quote_plus(value)
+    for code in (base64.b64encode, base64.urlsafe_b64encode):
+        yield code(value.encode()).decode()
+        yield code(value.encode()).decode().rstrip("=")
+    # A key of several lines also appears line by line.
+    for line in value.splitlines():
+        if len(line) >= 16 and not line.startswith("-----"):
+            yield line
