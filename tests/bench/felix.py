@@ -10,7 +10,8 @@ mixed    rules, set members and labels in turn, while 20 other changes a second 
 restart  SIGKILL, then from the start to ready, and what was written (nothing); peer: a Python that
          imports felix, then the programs that list the rules, one after another
 idle     CPU and resident memory with this load; peer: a Python that sleeps
-routes   65,536 routes from bgp, cold; then a restart with the same ones; peer: `ip -batch`
+routes   65,536 routes of nodes, cold; then a restart with the same ones; peer: `ip -batch`
+external 8,192 routes of external peers, by which others may be resolved; the same
 packets  pod to pod with 0, 100 and 1,000 policies; peer: the same rules written by hand
          (tests/bench/_felix_packets.py)
 
@@ -44,7 +45,7 @@ from tests.bench._felix_world import Bench, Json, RuleEar, Store, loaded, soon
 from tests.felix.in_kernel import BACKENDS, NFTABLES
 
 ENDPOINTS, POLICIES, ROUTES = 110, 100, 65_536
-PARTS = ("change", "mixed", "restart", "idle", "routes", "packets")
+PARTS = ("change", "mixed", "restart", "idle", "routes", "external", "packets")
 OTHERS_A_SECOND = 20
 READS = {
     "nft": [
@@ -210,21 +211,21 @@ def prefixes(count: int) -> list[str]:
     return [f"100.{64 + (n >> 10)}.{n >> 2 & 255}.{(n & 3) << 6}/26" for n in range(count)]
 
 
-async def announce(bench: Bench, wanted: Sequence[str]) -> float:
+async def announce(bench: Bench, wanted: Sequence[str], origin: str) -> float:
     """Tell felix a whole snapshot as bgp would; seconds until it has been dealt with.
 
     The last is a path to something new: what was sent before it has been dealt with by then.
     """
-    marker = f"192.0.2.{random.randrange(1, 255)}/32"
+    marker = f"100.200.0.{random.randrange(1, 255)}/32"
     bgp = await connect_unix(bench.world.socket, Hello("bgp"))
     try:
         begun = time.perf_counter()
         await bgp.send(PathsBegin())
         for at in range(0, len(wanted), 1000):
-            part = [BgpPath(each, ["10.99.7.2"], "external") for each in wanted[at : at + 1000]]
+            part = [BgpPath(each, ["10.99.7.2"], origin) for each in wanted[at : at + 1000]]
             await bgp.send(Paths(updated=part))
         await bgp.send(PathsEnd())
-        await bgp.send(Paths(updated=[BgpPath(marker, ["10.99.7.2"], "external")]))
+        await bgp.send(Paths(updated=[BgpPath(marker, ["10.99.7.2"], origin)]))
         look = asyncio.to_thread(soon, lambda: bench.world.route(marker), 0.05, "the last route")
         await look
         found = bench.metrics()["felix_route_table_num_routes"]
@@ -235,25 +236,28 @@ async def announce(bench: Bench, wanted: Sequence[str]) -> float:
         await bgp.close()
 
 
-def routes(bench: Bench, count: int) -> Json:
+def routes(bench: Bench, count: int, origin: str = "node") -> Json:
     """A full table, cold; then felix starts anew and hears the same."""
     wanted = prefixes(count)
+    pool = {"cidr": "100.0.0.0/8", "ipipMode": "Never", "vxlanMode": "Never"}
+    bench.store.object("ippools", "IPPool", "large", pool)
     lines = "\n".join(f"route add {each} via 10.99.7.2 table 4242" for each in wanted)
     begun = time.perf_counter()
     bench.world.node.run("ip", "-batch", "-", input=lines)
     peer = time.perf_counter() - begun
     bench.world.node.run("ip", "route", "flush", "table", "4242")
     before, _ = bench.process()
-    cold = asyncio.run(announce(bench, wanted))
+    cold = asyncio.run(announce(bench, wanted, origin))
     busy, _ = bench.process()
     bench.world.stop_felix(signal.SIGKILL)
     start = bench.start()
-    resync = asyncio.run(announce(bench, wanted))
+    resync = asyncio.run(announce(bench, wanted, origin))
     # One or two for the marker, whose old one goes.
     written = bench.writes()["muslin_felix_route_writes"]
     _, resident = bench.process()
     return {
         "n": count,
+        "origin": origin,
         "cold_s": round(cold, 2),
         "cold_cpu_s": round(busy - before, 2),
         "by_hand_s": round(peer, 2),
@@ -282,6 +286,7 @@ def measure(folder: Path, backend: str, parts: Sequence[str], full: bool) -> Jso
                 "restart": lambda: restart(bench, ear, 5 if full else 2),
                 "idle": lambda: idle(bench, 60 if full else 10),
                 "routes": lambda: routes(bench, ROUTES if full else ROUTES // 8),
+                "external": lambda: routes(bench, ROUTES // 8, "external"),
             }
             for part in alone:
                 say(f"{backend}: {part}")
