@@ -10,7 +10,8 @@ Invariants:
          before anything else looks at it, whatever the rp_filter sysctls are.
   STA-2  A packet between two workloads is judged by the sender's and the receiver's chain.
   STA-3  Traffic between addresses of pools is never masqueraded.
-  STA-4  Neither router advertisements nor redirects of a workload reach anybody.
+  STA-4  Neither router advertisements nor redirects of a workload reach anybody, nor does
+         anything that it sends to the node's loopback or in nobody's name (`::`).
   STA-5  A packet for a service's address that nobody translated does not leave the node.
 Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
 """
@@ -54,7 +55,7 @@ from felix.rules.nat import NatRules, nat_table
 
 _NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
 _ROUTER_ADVERTISEMENT, _REDIRECT = 134, 137
-_UNSPECIFIED = ip_network("::/128")
+_UNSPECIFIED, _LOOPBACK = ip_network("::/128"), ip_network("127.0.0.0/8")
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
 
 
@@ -123,6 +124,8 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Rule(Drop(), (is_set(workload), ReversePathFails())),
         Rule(Jump(names.FROM_HOST_DISPATCH), (is_clear(workload),)),
         Rule(Accept(), (is_set(marks.accept),)),
+        # Behind Calico's own, whose hashes cover what stands before them.
+        *_loopback(version, is_set(workload)),
     ]
     output = [
         Rule(clear_bits(marks.all)),
@@ -139,7 +142,7 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
 
 
 def _forged_advice(version: int, workload: Mark) -> list[Rule]:
-    """How to route is not a workload's to say (STA-4), whatever the host's sysctls are."""
+    """What is not a workload's to say or to ask for, whatever the host's sysctls are (STA-4)."""
     if version == 4:
         # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
         return []
@@ -157,6 +160,15 @@ def _forged_advice(version: int, workload: Mark) -> list[Rule]:
             for kind, what in kinds
         ),
     ]
+
+
+def _loopback(version: int, workload: Mark) -> list[Rule]:
+    """Workloads' links have route_localnet, for who translates to the loopback. Untranslated it
+    would come to what the node serves itself alone (CVE-2020-8558); the kernel of IPv6 drops it."""
+    if version == 6:
+        return []
+    said = ("Drop what workloads send to the node's loopback",)
+    return [Rule(Drop(), (workload, Net(Side.DESTINATION, _LOOPBACK)), said)]
 
 
 def _spoofing(version: int, facts: Facts) -> list[Rule]:

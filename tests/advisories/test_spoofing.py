@@ -35,12 +35,14 @@ SOLICITED_AND_OVERRIDING = 0x60000000
 
 
 @contextmanager
-def node_hears(world: World, version: int) -> Iterator[Heard]:
+def node_hears(world: World, address: str) -> Iterator[Heard]:
     """What comes to a socket of the node itself."""
 
     def listen() -> socket.socket:
-        made = socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
-        made.bind((NODE[version], PORT))
+        made = socket.socket(
+            socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM
+        )
+        made.bind((address, PORT))
         return made
 
     def came(what: bytes, within: float) -> bool:
@@ -85,7 +87,7 @@ def test_a_forged_source_reaches_neither_pod_nor_node_nor_world(
                 b.address if version == 4 else b.address6,
                 stack.enter_context(frames.ears(b.space)),
             ),
-            "node": (NODE[version], stack.enter_context(node_hears(careless, version))),
+            "node": (NODE[version], stack.enter_context(node_hears(careless, NODE[version]))),
         }
         for what, (to, heard) in targets.items():
             own = f"honest {what} {version}!".encode()
@@ -96,6 +98,18 @@ def test_a_forged_source_reaches_neither_pod_nor_node_nor_world(
                 assert not heard(mark, 0.15), f"{source} -> {what}"
             again = f"honest again {what} {version}!".encode()
             assert passes(a, version, to, again, heard)
+
+
+def test_what_the_node_serves_itself_alone_is_out_of_reach(careless: World) -> None:
+    """CVE-2020-8558: with route_localnet a neighbour may ask for 127.0.0.1. A pod may not."""
+    a = careless.pods[0]
+    assert careless.node.run("sysctl", "-n", "net.ipv4.conf.cali0a.route_localnet") == "1\n"
+    with node_hears(careless, "127.0.0.1") as heard:
+        for to in ("127.0.0.1", "127.0.0.2"):
+            send(a, datagram(OWN[4], to, b"for the loopback"))
+        assert not heard(b"for the loopback", 0.3)
+    with node_hears(careless, NODE[4]) as heard:
+        assert passes(a, 4, NODE[4], b"for the node", heard)
 
 
 def passes(pod: Pod, version: int, to: str, mark: bytes, heard: Heard) -> bool:

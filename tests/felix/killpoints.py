@@ -93,7 +93,7 @@ POINTS = [
         after felix.dataplane.interfaces:Interfaces.commit
         after felix.dataplane.routes:RouteTable.commit
         after felix.dataplane.loop:Dataplane._settle
-        after felix.dataplane.loop:Dataplane._published
+        after felix.agent:Agent._published
         """,
     ),
     *_points(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -184,6 +185,26 @@ def probes(matrix: Matrix) -> Iterator[Probes]:
 
 def test_forty_points() -> None:
     assert len({each.name for each in POINTS}) == 40
+
+
+@pytest.mark.parametrize("matrix", BACKENDS, indirect=True, scope="module")
+def test_the_probes_hear_a_leak_and_miss_what_is_lost(matrix: Matrix, probes: Probes) -> None:
+    world = matrix.world
+    assert world.process is not None
+    probes.clear()
+    # A felix that is awake would take the rule away.
+    world.process.send_signal(signal.SIGSTOP)
+    world.kernel.accept_all("cali-tw-cali3server")
+    with pytest.raises(AssertionError, match="leaked"):
+        probes.judge()
+    world.process.send_signal(signal.SIGCONT)
+    matrix.settles()
+    probes.clear()
+    world.ip("route add blackhole 10.65.0.3/32 metric 1")
+    time.sleep(0.5)
+    with pytest.raises(AssertionError, match="lost"):
+        probes.judge()
+    world.ip("route del blackhole 10.65.0.3/32 metric 1")
 
 
 @pytest.mark.parametrize(("matrix", "name"), ROUNDS, indirect=["matrix"], scope="module")

@@ -127,6 +127,9 @@ def test_rules_hash_as_calicos_do(table: str) -> None:
     found = all_hashes(tables(4, settings, Facts())[table])
     for chain in endpoint_chains(recorded_node, MARKS, VERDICTS):
         found[chain.name] = hashes(chain.name, chain.rules)
+    if table == "raw":
+        # One rule of ours stands behind Calico's: nothing from a workload to the node's loopback.
+        found["cali-PREROUTING"] = found["cali-PREROUTING"].rpartition(" ")[0]
     assert {chain: found.get(chain) for chain in RECORDED[table]} == RECORDED[table]
 
 
