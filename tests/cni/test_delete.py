@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from cni.daemon import Daemon
 from cni.memory import LIMIT, Memories
@@ -16,7 +17,7 @@ from libcalico.datastore.interface import Entry
 from libcalico.model import Handle
 from libcalico.model.keys import HandleKey
 from tests.cni.test_attachment import WEB
-from tests.cni.world import World, node_world, pod_namespace, result_of
+from tests.cni.world import World, node_world, pod_namespace, result_of, until
 from tests.support.netns import Namespace
 
 
@@ -51,6 +52,12 @@ def counted(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
         yield calls
 
 
+def sweeps() -> float:
+    """How many sweeps of the collector this process has seen to their end."""
+    labels = {"outcome": "complete"}
+    return REGISTRY.get_sample_value("calico_cni_ipam_sweeps_total", labels) or 0.0
+
+
 @pytest.mark.asyncio
 async def test_a_del_of_what_this_daemon_added_is_one_transaction(
     node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
@@ -69,7 +76,9 @@ async def test_after_a_restart_it_is_one_turn_of_reading_and_one_transaction(
 ) -> None:
     async with node.daemon():
         result_of(await node.add(pod))
+    swept = sweeps()
     async with node.daemon(prepare=False) as daemon:
+        await until(lambda: sweeps() > swept)  # the collector's reading at start is not the DEL's
         with counted(daemon, monkeypatch) as calls:
             assert (await node.delete(pod)).status == 0
         assert sorted(calls) == ["commit", "get_many", "list"]
