@@ -265,7 +265,7 @@ def _configure(
     where = {"container": cable.mark, "link": cable.host_interface}
     log.debug("veth created", extra=where)
     log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
-    wiring.configure(pod, netns_fd, cable, ends, addresses, ways or wiring.EVERYTHING)
+    wiring.configure(pod, netns_fd, cable, ends, addresses, ways)
     log.debug("address configured", extra=where)
 
 

@@ -5,10 +5,10 @@ sandbox list, the calls in progress), the log lines and the metrics. Each addres
 named with the proof; each endpoint that lost its address is reported and left alone.
 
 Invariants (tests/cni/test_collection.py): IPAM-20 to IPAM-25, and
-  CNI-50  A container with a call in progress is left to that call.
-  CNI-51  A sweep that could not look everywhere is repeated, with back-off, until it could or a
+  CNI-70  A container with a call in progress is left to that call.
+  CNI-71  A sweep that could not look everywhere is repeated, with back-off, until it could or a
           newer list of the same network came.
-  CNI-52  A list of valid attachments says nothing about a container with a call after it came.
+  CNI-72  A list of valid attachments says nothing about a container with a call after it came.
 """
 
 from __future__ import annotations

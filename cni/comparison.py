@@ -126,15 +126,13 @@ def expected_of(request: Request, attachment: Attachment) -> Expected:
         for each in result.interfaces
         if each.name == attachment.host_interface and not each.sandbox
     ]
-    delegated = is_delegated(request)
     return Expected(
         attachment,
         addresses,
         link.mac,
         host[0].mtu if host else 0,
-        # Our own ADD promises no routes but the default; later plugins may list theirs.
-        destinations=destinations(request, result) if delegated else EVERYTHING,
-        own_ipam=not delegated,
+        destinations=destinations(request, result),
+        own_ipam=not is_delegated(request),
     )
 
 

@@ -27,6 +27,7 @@ from cni import protocol
 from cni.errors import CNIError, Code
 from cni.request import Request, delegate_args
 from cni.result import Result, decode
+from cni.wiring import EVERYTHING
 from libcalico.model.keys import IPNetwork
 
 OWN = ("", "calico-ipam")
@@ -147,10 +148,13 @@ def _replace(holder: dict[str, Any], cidr: Callable[[int], str]) -> None:
 
 
 def destinations(request: Request, result: Result) -> tuple[IPNetwork, ...]:
-    """What a pod reaches through the host: the plugin's own routes, else everything.
+    """What a pod reaches through the host: another plugin's routes, else everything.
 
+    Our own ADD promises no more than the default; later plugins of a chain may list theirs.
     Per family; with `include_default_routes` everything as well (data model 5.1, 5.6).
     """
+    if not is_delegated(request):
+        return EVERYTHING
     own = [ip_network(route.dst.network) for route in result.routes]
     keep = request.config.document.get("include_default_routes") is True
     for family in sorted({ip.address.version for ip in result.ips}):

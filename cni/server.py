@@ -90,7 +90,7 @@ class Server:
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self.called: set[str] | None = None
-        """Containers with a call, while somebody wants to know (CNI-52)."""
+        """Containers with a call, while somebody wants to know (CNI-72)."""
         self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
         """Hears of every GC: the network, and the containers with valid attachments."""
 
