@@ -21,12 +21,14 @@ from typing import Any
 import msgspec
 
 from bgp.peering import PlannedPeer
-from bgp.speaker.interface import Family, Peer, Route
+from bgp.speaker.interface import Family, Origin, Peer, Route
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 3.0
 """How long a start waits for the datastore before it remembers, in seconds."""
+
+_LISTS = ("communities", "large_communities", "as_path", "extended_communities", "cluster_list")
 
 
 class Memory:
@@ -92,6 +94,9 @@ def _route(tree: dict[str, Any]) -> Route:
         values["next_hop"] = ip_address(values["next_hop"])
     if values["peers"] is not None:
         values["peers"] = frozenset(ip_address(each) for each in values["peers"])
-    for name in ("communities", "large_communities", "as_path"):
+    for name in _LISTS:
         values[name] = tuple(values[name])
+    values["origin"] = Origin(values["origin"])
+    if values["originator_id"] is not None:
+        values["originator_id"] = IPv4Address(values["originator_id"])
     return Route(**values)

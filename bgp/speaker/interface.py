@@ -30,6 +30,8 @@ IPNetwork = IPv4Network | IPv6Network
 BGP_PORT = 179
 DEFAULT_HOLD_TIME = 90
 DEFAULT_RESTART_TIME = 120
+DEFAULT_MAX_PREFIXES = 200_000
+"""Paths taken of one peer: a cluster of 3,000 nodes with 16 blocks each, four times over."""
 
 
 class Family(enum.Enum):
@@ -49,6 +51,11 @@ class Peer:
 
     `passive`: never dial. `ttl_security`: hops allowed by GTSM (RFC 5082), 0 is off; off
     means any number of hops. `port` is where the peer listens, `listen_port` where we do.
+    `keepalive` 0 is a third of the negotiated hold time. `max_prefixes` 0 is no limit; a peer
+    that offers more paths loses its session (CEASE 6/1, RFC 4486), and gets another try after
+    a pause that grows. `any_source`: the kernel chooses the source address when we dial, not
+    `local_address`. `listen_any`: on every address of this host, not on `local_address` alone.
+    `add_path`: take several paths for a prefix (RFC 7911).
     """
 
     address: IPAddress
@@ -62,7 +69,12 @@ class Peer:
     listen_port: int = BGP_PORT
     hold_time: int = DEFAULT_HOLD_TIME
     restart_time: int = DEFAULT_RESTART_TIME
+    keepalive: int = 0
     ttl_security: int = 0
+    max_prefixes: int = DEFAULT_MAX_PREFIXES
+    any_source: bool = False
+    listen_any: bool = False
+    add_path: bool = True
     password: str = field(default="", repr=False)
 
     @property
@@ -71,12 +83,24 @@ class Peer:
         return self.remote_as == self.local_as
 
 
+class Origin(enum.IntEnum):
+    """The ORIGIN attribute; smaller is preferred (RFC 4271 9.1.2.2 b)."""
+
+    IGP = 0
+    EGP = 1
+    INCOMPLETE = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One route to offer. `next_hop` None means ourselves.
 
     `peers` limits it to sessions with these addresses; None offers it to every peer that
-    carries its family.
+    carries its family. No two routes offer the same prefix to the same peer. `as_path` is the
+    path without our own AS number, which the speaker puts in front of it towards an external
+    peer (RFC 4271 5.1.2); it never sends `local_pref` to one (5.1.5). An extended community
+    is 8 octets in hexadecimal, `0x0002fc0000000001`. `originator_id` and `cluster_list` are
+    sent as they are (RFC 4456): a reflector puts its own identifier in front.
     """
 
     prefix: IPNetwork
@@ -87,14 +111,10 @@ class Route:
     communities: tuple[str, ...] = ()
     large_communities: tuple[str, ...] = ()
     as_path: tuple[int, ...] = ()
-
-
-class Origin(enum.IntEnum):
-    """The ORIGIN attribute; smaller is preferred (RFC 4271 9.1.2.2 b)."""
-
-    IGP = 0
-    EGP = 1
-    INCOMPLETE = 2
+    origin: Origin = Origin.IGP
+    extended_communities: tuple[str, ...] = ()
+    originator_id: IPv4Address | None = None
+    cluster_list: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +133,8 @@ class Attributes:
     originator_id: IPv4Address | None = None
     cluster_list: tuple[str, ...] = ()
     communities: tuple[str, ...] = ()
+    large_communities: tuple[str, ...] = ()
+    extended_communities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +160,7 @@ class DownReason(enum.Enum):
     CLOSED = "closed"
     NOTIFICATION_RECEIVED = "notification received"
     NOTIFICATION_SENT = "notification sent"
+    LIMIT = "prefix limit"
     REMOVED = "removed"
 
 
@@ -147,6 +170,7 @@ class PeerOpen:
 
     `restart_families` are those it lists in the capability, `forwarding` those whose
     forwarding-state bit it sets. `route_refresh`: it repeats its paths when asked (RFC 2918).
+    `families` are those it carries (RFC 4760), `add_path` those it sends several paths of.
     """
 
     peer: IPAddress
@@ -157,6 +181,9 @@ class PeerOpen:
     restart_families: frozenset[Family] = frozenset()
     forwarding: frozenset[Family] = frozenset()
     route_refresh: bool = False
+    families: frozenset[Family] = frozenset()
+    add_path: frozenset[Family] = frozenset()
+    four_octet_as: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +236,14 @@ class SpeakerUp:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerDown:
-    """The speaker died with all its sessions; it comes back by itself."""
+    """The speaker died with all its sessions; it comes back by itself.
+
+    `attempts` counts the starts in a row that did not settle; `Speaker.conditions` names a
+    speaker that stays dead.
+    """
 
     detail: str = ""
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +275,9 @@ class Speaker(Protocol):
 
     def events(self) -> AsyncIterator[Event]:
         """What happens, in order, for one reader."""
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """What an operator should know of now: (object, reason)."""
 
     async def close(self) -> None:
         """End the sessions without NOTIFICATION and give everything back (SPK-5)."""

@@ -70,6 +70,9 @@ class MemorySpeaker:
         while True:
             yield await self._events.get()
 
+    def conditions(self) -> list[tuple[str, str]]:
+        return []
+
     async def close(self) -> None:
         for address in list(self._up):
             self._close(address, DownReason.CLOSED)

@@ -117,6 +117,9 @@ class ExaBGPSpeaker:
         while True:
             yield await self._events.get()
 
+    def conditions(self) -> list[tuple[str, str]]:
+        return []
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
