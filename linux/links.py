@@ -36,6 +36,8 @@ _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE = 1, 3, 4, 5, 10, 16
 _LINKINFO, _IFALIAS, _AF_SPEC, _GROUP, _NET_NS_FD = 18, 20, 26, 27, 28
 _EXT_MASK, _NUM_TX, _NUM_RX, _CARRIER, _LINK_NETNSID = 29, 31, 32, 33, 37
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
+# Other kinds (bridges) tell of timers there, so that no two looks would be alike.
+_TUNNELS = ("vxlan", "ipip")
 _SKIP_STATS = 8
 _UP, _LOOPBACK, _RUNNING, _LOWER_UP = 0x1, 0x8, 0x40, 0x10000
 _INET_CONF, _INET6_CONF = 1, 2
@@ -80,7 +82,8 @@ class Link:
     """One interface. `up` is the administrator's wish, `running` the operational state.
 
     `peer_index` is the other end of a veth (or the parent device), in the namespace that
-    `peer_netnsid` names; 0 if none. `mac` is "" where the device has none.
+    `peer_netnsid` names; 0 if none. `mac` is "" where the device has none. `info`: the packed
+    attributes of a tunnel's kind.
     """
 
     index: int
@@ -100,6 +103,7 @@ class Link:
     alias: str
     inet_conf: bytes
     inet6_conf: bytes
+    info: bytes = b""
 
     def inet(self, setting: str) -> int | None:
         """An IPv4 setting of the interface (`INET_CONF`), None if the kernel told none."""
@@ -124,6 +128,7 @@ def decode(body: bytes) -> Link:
     info = m.parse_attributes(found.get(_LINKINFO, b""))
     families = m.parse_attributes(found.get(_AF_SPEC, b""))
     netnsid = found.get(_LINK_NETNSID)
+    kind = m.as_text(info.get(_INFO_KIND, b""))
     return Link(
         index=index,
         name=m.as_text(found.get(_IFNAME, b"")),
@@ -134,7 +139,7 @@ def decode(body: bytes) -> Link:
         carrier=bool(flags & _LOWER_UP),
         loopback=bool(flags & _LOOPBACK),
         operstate=m.as_uint(found.get(_OPERSTATE, b"")),
-        kind=m.as_text(info.get(_INFO_KIND, b"")),
+        kind=kind,
         master=m.as_uint(found.get(_MASTER, b"")),
         peer_index=m.as_uint(found.get(_LINK, b"")),
         peer_netnsid=m.as_uint(netnsid) if netnsid is not None else None,
@@ -142,6 +147,7 @@ def decode(body: bytes) -> Link:
         alias=m.as_text(found.get(_IFALIAS, b"")),
         inet_conf=m.parse_attributes(families.get(AF_INET, b"")).get(_INET_CONF, b""),
         inet6_conf=m.parse_attributes(families.get(AF_INET6, b"")).get(_INET6_CONF, b""),
+        info=info.get(_INFO_DATA, b"") if kind in _TUNNELS else b"",
     )
 
 

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Hashable, Iterable
 from dataclasses import dataclass
 from socket import AF_UNSPEC
 
-from linux import addresses, links, neighbours, routes, rtnl
+from linux import addresses, links, neighbours, routes, rtnl, vxlan
 from linux.closing import Closing
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket, split
@@ -58,6 +58,14 @@ class NeighbourChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ForwardChanged:
+    """An FDB entry of a VXLAN device appeared, changed or went."""
+
+    forward: vxlan.Forward
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SettingChanged:
     """A per-link setting changed (forwarding, rp_filter, proxy_arp/ndp ...): dump the link.
 
@@ -73,7 +81,15 @@ class Overrun:
     """Messages were lost: nothing is known any more, dump everything."""
 
 
-Event = LinkChanged | RouteChanged | AddressChanged | NeighbourChanged | SettingChanged | Overrun
+Event = (
+    LinkChanged
+    | RouteChanged
+    | AddressChanged
+    | NeighbourChanged
+    | ForwardChanged
+    | SettingChanged
+    | Overrun
+)
 
 LINKS = (rtnl.GROUP_LINK,)
 ADDRESSES = (rtnl.GROUP_IPV4_ADDRESS, rtnl.GROUP_IPV6_ADDRESS)
@@ -194,7 +210,7 @@ def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
     if kind in (rtnl.RTM_NEWNEIGH, rtnl.RTM_DELNEIGH):
         entry = neighbours.decode(body)
         if entry is None:
-            return None
+            return _forward(kind, body)
         return (
             ("neighbour", entry.index, entry.address, entry.proxy),
             NeighbourChanged(entry, kind == rtnl.RTM_DELNEIGH),
@@ -206,3 +222,11 @@ def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
         number = int.from_bytes(index, sys.byteorder, signed=True)
         return ("setting", number, body[0]), SettingChanged(number, body[0])
     return None
+
+
+def _forward(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
+    found = vxlan.decode_forward(body)
+    if found is None:
+        return None
+    key = ("forward", found.index, found.mac, found.dst)
+    return key, ForwardChanged(found, kind == rtnl.RTM_DELNEIGH)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from socket import AF_UNSPEC
+from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket
@@ -47,10 +47,11 @@ class Neighbour:
 
 def decode(body: bytes) -> Neighbour | None:
     """A neighbour message's body; None for entries that are not of IP (bridge tables)."""
-    _, index, state, flags, _ = _MESSAGE.unpack_from(body)
+    family, index, state, flags, _ = _MESSAGE.unpack_from(body)
     found = m.parse_attributes(body, _MESSAGE.size)
     packed = found.get(_DST, b"")
-    if len(packed) not in (4, 16):
+    # Entries of VXLAN devices name an address too, under the bridges' family (linux.vxlan).
+    if family not in (AF_INET, AF_INET6) or len(packed) not in (4, 16):
         return None
     mac = mac_text(found.get(_LLADDR, b""))
     return Neighbour(index, address_from(packed), mac, state, bool(flags & _PROXY))

@@ -1,0 +1,40 @@
+"""IP-in-IP devices, and whether this kernel has them at all.
+
+The kernel's module makes `tunl0` in every namespace when it is loaded, unless
+`net.core.fb_tunnels_only_for_init_net` says otherwise (kernel documentation, sysctl/net); so
+asking for it may find it made meanwhile. It unwraps whatever comes and wraps towards the next hop.
+Tested in tests/linux/test_ipip.py, with a kernel that has it in tests/uml.
+"""
+
+from __future__ import annotations
+
+from errno import EAFNOSUPPORT, EEXIST, ENODEV, EOPNOTSUPP
+
+from linux import links
+from linux.errors import KernelError
+from linux.links import Link
+from linux.netlink.socket import Socket
+
+KIND = "ipip"
+DEVICE = "tunl0"
+LACKING = frozenset({EOPNOTSUPP, EAFNOSUPPORT, ENODEV})
+"""Errors by which a kernel says that it has no such kind of device."""
+
+
+def ensure(sock: Socket) -> Link | None:
+    """`tunl0` of the socket's namespace, made if it is not there; None: the kernel lacks IPIP.
+
+    Raises `KernelError` for any other refusal.
+    """
+    found = links.get(sock, DEVICE)
+    if found is not None:
+        return found
+    (result,) = sock.transact([links.create(DEVICE, KIND)])
+    if result.errno in LACKING:
+        return None
+    if result.errno != EEXIST:
+        result.check(f"make {DEVICE}")
+    found = links.get(sock, DEVICE)
+    if found is None:
+        raise KernelError(ENODEV, f"make {DEVICE}", "it vanished at once")
+    return found
