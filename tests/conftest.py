@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
 from tests.support.etcd import Etcd
 
 if TYPE_CHECKING:

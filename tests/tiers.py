@@ -1,25 +1,33 @@
 """`./run test`: which tests run, at which size, and how the result is told.
 
 Without arguments the fast tier runs: every behaviour at reduced counts, at most 20 minutes
-on two cores; a few failures get one second try, said aloud. A path or marker named by hand
-runs that selection at full size. `--full` runs every tier one after another; a tier that
-passed at this commit is not run again, so an interrupted run is resumed by calling it again.
+on two cores, in a few processes side by side (tests/spread.py; `-n 0` is one process), and then
+what is marked `alone`, in one. A few failures get one second try, said aloud. A path or marker
+named by hand runs that selection at full size, in one process unless `-n` says more. `--full`
+runs every tier one after another; a tier that passed at this commit is not run again, so an
+interrupted run is resumed by calling it again.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
+
+from tests import junit
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / ".test-results"
 FULL_SIZE = "MUSLIN_FULL_SIZE"
 SECOND_TRIES = 6
+ALONE = "alone"
+EXTRA_WORKERS = 1
+"""Processes beside one a core: most tests wait for daemons and the kernel."""
 
 
 def pytest_command(arguments: list[str]) -> list[str]:
@@ -45,23 +53,6 @@ def tiers() -> list[str]:
     )
 
 
-def summarise(report: Path) -> tuple[int, int, dict[str, int]]:
-    """(passed, failed, skipped by reason) of a JUnit report; without one the run itself failed."""
-    passed = failed = 0
-    skipped: dict[str, int] = {}
-    if not report.exists():
-        return 0, 1, {}
-    for case in ET.parse(report).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed += 1
-        elif (skip := case.find("skipped")) is not None:
-            reason = skip.get("message", "no reason")
-            skipped[reason] = skipped.get(reason, 0) + 1
-        else:
-            passed += 1
-    return passed, failed, skipped
-
-
 def run_tier(name: str, stamp: str) -> dict[str, object]:
     """Run one tier at full size, or read the result it left at this commit."""
     RESULTS.mkdir(exist_ok=True)
@@ -79,7 +70,7 @@ def run_tier(name: str, stamp: str) -> dict[str, object]:
         env={**os.environ, FULL_SIZE: "1"},
         check=False,
     ).returncode
-    passed, failed, skipped = summarise(report)
+    passed, failed, skipped = junit.summarise(report)
     result: dict[str, object] = {
         "commit": stamp,
         "tier": name,
@@ -110,30 +101,76 @@ def run_full() -> int:
     return 1 if any(result["status"] not in (0, 5) for result in results) else 0
 
 
+def workers() -> int:
+    """How many processes the fast tier takes on this machine."""
+    return len(os.sched_getaffinity(0)) + EXTRA_WORKERS
+
+
+def says_workers(arguments: Sequence[str]) -> bool:
+    """Whether `-n` is among the arguments, in any of its spellings. Pure."""
+    return any(a.startswith(("-n", "--numprocesses")) for a in arguments)
+
+
+def is_named(arguments: Sequence[str]) -> bool:
+    """Whether a path or a marker is named by hand; the number after `-n` is neither. Pure."""
+    before = ["", *arguments]
+    return any(
+        not a.startswith("-") and last not in ("-n", "--numprocesses")
+        for last, a in zip(before, arguments, strict=False)
+    )
+
+
 def run_fast(arguments: list[str]) -> int:
-    """The fast tier. A few failures get one second try, and it is said which needed it.
+    """The fast tier: side by side, then alone. A few failures get one second try, said aloud.
 
     The tests share two cores with whatever else the machine does, and many of them hold real
     daemons to deadlines. A defect fails twice; what fails twice, fails.
     """
+    began = time.monotonic()
     RESULTS.mkdir(exist_ok=True)
-    report = RESULTS / "fast.xml"
-    report.unlink(missing_ok=True)
-    first = subprocess.run(
-        pytest_command(["-q", "--durations=10", f"--junitxml={report}", *arguments]), check=False
-    ).returncode
-    if first != 1:
-        return first
-    _, failed, _ = summarise(report)
-    if not 0 < failed <= SECOND_TRIES:
-        return first
+    # Which tests failed last is noted here, apart from what was run by hand.
+    cache = RESULTS / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    spread = [] if says_workers(arguments) else ["-n", str(workers())]
+    told: list[junit.Case] = []
+    worst = 5
+    for name, chosen in (
+        ("fast", [*spread, "-m", f"not {ALONE}", *arguments]),
+        (ALONE, ["-m", ALONE, *without_workers(arguments)]),
+    ):
+        report = RESULTS / f"{name}.xml"
+        report.unlink(missing_ok=True)
+        common = ["-q", "-o", f"cache_dir={cache}", f"--junitxml={report}"]
+        status = subprocess.run(pytest_command([*common, *chosen]), check=False).returncode
+        if status not in (0, 1, 5):
+            return status
+        if report.exists():
+            told += junit.cases(report)
+        worst = 1 if 1 in (status, worst) else min(status, worst)
+    print(f"\n{junit.as_text(told)}")
+    print(f"{junit.counts(told)} in {(time.monotonic() - began) / 60:.1f} min", flush=True)
+    failed = sum(case.outcome == "failed" for case in told)
+    if worst != 1 or not 0 < failed <= SECOND_TRIES:
+        return worst
     print(f"\n{failed} failed: they get a second try, alone", flush=True)
+    again = ["-v", "-o", f"cache_dir={cache}", "--last-failed", "--last-failed-no-failures=none"]
     second = subprocess.run(
-        pytest_command(["-v", "--last-failed", "--last-failed-no-failures=none", *arguments]),
-        check=False,
+        pytest_command([*again, *without_workers(arguments)]), check=False
     ).returncode
     print(f"second try: {'passed' if second == 0 else 'FAILED'}", flush=True)
     return second
+
+
+def without_workers(arguments: Sequence[str]) -> list[str]:
+    """The arguments without `-n`, for what runs in one process. Pure."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith(("-n", "--numprocesses")):
+            skip = argument in ("-n", "--numprocesses")
+            continue
+        kept.append(argument)
+    return kept
 
 
 def main() -> None:
@@ -141,9 +178,8 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "--full" in arguments:
         sys.exit(run_full())
-    named = any(not a.startswith("-") for a in arguments)
     os.chdir(ROOT)
-    if named:
+    if is_named(arguments):
         command = pytest_command(arguments)
         os.execve(command[0], command, {**os.environ, FULL_SIZE: "1"})
     sys.exit(run_fast(arguments))

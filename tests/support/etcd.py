@@ -6,13 +6,16 @@ can be killed, paused, restarted on its ports, or compacted.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,15 +26,25 @@ from libcalico.datastore.interface import Datastore
 START_DEADLINE = 20.0
 
 
+def _shuffled_ports() -> Iterator[int]:
+    """Ports below those that the kernel gives to outgoing connections, each process its own way."""
+    ports = list(range(12000, 32000))
+    random.Random(os.getpid()).shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_ports = _shuffled_ports()
+
+
 def free_ports(count: int) -> list[int]:
-    """TCP ports of 127.0.0.1 that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """TCP ports of 127.0.0.1 that were free a moment ago and that nobody is given by chance."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_ports)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 class Etcd:

@@ -1,0 +1,55 @@
+"""How `./run test` spreads the tests over processes: whole worlds, the longest first.
+
+A group is what shares a world: a file, and of a file that runs on several back ends each back
+end. Rooms whose world lives for the session are one group a back end. A group stays in one
+process, in the order of the file. Everything that a test names on the machine (namespaces, labs,
+ports, files) carries the process id, lies in its own folder or was free when asked for; what
+needs the machine for itself is marked `alone` and runs afterwards, in one process.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
+
+_BACKEND = re.compile(r"\[(?:.*[-_])?(nft|nftables|legacy)(?:-.*)?\]$")
+_SESSION_WORLDS = {"advisories": "advisories", "netpol": "nine pods", "cyclonus": "nine pods"}
+# The groups that take longest, longest first: begun late, each would run on alone in the end.
+_LONGEST: tuple[str, ...] = ()
+
+
+def group(nodeid: str) -> str:
+    """The group of a test: its file or its room's world, and its back end. Pure."""
+    path, _, name = nodeid.partition("::")
+    room = path.split("/")[1] if path.count("/") > 1 else ""
+    backend = _BACKEND.search(name)
+    world = _SESSION_WORLDS.get(room, path)
+    return f"{world} {backend.group(1)}" if backend else world
+
+
+def rank(name: str) -> int:
+    """Where a group stands in the queue: the longest first, the others as collected. Pure."""
+    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """xdist's scheduler of scopes, with our groups as scopes and the longest first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
+            super()._assign_work_unit(node)
+
+    return Scheduler(config, log)

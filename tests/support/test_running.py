@@ -1,0 +1,106 @@
+"""How the tests are spread over processes and told about: tests/spread.py, junit.py, tiers.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import junit, spread, tiers
+from tests.support.etcd import free_ports
+
+CONFTEST = f"""\
+import sys
+sys.path.insert(0, {str(tiers.ROOT)!r})
+from tests.spread import pytest_xdist_make_scheduler
+"""
+# Names of tests carry their back end; each notes which process it ran in.
+ROOM = """\
+import os, pathlib, pytest
+@pytest.mark.parametrize("backend", ["nft", "nftables"])
+@pytest.mark.parametrize("n", range(4))
+def test_it(backend, n):
+    file = pathlib.Path(__file__)
+    with open(file.with_name(f"{file.stem} {backend}"), "a") as told:
+        told.write(f"{os.getpid()}\\n")
+    if n == 1 and backend == "nft":
+        pytest.skip("not here")
+    assert (file.stem, n, backend) != ("test_two", 2, "nftables")
+"""
+
+
+def test_a_group_is_a_file_and_its_back_end() -> None:
+    a = "tests/felix/test_x.py"
+    assert spread.group(f"{a}::test_y") == a
+    assert spread.group(f"{a}::test_y[nft]") == f"{a} nft"
+    assert spread.group(f"{a}::test_y[nftables-some words]") == f"{a} nftables"
+    assert spread.group(f"{a}::test_y[legacy-4]") == f"{a} legacy"
+    assert spread.group(f"{a}::test_y[words of nft]") == a
+    assert spread.group("tests/netpol/test_a.py::test_b[nft-c]") == spread.group(
+        "tests/cyclonus/test_d.py::test_e[nft-f/g]"
+    )
+
+
+def test_groups_stay_together_and_the_report_is_whole(tmp_path: Path) -> None:
+    room = tmp_path / "tests" / "room"
+    room.mkdir(parents=True)
+    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST)
+    for name in ("one", "two", "three"):
+        (room / f"test_{name}.py").write_text(ROOM)
+    report = tmp_path / "report.xml"
+    words = ["-q", "-n", "2", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, f"--junitxml={report}", "tests"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = junit.cases(report)
+    assert len(told) == 24
+    assert junit.counts(told) == "20 passed, 1 failed, 3 skipped"
+    assert junit.summarise(report) == (20, 1, {"not here": 3})
+    assert {case.room for case in told} == {"room"}
+    text = junit.as_text(told, slowest=2)
+    assert "skipped 3: not here" in text
+    assert "FAILED tests.room.test_two::test_it[2-nftables]" in text
+    ran = [file.read_text().split() for file in room.glob("test_* nft*")]
+    assert len(ran) == 6
+    assert all(len(pids) == 4 and len(set(pids)) == 1 for pids in ran), "a group was split"
+
+
+def test_without_a_report_the_run_itself_failed(tmp_path: Path) -> None:
+    assert junit.summarise(tmp_path / "none.xml") == (0, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "workers", "rest"),
+    [
+        ([], False, False, []),
+        (["-x"], False, False, ["-x"]),
+        (["-n", "4"], False, True, []),
+        (["-n4", "-x"], False, True, ["-x"]),
+        (["--numprocesses=2"], False, True, []),
+        (["tests/lab"], True, False, ["tests/lab"]),
+        (["-m", "uml"], True, False, ["-m", "uml"]),
+        (["-n", "2", "tests/lab"], True, True, ["tests/lab"]),
+    ],
+)
+def test_what_is_named_by_hand(
+    arguments: list[str], named: bool, workers: bool, rest: list[str]
+) -> None:
+    assert tiers.is_named(arguments) == named
+    assert tiers.says_workers(arguments) == workers
+    assert tiers.without_workers(arguments) == rest
+
+
+def test_ports_are_not_given_twice() -> None:
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        first = int(file.read().split()[0])
+    assert all(1024 <= port < first for port in ports)
