@@ -98,6 +98,7 @@ NEIGHBOURS = (rtnl.GROUP_NEIGH,)
 SETTINGS = (rtnl.GROUP_IPV4_NETCONF, rtnl.GROUP_IPV6_NETCONF)
 _NETCONF_INDEX = 1
 _DATAGRAMS_PER_TURN = 64
+_SHAPES_KEPT = 1024
 
 EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
 
@@ -118,6 +119,7 @@ class Monitor(Closing):
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=tuple(groups))
         self._socket.setblocking(False)
+        self._shapes: routes.Shapes = {}
         self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
@@ -157,9 +159,11 @@ class Monitor(Closing):
     def _take(self, kind: int, body: bytes) -> None:
         if Overrun in self._pending:
             return
-        found = decode(kind, body)
+        found = decode(kind, body, self._shapes)
         if found is None:
             return
+        if len(self._shapes) > _SHAPES_KEPT:
+            self._shapes.clear()
         key, event = found
         # An object that changes again moves to the end: batches keep the order of last changes.
         self._pending.pop(key, None)
@@ -188,8 +192,13 @@ class Monitor(Closing):
             self._wake.set()
 
 
-def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
-    """A multicast message as (key of the object, event); None if it is of no interest."""
+def decode(
+    kind: int, body: bytes, shapes: routes.Shapes | None = None
+) -> tuple[Hashable, Event] | None:
+    """A multicast message as (key of the object, event); None if it is of no interest.
+
+    `shapes`: see `routes.decode`.
+    """
     if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
         # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
         if body[0] != AF_UNSPEC:
@@ -197,7 +206,7 @@ def decode(kind: int, body: bytes) -> tuple[Hashable, Event] | None:
         link = links.decode(body)
         return ("link", link.index), LinkChanged(link, kind == rtnl.RTM_DELLINK)
     if kind in (rtnl.RTM_NEWROUTE, rtnl.RTM_DELROUTE):
-        route = routes.decode(body)
+        route = routes.decode(body, shapes)
         if route is None:
             return None
         return ("route", route.key), RouteChanged(route, kind == rtnl.RTM_DELROUTE)

@@ -6,8 +6,7 @@ and a `Route` brings itself into the form in which the kernel reads it back.
 
 ROUTE-1: `dump` of what `replace(route)` wrote contains a value equal to `route`.
 ROUTE-2: replacing a route loses no packet.
-The kernel's key of a route is (table, destination, metric): `Route.key`. Another metric is
-another route. IPv6: metric 0 means 1024; blackholes hang on the loopback device.
+What a route is: linux/route_values.py.
 Tested in tests/linux/test_routes.py.
 """
 
@@ -15,30 +14,47 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from errno import EACCES, EHOSTUNREACH, EINVAL, ENETUNREACH, ENOENT
-from ipaddress import IPv4Network
 from socket import AF_INET, AF_INET6, AF_UNSPEC
-from typing import Literal
 
 from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import Socket
+from linux.prefixes import Prefix
+from linux.route_values import (
+    HOPLESS,
+    SCOPE_NOWHERE,
+    TABLE_MAIN,
+    NextHop,
+    Route,
+    RouteKey,
+    RouteType,
+    Shape,
+)
 from linux.rtnl import (
     RTM_DELROUTE,
     RTM_GETROUTE,
     RTM_NEWROUTE,
     IPAddress,
-    IPNetwork,
     address_from,
     family_of,
-    network_from,
 )
 
-RouteType = Literal[
-    "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable",
-    "prohibit", "throw", "other",
-]  # fmt: skip
+__all__ = [
+    "TABLE_MAIN",
+    "NextHop",
+    "Route",
+    "RouteKey",
+    "Shape",
+    "Shapes",
+    "add",
+    "decode",
+    "delete",
+    "dump",
+    "lookup",
+    "replace",
+]
+
 _TYPES: dict[RouteType, int] = {
     "unicast": 1,
     "local": 2,
@@ -52,89 +68,45 @@ _TYPES: dict[RouteType, int] = {
     "other": 0,
 }
 _TYPE_NAMES: dict[int, RouteType] = {number: name for name, number in _TYPES.items()}
-_HOPLESS = frozenset({"blackhole", "unreachable", "prohibit", "throw"})
-
-TABLE_MAIN, TABLE_LOCAL, TABLE_DEFAULT = 254, 255, 253
-PROTOCOL_KERNEL, PROTOCOL_BOOT, PROTOCOL_STATIC = 2, 3, 4
-SCOPE_UNIVERSE, SCOPE_LINK, SCOPE_HOST, SCOPE_NOWHERE = 0, 253, 254, 255
 
 _MESSAGE = struct.Struct("=BBBBBBBBI")  # family, dst, src, tos, table, protocol, scope, type, flags
 _HOP = struct.Struct("=HBBi")  # length, flags, weight-1, index
 _DST, _OIF, _GATEWAY, _PRIORITY, _PREFSRC = 1, 4, 5, 6, 7
 _METRICS, _MULTIPATH, _TABLE, _MARK, _VIA = 8, 9, 15, 16, 18
 _METRIC_MTU = 2
+_DST_4, _DST_6 = struct.pack("=HH", 8, _DST), struct.pack("=HH", 20, _DST)
+"""How the destination's attribute begins."""
 _ONLINK = 0x4
 _F_CLONED, _F_LOOKUP_TABLE, _F_FIB_MATCH = 0x200, 0x1000, 0x2000
-_IPV6_METRIC = 1024
+
+Shapes = dict[bytes, Shape]
+"""Shapes by the bytes of a message without its destination."""
 
 
-@dataclass(frozen=True, slots=True, order=False)
-class NextHop:
-    """One way out: `gateway` (None: the destination is on the link) through link `oif`.
+def decode(body: bytes, known: Shapes | None = None) -> Route | None:
+    """A route message's body; None for what is no IP route or a cached clone.
 
-    `onlink`: take the gateway as reachable though no route says so. `weight` 1 to 256. The
-    gateway may be of the other family (IPv4 via IPv6).
+    `known` remembers shapes by all bytes but the destination's: routes that differ in nothing
+    else are read without looking at their attributes again. The caller bounds it.
     """
-
-    gateway: IPAddress | None
-    oif: int
-    onlink: bool = False
-    weight: int = 1
-
-    def _order(self) -> tuple[bytes, int, bool, int]:
-        return (self.gateway.packed if self.gateway else b"", self.oif, self.onlink, self.weight)
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One route in the kernel's read-back form (ROUTE-1).
-
-    `next_hops` is empty for types without one; their order carries no meaning and is canonical.
-    `scope` None means the usual: link for a route without gateway, universe otherwise.
-    `mtu` 0 leaves it to the link. `metric` of IPv6: 0 becomes 1024.
-    """
-
-    dst: IPNetwork
-    next_hops: tuple[NextHop, ...] = ()
-    type: RouteType = "unicast"
-    table: int = TABLE_MAIN
-    protocol: int = PROTOCOL_BOOT
-    scope: int | None = None
-    metric: int = 0
-    prefsrc: IPAddress | None = None
-    mtu: int = 0
-
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        hops = () if self.type in _HOPLESS else tuple(sorted(self.next_hops, key=NextHop._order))
-        if len(hops) == 1 and hops[0].weight != 1:
-            hops = (NextHop(hops[0].gateway, hops[0].oif, hops[0].onlink),)
-        put(self, "next_hops", hops)
-        if self.dst.version == 6:
-            put(self, "metric", self.metric or _IPV6_METRIC)
-            put(self, "scope", SCOPE_UNIVERSE)
-        elif self.scope is None:
-            direct = self.type == "unicast" and all(hop.gateway is None for hop in hops)
-            put(self, "scope", SCOPE_LINK if direct else SCOPE_UNIVERSE)
-
-    @property
-    def key(self) -> tuple[int, IPNetwork, int]:
-        """(table, destination, metric): what makes it one route to the kernel."""
-        return (self.table, self.dst, self.metric)
-
-    @property
-    def oif(self) -> int:
-        """The link of the first next hop, 0 without any."""
-        return self.next_hops[0].oif if self.next_hops else 0
-
-    @property
-    def gateway(self) -> IPAddress | None:
-        """The gateway of the first next hop."""
-        return self.next_hops[0].gateway if self.next_hops else None
+    if known is None:
+        return _decode(body)
+    # The kernel puts the destination behind the table, in both families.
+    mark = body[20:24]
+    end = 28 if mark == _DST_4 else 40 if mark == _DST_6 else 0
+    if not end:
+        return _decode(body)
+    template = body[:1] + body[2:24] + body[end:]
+    shape = known.get(template)
+    if shape is not None:
+        return tuple.__new__(Route, (body[24:end] + body[1:2], shape))
+    route = _decode(body)
+    if route is not None:
+        known[template] = route.shape
+    return route
 
 
-def decode(body: bytes) -> Route | None:
-    """A route message's body; None for what is no IP route or a cached clone."""
+def _decode(body: bytes) -> Route | None:
     family, prefix, _, _, table, protocol, scope, kind, flags = _MESSAGE.unpack_from(body)
     if family not in (AF_INET, AF_INET6) or flags & _F_CLONED:
         return None
@@ -148,17 +120,18 @@ def decode(body: bytes) -> Route | None:
         hops = ()
     prefsrc = found.get(_PREFSRC)
     metrics = m.parse_attributes(found[_METRICS]) if _METRICS in found else {}
-    return Route(
-        dst=network_from(packed, prefix),
-        next_hops=hops,
-        type=_TYPE_NAMES.get(kind, "other"),
-        table=m.as_uint(found[_TABLE]) if _TABLE in found else table,
-        protocol=protocol,
-        scope=scope,
-        metric=m.as_uint(found[_PRIORITY]) if _PRIORITY in found else 0,
-        prefsrc=address_from(prefsrc) if prefsrc else None,
-        mtu=m.as_uint(metrics.get(_METRIC_MTU, b"")),
+    shape = Shape.of(
+        4 if family == AF_INET else 6,
+        hops,
+        _TYPE_NAMES.get(kind, "other"),
+        m.as_uint(found[_TABLE]) if _TABLE in found else table,
+        protocol,
+        scope,
+        m.as_uint(found[_PRIORITY]) if _PRIORITY in found else 0,
+        address_from(prefsrc) if prefsrc else None,
+        m.as_uint(metrics.get(_METRIC_MTU, b"")),
     )
+    return Route.of(Prefix(packed + bytes((prefix,))), shape)
 
 
 def _decode_hops(data: bytes) -> Iterator[NextHop]:
@@ -188,6 +161,7 @@ def dump(
     Raises `KernelError`.
     """
     found: list[Route] = []
+    shapes: Shapes = {}
     for each in (AF_INET, AF_INET6) if family == AF_UNSPEC else (family,):
         body = _MESSAGE.pack(each, 0, 0, 0, 0, protocol, 0, 0, 0)
         if table:
@@ -200,7 +174,7 @@ def dump(
                 continue
             raise
         for _, answer in answers:
-            route = decode(answer)
+            route = decode(answer, shapes)
             if route is None or (table and route.table != table):
                 continue
             if not protocol or route.protocol == protocol:
@@ -217,41 +191,47 @@ def _hop_attributes(hop: NextHop, family: int) -> bytes:
 
 
 def _body(route: Route) -> bytes:
-    family = AF_INET if isinstance(route.dst, IPv4Network) else AF_INET6
-    parts = [m.attribute(_DST, route.dst.network_address.packed), m.u32(_TABLE, route.table)]
-    flags = 0
-    if route.metric:
-        parts.append(m.u32(_PRIORITY, route.metric))
-    if route.prefsrc is not None:
-        parts.append(m.attribute(_PREFSRC, route.prefsrc.packed))
-    if route.mtu:
-        parts.append(m.nest(_METRICS, m.u32(_METRIC_MTU, route.mtu)))
-    if len(route.next_hops) == 1:
-        hop = route.next_hops[0]
-        flags = _ONLINK if hop.onlink else 0
+    prefix, shape = route
+    family = AF_INET if shape.version == 4 else AF_INET6
+    head = _MESSAGE.pack(
+        family,
+        prefix[-1],
+        0,
+        0,
+        shape.table if shape.table < 256 else 0,
+        shape.protocol,
+        shape.scope or 0,
+        _TYPES[shape.type],
+        _ONLINK if len(shape.next_hops) == 1 and shape.next_hops[0].onlink else 0,
+    )
+    return head + (_DST_4 if family == AF_INET else _DST_6) + prefix[:-1] + _tail(shape, family)
+
+
+def _tail(shape: Shape, family: int) -> bytes:
+    if shape.tail is not None:
+        return shape.tail
+    parts = [m.u32(_TABLE, shape.table)]
+    if shape.metric:
+        parts.append(m.u32(_PRIORITY, shape.metric))
+    if shape.prefsrc is not None:
+        parts.append(m.attribute(_PREFSRC, shape.prefsrc.packed))
+    if shape.mtu:
+        parts.append(m.nest(_METRICS, m.u32(_METRIC_MTU, shape.mtu)))
+    if len(shape.next_hops) == 1:
+        hop = shape.next_hops[0]
         if hop.oif:
             parts.append(m.u32(_OIF, hop.oif))
         parts.append(_hop_attributes(hop, family))
-    elif route.next_hops:
-        parts.append(m.attribute(_MULTIPATH, b"".join(_hops(route, family))))
-    head = _MESSAGE.pack(
-        family,
-        route.dst.prefixlen,
-        0,
-        0,
-        route.table if route.table < 256 else 0,
-        route.protocol,
-        route.scope or 0,
-        _TYPES[route.type],
-        flags,
-    )
-    return head + b"".join(parts)
+    elif shape.next_hops:
+        parts.append(m.attribute(_MULTIPATH, b"".join(_hops(shape, family))))
+    shape.tail = b"".join(parts)
+    return shape.tail
 
 
-def _hops(route: Route, family: int) -> Iterator[bytes]:
-    for hop in route.next_hops:
+def _hops(shape: Shape, family: int) -> Iterator[bytes]:
+    for hop in shape.next_hops:
         if not 1 <= hop.weight <= 256:
-            raise ValueError(f"route {route.dst}: weight {hop.weight} is not within 1 to 256")
+            raise ValueError(f"next hop {hop}: weight {hop.weight} is not within 1 to 256")
         inner = _hop_attributes(hop, family)
         flags = _ONLINK if hop.onlink else 0
         yield _HOP.pack(_HOP.size + len(inner), flags, hop.weight - 1, hop.oif) + inner
@@ -269,16 +249,16 @@ def add(route: Route) -> bytes:
 
 def delete(route: Route) -> bytes:
     """Removes the route of this key and protocol, with all its next hops. ESRCH if gone."""
-    family = AF_INET if isinstance(route.dst, IPv4Network) else AF_INET6
-    parts = [m.attribute(_DST, route.dst.network_address.packed), m.u32(_TABLE, route.table)]
-    if route.metric:
-        parts.append(m.u32(_PRIORITY, route.metric))
-    table = route.table if route.table < 256 else 0
+    prefix, shape = route
+    family = AF_INET if shape.version == 4 else AF_INET6
+    tail = m.u32(_TABLE, shape.table)
+    if shape.metric:
+        tail += m.u32(_PRIORITY, shape.metric)
+    table = shape.table if shape.table < 256 else 0
     # Scope "nowhere" matches any: the key is enough, and the scope may have drifted.
-    head = _MESSAGE.pack(
-        family, route.dst.prefixlen, 0, 0, table, route.protocol, SCOPE_NOWHERE, 0, 0
-    )
-    return m.message(RTM_DELROUTE, 0, head + b"".join(parts))
+    head = _MESSAGE.pack(family, prefix[-1], 0, 0, table, shape.protocol, SCOPE_NOWHERE, 0, 0)
+    head += (_DST_4 if family == AF_INET else _DST_6) + prefix[:-1]
+    return m.message(RTM_DELROUTE, 0, head + tail)
 
 
 def lookup(sock: Socket, address: IPAddress, *, oif: int = 0, mark: int = 0) -> Route | None:
@@ -303,4 +283,4 @@ def lookup(sock: Socket, address: IPAddress, *, oif: int = 0, mark: int = 0) -> 
         return None
     result.check(f"look up the route to {address}")
     route = decode(result.answers[0][1])
-    return None if route is None or route.type in _HOPLESS else route
+    return None if route is None or route.type in HOPLESS else route

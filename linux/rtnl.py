@@ -31,13 +31,6 @@ def address_from(packed: bytes) -> IPAddress:
     return IPv4Address(packed) if len(packed) == 4 else IPv6Address(packed)
 
 
-def network_from(packed: bytes, prefix: int) -> IPNetwork:
-    """The network of 4 or 16 bytes and a prefix length."""
-    if len(packed) == 4:
-        return IPv4Network((packed, prefix))
-    return IPv6Network((packed, prefix))
-
-
 def mac_bytes(mac: str) -> bytes:
     """Six bytes of "aa:bb:cc:dd:ee:ff". Raises `ValueError`."""
     try:

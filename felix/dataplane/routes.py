@@ -19,10 +19,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
-from felix.dataplane.view import KernelView, RouteKey
+from felix.dataplane.view import KernelView
 from linux import routes as kernel
 from linux.netlink import Socket
-from linux.routes import NextHop, Route
+from linux.routes import NextHop, Route, RouteKey
 from linux.tables import DeltaTable
 
 IPAddress = IPv4Address | IPv6Address

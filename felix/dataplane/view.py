@@ -26,11 +26,10 @@ from linux.monitor import (
     RouteChanged,
     SettingChanged,
 )
-from linux.routes import TABLE_MAIN, Route
+from linux.routes import TABLE_MAIN, Route, RouteKey
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
-RouteKey = tuple[int, IPNetwork, int]
 
 
 class KernelView:

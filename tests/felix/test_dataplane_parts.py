@@ -145,10 +145,10 @@ def test_foreign_routes_are_kept_apart() -> None:
     found = view(ETH0, POD)
     foreign = Route(ip_network("192.0.2.0/24"), (NextHop(ip_address("10.99.1.9"), 2),))
     to_pod = Route(ip_network("10.0.0.9/32"), (NextHop(None, 7),))
-    other_table = replace(foreign, table=100)
+    other_table = Route(foreign.dst, foreign.next_hops, table=100)
     found.absorb([RouteChanged(r, False) for r in (foreign, to_pod, other_table)])
     assert found.base_routes() == (foreign,)
-    ours = replace(foreign, protocol=ROUTE_PROTOCOL)
+    ours = Route(foreign.dst, foreign.next_hops, protocol=ROUTE_PROTOCOL)
     assert found.absorb([RouteChanged(ours, False)]) == {ours.key: ours}
     assert found.base_routes() == ()
     assert found.absorb([RouteChanged(foreign, False)]) == {foreign.key: None}
