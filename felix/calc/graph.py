@@ -18,14 +18,17 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
 from felix.calc.blocks import BlockFacts, blackholes, facts_of, lent_addresses, own_blocks
+from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.endpoints import LocalEndpoints, from_resource
+from felix.calc.nodes import NodeFacts
+from felix.calc.nodes import facts_of as node_facts
 from felix.calc.paths import PathFacts
 from felix.calc.policy import KINDS as POLICY_KINDS
 from felix.calc.policy import PolicyEngine
-from felix.calc.pools import Pool, members, node_addresses, pool_of, service_nets
+from felix.calc.pools import Pool, members, pool_of, service_nets
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
-from libcalico.model import AffinityKey, BlockKey, IPPool, Key, Node, ResourceKey, WorkloadEndpoint
+from libcalico.model import AffinityKey, BlockKey, IPPool, Key, ResourceKey, WorkloadEndpoint
 from libcalico.model.ipam import Block, BlockAffinity
 
 IPAddress = IPv4Address | IPv6Address
@@ -56,7 +59,7 @@ class Calculator:
         self.policy = PolicyEngine(node)
         self.endpoints = LocalEndpoints(self.policy.put_local)
         self.pools: dict[str, Pool] = {}
-        self.nodes: dict[str, frozenset[IPAddress]] = {}
+        self.nodes: dict[str, NodeFacts] = {}
         self.service_nets: frozenset[IPNetwork] = frozenset()
         self.felix_configurations: dict[str, Mapping[str, Any]] = {}
         self.broken: dict[Key, str] = {}
@@ -64,6 +67,7 @@ class Calculator:
         self._claims: dict[IPNetwork, BlockAffinity] = {}
         self._blocks: dict[IPNetwork, BlockFacts] = {}
         self._own: frozenset[IPNetwork] | None = None
+        self.cluster = ClusterRoutes(node, self._blocks, self.nodes, self.pools)
 
     @property
     def in_sync(self) -> bool:
@@ -101,9 +105,15 @@ class Calculator:
             case ResourceKey(kind="WorkloadEndpoint"):
                 return self._endpoint(key, value)
             case ResourceKey(kind="IPPool"):
-                return _put(self.pools, key.name, value, lambda v: _pool(key, v))
+                changed = _put(self.pools, key.name, value, lambda v: _pool(key, v))
+                if changed:
+                    self.cluster.pools_changed()
+                return changed
             case ResourceKey(kind="Node"):
-                return _put(self.nodes, key.name, value, _node)
+                changed = _put(self.nodes, key.name, value, lambda v: node_facts(key.name, v))
+                if changed:
+                    self.cluster.node_changed(key.name)
+                return changed
             case ResourceKey(kind="BGPConfiguration", name="default"):
                 before, self.service_nets = self.service_nets, service_nets(value)
                 return before != self.service_nets
@@ -131,15 +141,13 @@ class Calculator:
         before = self._blocks.get(cidr)
         if facts == before:
             return False
-        mine = f"host:{self.node}"
         if facts is None:
             del self._blocks[cidr]
         else:
             self._blocks[cidr] = facts
         self._own = None
-        return any(f is not None and f.owner == mine for f in (before, facts)) or (
-            cidr in self._claims
-        )
+        self.cluster.block_changed(cidr)
+        return True
 
     @property
     def own_blocks(self) -> frozenset[IPNetwork]:
@@ -173,7 +181,13 @@ class Calculator:
 
     def host_members(self, version: int) -> frozenset[str]:
         """Members of the set of all nodes' addresses."""
-        return members(version, (a for addresses in self.nodes.values() for a in addresses))
+        return members(version, (a for node in self.nodes.values() for a in node.addresses))
+
+    def vtep_members(self, version: int) -> frozenset[str]:
+        """Members of the set of the other nodes that may send VXLAN to this one."""
+        others = (node for name, node in self.nodes.items() if name != self.node)
+        ends = (vtep for node in others if (vtep := node.vtep(version)))
+        return members(version, (vtep.node for vtep in ends))
 
 
 def _put(
@@ -189,10 +203,6 @@ def _put(
 
 def _pool(key: ResourceKey, value: IPPool) -> Pool:
     return pool_of(key.name, value)
-
-
-def _node(value: Node) -> frozenset[IPAddress]:
-    return node_addresses(value)
 
 
 def _spec(value: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Address pools and nodes: what NAT, path checks and (later) encapsulation need of them.
+"""Address pools: what NAT, path checks and encapsulation need of them.
 
 Tested in tests/felix/test_calc_graph.py.
 """
@@ -12,33 +12,42 @@ from ipaddress import (
     IPv4Network,
     IPv6Address,
     IPv6Network,
-    ip_address,
-    ip_interface,
     ip_network,
 )
 
 from libcalico.errors import InvalidValue
-from libcalico.model import BGPConfiguration, IPPool, Node
+from libcalico.model import BGPConfiguration, IPPool
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
 
-_NO_TUNNEL = ("", "Never", None)
+NEVER, ALWAYS, CROSS_SUBNET = "Never", "Always", "CrossSubnet"
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     """One pool: its network, whether it is in use, whether its pods are masqueraded.
 
-    `ipip` and `vxlan`: whether any of its traffic is to go through such a tunnel.
+    `exported`: whether its addresses may be announced.
     """
 
     network: IPNetwork
     enabled: bool
     nat_outgoing: bool
-    ipip: bool = False
-    vxlan: bool = False
+    ipip_mode: str = NEVER
+    vxlan_mode: str = NEVER
+    exported: bool = True
+
+    @property
+    def ipip(self) -> bool:
+        """Whether any of its traffic is to go through IP-in-IP."""
+        return self.ipip_mode != NEVER
+
+    @property
+    def vxlan(self) -> bool:
+        """Whether any of its traffic is to go through VXLAN."""
+        return self.vxlan_mode != NEVER
 
 
 def pool_of(name: str, value: IPPool) -> Pool:
@@ -49,33 +58,12 @@ def pool_of(name: str, value: IPPool) -> Pool:
             spec.network,
             not spec.disabled,
             spec.natOutgoing,
-            ipip=spec.ipipMode not in _NO_TUNNEL,
-            vxlan=spec.vxlanMode not in _NO_TUNNEL,
+            ipip_mode=spec.ipipMode or NEVER,
+            vxlan_mode=spec.vxlanMode or NEVER,
+            exported=not spec.disableBGPExport,
         )
     except ValueError as error:
         raise InvalidValue("spec.cidr", spec.cidr, str(error), f"IPPool({name})") from None
-
-
-def node_addresses(value: Node) -> frozenset[IPAddress]:
-    """A node's addresses, one a family: BGP's, else InternalIP, else ExternalIP (reference 1.7)."""
-    spec = value.spec
-    found: dict[int, IPAddress] = {}
-    if spec.bgp is not None:
-        for text in (spec.bgp.ipv4Address, spec.bgp.ipv6Address):
-            _note(found, text)
-    for kind in ("InternalIP", "ExternalIP"):
-        for address in spec.addresses:
-            if address.type == kind:
-                _note(found, address.address)
-    return frozenset(found.values())
-
-
-def _note(found: dict[int, IPAddress], text: str) -> None:
-    try:
-        address = ip_interface(text).ip if "/" in text else ip_address(text)
-    except ValueError:
-        return
-    found.setdefault(address.version, address)
 
 
 def service_nets(value: BGPConfiguration | None) -> frozenset[IPNetwork]:

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 
 from felix.calc.endpoints import from_resource
 from felix.calc.labels import NamedPort, named_ports
+from felix.calc.nodes import facts_of as node_facts
 from felix.calc.policy import KINDS, PolicyEngine
 from felix.calc.policy.items import read_network, read_networks
-from felix.calc.pools import Pool, node_addresses, pool_of
+from felix.calc.pools import Pool, pool_of
 from felix.config.parameters import Config
 from felix.config.resolve import resolve
 from felix.explain.flow import IPAddress
@@ -163,7 +164,7 @@ def _elsewhere(value: Any, node: str) -> Any:
 
 
 def _addresses_of(node: Any) -> frozenset[IPAddress]:
-    found = set(node_addresses(node))
+    found = set(node_facts(node.metadata.name, node).addresses)
     bgp = node.spec.bgp
     texts = [a.address for a in node.spec.addresses or ()]
     if bgp is not None:

@@ -1,0 +1,104 @@
+"""Nodes: their addresses and the ends of their tunnels, as the Node resource tells them.
+
+Tested in tests/felix/test_calc_nodes.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+)
+
+from libcalico.model import Node
+from libcalico.names import vxlan_mac
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Vtep:
+    """One end of VXLAN tunnels: the node's address, the tunnel's own and its MAC."""
+
+    node: IPAddress
+    address: IPAddress
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What felix keeps of a node.
+
+    `addresses`: one a family. `networks`: of the families that BGP has, the network that the
+    Node names (a host's network where it names no prefix): what counts as one subnet.
+    """
+
+    addresses: frozenset[IPAddress] = frozenset()
+    networks: tuple[IPNetwork, ...] = ()
+    ipip: IPAddress | None = None
+    vteps: tuple[Vtep, ...] = ()
+
+    def address(self, version: int) -> IPAddress | None:
+        """The node's address of a family."""
+        return next((a for a in self.addresses if a.version == version), None)
+
+    def vtep(self, version: int) -> Vtep | None:
+        """The node's end of VXLAN of a family, when all of it is known."""
+        return next((v for v in self.vteps if v.node.version == version), None)
+
+    def neighbours(self, address: IPAddress) -> bool:
+        """Whether an address lies in this node's network."""
+        return any(address in network for network in self.networks)
+
+
+def facts_of(name: str, value: Node) -> NodeFacts:
+    """The facts of a stored node. What cannot be read in it counts as absent.
+
+    Addresses: BGP's, else InternalIP, else ExternalIP (reference 1.7).
+    """
+    spec = value.spec
+    found: dict[int, IPAddress] = {}
+    networks = []
+    if spec.bgp is not None:
+        for text in (spec.bgp.ipv4Address, spec.bgp.ipv6Address):
+            interface = _interface(text)
+            if interface is not None and found.setdefault(interface.version, interface.ip):
+                networks.append(interface.network)
+    for kind in ("InternalIP", "ExternalIP"):
+        for address in spec.addresses:
+            interface = _interface(address.address) if address.type == kind else None
+            if interface is not None:
+                found.setdefault(interface.version, interface.ip)
+    vteps = []
+    for version, text, mac in (
+        (4, spec.ipv4VXLANTunnelAddr, spec.vxlanTunnelMACAddr or vxlan_mac(name)),
+        (6, spec.ipv6VXLANTunnelAddr, spec.vxlanTunnelMACAddrV6 or vxlan_mac(f"{name}-v6")),
+    ):
+        own, tunnel = found.get(version), _address(text, version)
+        if own is not None and tunnel is not None:
+            vteps.append(Vtep(own, tunnel, mac.lower()))
+    ipip = _address(spec.bgp.ipv4IPIPTunnelAddr, 4) if spec.bgp is not None else None
+    return NodeFacts(frozenset(found.values()), tuple(networks), ipip, tuple(vteps))
+
+
+def _interface(text: str | None) -> IPv4Interface | IPv6Interface | None:
+    try:
+        return ip_interface(text) if text else None
+    except ValueError:
+        return None
+
+
+def _address(text: str | None, version: int) -> IPAddress | None:
+    try:
+        found = ip_address(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.version == version else None

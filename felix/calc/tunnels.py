@@ -1,0 +1,100 @@
+"""How a packet gets to another node: straight, in IP-in-IP, in VXLAN, or as `bgp` says.
+
+Pure: pool, this node and the other one in, a way out. A pool's tunnel counts for its addresses
+wherever they are; `CrossSubnet` spares it where the other node's address lies in the network
+that this node's own Node resource names (the stored prefix, not the interface's; reference
+1.7). Addresses without a tunnel are bgp's to route, unless nobody tells: there is no speaker
+on this node, or the pool is kept from being announced. Then the way is straight, between nodes
+of one network only: a router between knows nothing of pods (flannel's host-gw, reference 8.1).
+
+Invariants:
+  TUN-1  With mode Always every address of another node goes into the tunnel, with CrossSubnet
+         exactly those of nodes outside the own network, with Never none.
+  TUN-2  A way into a tunnel exists only when both ends of it are known.
+Tested in tests/felix/test_calc_tunnels.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from felix.calc.nodes import NodeFacts
+from felix.calc.pools import ALWAYS, CROSS_SUBNET, Pool
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+
+class Kind(Enum):
+    """What a packet is put into."""
+
+    STRAIGHT = "straight"
+    IPIP = "ipip"
+    VXLAN = "vxlan"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """To the next hop `via`: the node's address, or the tunnel's at its end; None: the
+    destination is that end itself.
+    """
+
+    kind: Kind
+    via: IPAddress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What this node can do: tunnels that are wanted and that its kernel has, by family.
+
+    `told`: whether a speaker tells this node ways to pools without a tunnel.
+    """
+
+    ipip: bool = True
+    vxlan: frozenset[int] = frozenset({4, 6})
+    told: bool = True
+
+
+def way(network: IPNetwork, pool: Pool, me: NodeFacts, other: NodeFacts, means: Means) -> Way | str:
+    """How packets for a network of another node leave; or why there is no way ("": bgp tells)."""
+    version = network.version
+    node = other.address(version)
+    if node is None:
+        return f"it has no IPv{version} address"
+    near = me.neighbours(node)
+    straight = Way(Kind.STRAIGHT, node)
+    for mode, into in ((pool.ipip_mode, _ipip), (pool.vxlan_mode, _vxlan)):
+        if mode == ALWAYS or (mode == CROSS_SUBNET and not near):
+            return into(network, node, me, other, means)
+        if mode == CROSS_SUBNET:
+            return straight
+    if means.told and pool.exported:
+        return ""
+    if not near:
+        return f"it lies outside this node's IPv{version} network, and no tunnel leads there"
+    return straight
+
+
+def _ipip(
+    network: IPNetwork, node: IPAddress, me: NodeFacts, other: NodeFacts, means: Means
+) -> Way | str:
+    if network.version != 4 or not means.ipip:
+        return ""
+    return Way(Kind.IPIP, node)
+
+
+def _vxlan(
+    network: IPNetwork, node: IPAddress, me: NodeFacts, other: NodeFacts, means: Means
+) -> Way | str:
+    if network.version not in means.vxlan:
+        return ""
+    far = other.vtep(network.version)
+    if far is None:
+        return f"it has no VXLAN tunnel address for IPv{network.version} yet"
+    if me.vtep(network.version) is None:
+        # Said of this node once, not of every other (felix.dataplane.tunnels).
+        return ""
+    host = network.prefixlen == network.max_prefixlen
+    return Way(Kind.VXLAN, None if host and network.network_address == far.address else far.address)

@@ -1,0 +1,157 @@
+"""Ways kept up to date by what changed: as if all were evaluated, whatever the order (CLR-1)."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network, ip_address, ip_network
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from felix.calc.blocks import BlockFacts
+from felix.calc.cluster_routes import ClusterRoutes, IPNetwork
+from felix.calc.nodes import NodeFacts, Vtep
+from felix.calc.pools import Pool
+from felix.calc.tunnels import Kind, Means, Way
+
+NODES = ("me", "a", "b")
+CIDRS: list[IPNetwork] = [IPv4Network((0x0A410000 + 64 * n, 26)) for n in range(4)]
+MODES = st.sampled_from(
+    [("Never", "Never"), ("Always", "Never"), ("CrossSubnet", "Never"), ("Never", "CrossSubnet")]
+)
+POOLS = MODES.flatmap(
+    lambda modes: st.booleans().map(
+        lambda out: Pool(ip_network("10.65.0.0/16"), True, False, *modes, exported=out)
+    )
+)
+
+
+def facts(name: str, rack: int, ready: bool) -> NodeFacts:
+    number = NODES.index(name) + 1
+    own = ip_address(f"10.99.{rack}.{number}")
+    end = Vtep(own, ip_address(f"10.65.9.{number}"), f"66:00:00:00:00:0{number}")
+    network = (ip_network(f"10.99.{rack}.0/24"),)
+    return NodeFacts(frozenset({own}), network, None, (end,) if ready else ())
+
+
+OWNERS = st.sampled_from(["", "host:me", "host:a", "host:b", "host:c", "virtual:load-balancer"])
+USERS = st.frozensets(st.tuples(st.integers(0, 3), st.sampled_from(NODES)), max_size=3)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("block"), st.sampled_from(CIDRS), OWNERS, USERS),
+        st.tuples(st.just("unblock"), st.sampled_from(CIDRS)),
+        st.tuples(st.just("node"), st.sampled_from(NODES), st.integers(1, 2), st.booleans()),
+        st.tuples(st.just("unnode"), st.sampled_from(NODES)),
+        st.tuples(st.just("pool"), POOLS),
+        st.tuples(st.just("unpool")),
+        st.tuples(st.just("means"), st.booleans(), st.booleans()),
+    ),
+    max_size=30,
+)
+
+
+class Cluster:
+    """The tables, and what is told of their changes."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[IPNetwork, BlockFacts] = {}
+        self.nodes: dict[str, NodeFacts] = {}
+        self.pools: dict[str, Pool] = {}
+        self.means = Means()
+        self.routes = ClusterRoutes("me", self.blocks, self.nodes, self.pools)
+
+    def step(self, step: tuple[Any, ...]) -> None:
+        match step:
+            case ("block", cidr, owner, users):
+                named = frozenset((cidr.network_address + n, who) for n, who in users)
+                self.blocks[cidr] = BlockFacts(owner, named)
+                self.routes.block_changed(cidr)
+            case ("unblock", cidr):
+                self.blocks.pop(cidr, None)
+                self.routes.block_changed(cidr)
+            case ("node", name, rack, ready):
+                self.nodes[name] = facts(name, rack, ready)
+                self.routes.node_changed(name)
+            case ("unnode", name):
+                self.nodes.pop(name, None)
+                self.routes.node_changed(name)
+            case ("pool", pool):
+                self.pools["p"] = pool
+                self.routes.pools_changed()
+            case ("unpool",):
+                self.pools.clear()
+                self.routes.pools_changed()
+            case ("means", ipip, told):
+                self.means = Means(ipip=ipip, told=told)
+
+    def anew(self) -> ClusterRoutes:
+        """As if all had come at once."""
+        made = ClusterRoutes("me", self.blocks, self.nodes, self.pools)
+        made.pools_changed()
+        made.settle(self.means)
+        return made
+
+
+@given(STEPS, st.sets(st.integers(0, 30)))
+def test_what_changed_is_enough(steps: list[tuple[Any, ...]], settled_after: set[int]) -> None:
+    cluster = Cluster()
+    known: dict[IPNetwork, Way] = {}
+    for number, step in enumerate([*steps, ("means", True, True)]):
+        cluster.step(step)
+        if number in settled_after or number == len(steps):
+            for network in cluster.routes.settle(cluster.means):
+                if network in cluster.routes.ways:
+                    known[network] = cluster.routes.ways[network]
+                else:
+                    del known[network]
+    fresh = cluster.anew()
+    assert cluster.routes.ways == fresh.ways == known
+    assert cluster.routes.waiting == fresh.waiting
+    assert cluster.routes.complaints() == fresh.complaints()
+    mine = {cidr for cidr, block in cluster.blocks.items() if block.owner == "host:me"}
+    used = {
+        ip_network(address)
+        for block in cluster.blocks.values()
+        for address, user in block.users
+        if user == "me" and (address, user) in block.users
+    }
+    assert not mine & known.keys()
+    for network in used & known.keys():
+        # Only where two nodes claim one address, and then the other one's claim is as good.
+        others = {
+            u for b in cluster.blocks.values() for a, u in b.users if ip_network(a) == network
+        }
+        assert others - {"me"}
+
+
+def test_a_borrowed_address_leads_to_its_user() -> None:
+    cluster = Cluster()
+    for name, rack in (("me", 1), ("a", 1), ("b", 2)):
+        cluster.step(("node", name, rack, True))
+    cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), True, False, "CrossSubnet")))
+    users = frozenset({(3, "b"), (4, "me")})
+    cluster.step(("block", CIDRS[0], "host:a", users))
+    cluster.step(("block", CIDRS[1], "host:me", users))
+    cluster.routes.settle(Means())
+    far = Way(Kind.IPIP, ip_address("10.99.2.3"))
+    assert cluster.routes.ways == {
+        CIDRS[0]: Way(Kind.STRAIGHT, ip_address("10.99.1.2")),
+        ip_network("10.65.0.3/32"): far,
+        ip_network("10.65.0.67/32"): far,
+    }
+
+
+def test_what_cannot_be_reached_is_told_once_a_node() -> None:
+    cluster = Cluster()
+    cluster.step(("node", "me", 1, True))
+    cluster.step(("node", "a", 1, False))
+    cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), True, False, "Never", "Always")))
+    for cidr in CIDRS[:3]:
+        cluster.step(("block", cidr, "host:a", frozenset()))
+    cluster.step(("block", CIDRS[3], "host:gone", frozenset()))
+    cluster.routes.settle(Means())
+    assert cluster.routes.complaints() == {
+        "Node(a)": "3 network(s) of it have no route from the datastore:"
+        " it has no VXLAN tunnel address for IPv4 yet",
+        "Node(gone)": "1 network(s) of it have no route from the datastore: there is no such node",
+    }
