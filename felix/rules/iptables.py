@@ -99,8 +99,9 @@ def _condition(condition: Condition) -> str:
             return f"-m conntrack {'! ' if negated else ''}--ctstate {','.join(states)}"
         case ReversePathFails():
             return "-m rpfilter --invert --validmark"
-        case AddressType(side, kind):
-            return f"-m addrtype --{side.value}-type {kind}"
+        case AddressType(side, kind, negated, limit_out):
+            word = f"{'! ' if negated else ''}--{side.value}-type {kind}"
+            return f"-m addrtype {word}" + (" --limit-iface-out" if limit_out else "")
         case Limit(rate, per, burst):
             return f"-m limit --limit {rate}/{per} --limit-burst {burst}"
 

@@ -117,10 +117,15 @@ class ReversePathFails:
 
 @dataclass(frozen=True, slots=True)
 class AddressType:
-    """The kernel's type of one side's address, such as `LOCAL`."""
+    """The kernel's type of one side's address, such as `LOCAL`.
+
+    `limit_out`: as the interface sees it that the packet leaves by.
+    """
 
     side: Side
     type: str
+    negated: bool = False
+    limit_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

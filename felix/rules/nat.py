@@ -8,6 +8,7 @@ Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwardi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from felix.rules import names
@@ -45,12 +46,22 @@ class NatRules:
     random_fully: bool = True
 
 
-def nat_table(version: int, nat: NatRules, nat_outgoing: bool, append: bool) -> TableModel:
-    """The nat table of one family; `nat_outgoing` says whether a pool asks for it."""
+def nat_table(
+    version: int,
+    nat: NatRules,
+    nat_outgoing: bool,
+    append: bool,
+    last_rules: Iterable[Rule] = (),
+) -> TableModel:
+    """The nat table of one family; `nat_outgoing` says whether a pool asks for it.
+
+    `last_rules` stand behind all others where packets leave.
+    """
+    leaving = (Rule(Jump("cali-fip-snat")), Rule(Jump("cali-nat-outgoing")), *last_rules)
     chains = (
         Chain("cali-PREROUTING", (Rule(Jump("cali-fip-dnat")),)),
         Chain("cali-OUTPUT", (Rule(Jump("cali-fip-dnat")),)),
-        Chain("cali-POSTROUTING", (Rule(Jump("cali-fip-snat")), Rule(Jump("cali-nat-outgoing")))),
+        Chain("cali-POSTROUTING", leaving),
         Chain("cali-fip-dnat"),
         Chain("cali-fip-snat"),
         Chain("cali-nat-outgoing", _outgoing(version, nat) if nat_outgoing else ()),

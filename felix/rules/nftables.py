@@ -163,8 +163,9 @@ def _pack_condition(condition: Condition, family: Family) -> list[Part]:
             return [_conntrack(states, negated)]
         case ReversePathFails():
             return [x.reverse_path_fails()]
-        case AddressType(side, kind):
-            return [x.address_type(side is Side.SOURCE, kind)]
+        case AddressType(side, kind, negated, limit_out):
+            source = side is Side.SOURCE
+            return [x.address_type(source, kind, negated=negated, limit_out=limit_out)]
         case Limit(rate, per, burst):
             return [x.limit(rate, per, burst)]
 

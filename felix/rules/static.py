@@ -52,6 +52,7 @@ from felix.rules.model import (
     set_bits,
 )
 from felix.rules.nat import NatRules, nat_table
+from felix.rules.tunnels import NO_TUNNELS, TunnelRules, incoming, outgoing, own_source, untracked
 
 _NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
 _ROUTER_ADVERTISEMENT, _REDIRECT = 134, 137
@@ -84,11 +85,13 @@ class Facts:
 
     `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
     `spoofing`: by interface, the networks whose addresses a workload may use as its source.
+    `tunnels`: which are in use.
     """
 
     nat_outgoing: bool = False
     service_nets: tuple[IPNetwork, ...] = ()
     spoofing: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
+    tunnels: TunnelRules = NO_TUNNELS
 
 
 def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:
@@ -96,7 +99,13 @@ def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict
     return {
         "raw": _raw(version, settings, facts),
         "mangle": _mangle(settings),
-        "nat": nat_table(version, settings.nat, facts.nat_outgoing, settings.append),
+        "nat": nat_table(
+            version,
+            settings.nat,
+            facts.nat_outgoing,
+            settings.append,
+            own_source(facts.tunnels, settings.nat.random_fully),
+        ),
         "filter": _filter(version, settings, facts),
     }
 
@@ -117,6 +126,7 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     workload = marks.scratch0
     prerouting = [
         Rule(clear_bits(marks.all)),
+        *untracked(facts.tunnels),
         *(Rule(set_bits(workload), (InInterface(f"{p}+"),)) for p in settings.prefixes),
         *_forged_advice(version, is_set(workload)),
         Rule(Jump("cali-rpf-skip"), (is_set(workload),)),
@@ -130,6 +140,7 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     output = [
         Rule(clear_bits(marks.all)),
         Rule(Jump(names.TO_HOST_DISPATCH)),
+        *untracked(facts.tunnels),
         Rule(Accept(), (is_set(marks.accept),)),
     ]
     chains = (
@@ -207,7 +218,9 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     marks, allow = settings.marks, settings.verdicts.allow
     accepted = (is_set(marks.accept),)
     workloads = settings.prefixes
+    deny = settings.verdicts.deny
     cali_input = (
+        *incoming(version, facts.tunnels, allow, deny),
         *(Rule(Goto(names.WORKLOAD_TO_HOST), (InInterface(f"{p}+"),)) for p in workloads),
         Rule(allow, accepted),
         Rule(clear_bits(marks.all)),
@@ -232,6 +245,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     output = (
         Rule(allow, accepted),
         *(Rule(Return(), (OutInterface(f"{p}+"),)) for p in workloads),
+        *outgoing(version, facts.tunnels, allow),
         Rule(clear_bits(marks.all)),
         Rule(Jump(names.TO_HOST_DISPATCH), (Conntrack(("DNAT",), negated=True),)),
         Rule(allow, accepted, (_HOST_ACCEPTED,)),
