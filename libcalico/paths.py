@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
 RUN = Path("/var/run/calico")
 PRIVATE = RUN / "private"
 NODE_SOCKET = PRIVATE / "node.sock"

@@ -53,6 +53,7 @@ class Etcd:
     def __init__(self, folder: Path, extra: Sequence[str] = (), scheme: str = "http") -> None:
         self.folder = folder
         self.name = "test"
+        self.program = "etcd"
         self._extra = list(extra)
         self._client, self._peer = free_ports(2)
         self.peer = f"http://127.0.0.1:{self._peer}"
@@ -83,7 +84,7 @@ class Etcd:
         with (self.folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    "etcd",
+                    self.program,
                     f"--name={self.name}",
                     f"--data-dir={self.folder / 'data'}",
                     f"--listen-client-urls={self.endpoint}",

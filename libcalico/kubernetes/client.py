@@ -1,0 +1,378 @@
+"""One client of the Kubernetes API: requests, pages of lists, watches.
+
+Every request reads the credentials anew (they rotate), has a deadline and raises an error of
+`libcalico.kubernetes.errors`. Idle connections are used again; a watch has its own.
+Tested in tests/apiserver/test_client.py and test_credentials.py against a real API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from libcalico.clusterinfo import our_version
+from libcalico.kubernetes.access import Access, Source
+from libcalico.kubernetes.errors import Status, Unauthorized, Unreachable, of_status
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.objects import Object, Resource
+from libcalico.kubernetes.tls import Contexts
+from libcalico.kubernetes.wire import Connection, Head
+
+T = TypeVar("T", bound=Object)
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+IDLE = 2
+"""Connections that are kept for the next request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which objects of a kind: of a namespace, and selectors as the API writes them."""
+
+    namespace: str = ""
+    fields: str = ""
+    labels: str = ""
+
+    def parameters(self) -> dict[str, str]:
+        """The selectors as they are asked for."""
+        both = {"fieldSelector": self.fields, "labelSelector": self.labels}
+        return {name: text for name, text in both.items() if text}
+
+
+EVERYTHING = Query()
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some objects at one `revision`; `token` leads to the next page, empty at the end.
+
+    `broken` holds those that could not be decoded, and why.
+    """
+
+    items: list[T]
+    broken: dict[Name, str]
+    revision: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[T]):
+    """One change: `value` None is a deletion, or what cannot be decoded (`broken` says why).
+
+    `name` None is a bookmark: nothing changed up to `revision`.
+    """
+
+    name: Name | None
+    value: T | None
+    revision: str
+    broken: str = ""
+
+
+class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
+    resourceVersion: str = ""
+    token: str = ""
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class Client:
+    """The API, as `source` reaches it. `timeout` is the deadline of a request, in seconds."""
+
+    def __init__(self, source: Source, *, timeout: float = 30.0, silence: float = 150.0) -> None:
+        self._source, self._timeout, self._silence = source, timeout, silence
+        self._contexts = Contexts()
+        self._idle: list[tuple[object, Connection]] = []
+        self._agent = f"muslin/{our_version()}"
+
+    async def close(self) -> None:
+        """Give the idle connections back."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content: str = JSON,
+    ) -> bytes:
+        """The body of the answer. Raises KubernetesError; ApiError for every status above 299."""
+        access = self._source()
+        try:
+            return await self._request(access, method, path, query, body, content)
+        except Unauthorized:
+            fresh = self._source()
+            if fresh == access:
+                raise
+            # It rotated between reading it and being asked for it.
+            return await self._request(fresh, method, path, query, body, content)
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """One object. Raises KubernetesError, ObjectNotFound where there is none."""
+        return _decode(resource, await self.request("GET", resource.path(namespace, name)))
+
+    async def create(self, resource: Resource[T], body: object, namespace: str = "") -> T:
+        """Create an object of the given tree; as it is stored. Raises KubernetesError."""
+        raw = msgspec.json.encode(body)
+        return _decode(resource, await self.request("POST", resource.path(namespace), body=raw))
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: object,
+        namespace: str = "",
+        *,
+        part: str = "",
+        content: str = MERGE_PATCH,
+    ) -> T:
+        """Merge a tree into an object, or into its `part` (`status`). Raises KubernetesError."""
+        path = resource.path(namespace, name, part)
+        raw = msgspec.json.encode(body)
+        return _decode(resource, await self.request("PATCH", path, body=raw, content=content))
+
+    async def replace(
+        self, resource: Resource[T], name: str, body: object, namespace: str = ""
+    ) -> T:
+        """Write a whole object; with its resourceVersion only if it is still that one."""
+        path = resource.path(namespace, name)
+        return _decode(resource, await self.request("PUT", path, body=msgspec.json.encode(body)))
+
+    async def delete(self, resource: Resource[T], name: str, namespace: str = "") -> None:
+        """Delete an object. Raises KubernetesError, ObjectNotFound where there is none."""
+        await self.request("DELETE", resource.path(namespace, name))
+
+    async def page(
+        self, resource: Resource[T], query: Query = EVERYTHING, *, limit: int = 500, token: str = ""
+    ) -> Page[T]:
+        """One page of a list; `limit` 0 is everything at once.
+
+        Raises Gone when the list that `token` goes on with is forgotten.
+        """
+        asked = query.parameters()
+        if limit:
+            asked["limit"] = str(limit)
+        if token:
+            asked["continue"] = token
+        raw = await self.request("GET", resource.path(query.namespace), asked)
+        try:
+            found = msgspec.json.decode(raw, type=_List)
+        except msgspec.DecodeError as problem:
+            raise Unreachable(f"the list of {resource.plural} is none: {problem}") from None
+        items: list[T] = []
+        broken: dict[Name, str] = {}
+        for each in found.items or ():
+            try:
+                items.append(msgspec.json.decode(each, type=resource.type))
+            except msgspec.DecodeError as problem:
+                broken[_name_of(each)] = str(problem)
+        return Page(items, broken, found.metadata.resourceVersion, found.metadata.token)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        revision: str,
+        query: Query = EVERYTHING,
+        *,
+        seconds: int = 300,
+    ) -> AsyncGenerator[Event[T], None]:
+        """What happens after `revision`; ends when the server ends it, after about `seconds`.
+
+        Raises Gone when the revision is forgotten, Unreachable when nothing is heard for the
+        client's `silence` (the server tells a bookmark about once a minute).
+        """
+        asked = query.parameters() | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+            "resourceVersion": revision,
+        }
+        path = resource.path(query.namespace)
+        tried = f"watch {path}"
+        access = self._source()
+        connection = None
+        try:
+            async with self._deadline(tried):
+                connection = await self._open(access)
+                head = await self._send(connection, access, "GET", path, asked)
+                if head.status >= 300:
+                    raise self._error(tried, head, await connection.body(head))
+            # The first, so that whoever waits knows that the watch is there.
+            yield Event(None, None, revision)
+            async with aclosing(connection.lines(head, self._silence)) as lines:
+                async for line in lines:
+                    yield _event(resource, tried, line)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _request(
+        self,
+        access: Access,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes,
+        content: str,
+    ) -> bytes:
+        tried = f"{method} {path}"
+        async with self._deadline(tried):
+            while True:
+                connection, used = await self._connection(access)
+                try:
+                    head = await self._send(connection, access, method, path, query, body, content)
+                    answer = await connection.body(head)
+                except Unreachable:
+                    connection.close()
+                    if used and method == "GET":
+                        # The server closed it between two requests.
+                        continue
+                    raise
+                except BaseException:
+                    connection.close()
+                    raise
+                self._keep(access, connection)
+                if head.status >= 300:
+                    raise self._error(tried, head, answer)
+                return answer
+
+    async def _send(
+        self,
+        connection: Connection,
+        access: Access,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content: str = JSON,
+    ) -> Head:
+        headers = {"accept": JSON, "user-agent": self._agent}
+        if access.token:
+            headers["authorization"] = f"Bearer {access.token}"
+        if body:
+            headers["content-type"] = content
+        if not query or "watch" not in query:
+            headers["accept-encoding"] = "gzip"
+        target = access.base + path + (f"?{urlencode(query)}" if query else "")
+        return await connection.send(method, target, headers, body)
+
+    async def _connection(self, access: Access) -> tuple[Connection, bool]:
+        """A connection with these credentials, and whether it was used before."""
+        identity = self._identity(access)
+        kept, self._idle = self._idle, []
+        found = None
+        for one, connection in kept:
+            if one != identity or not connection.usable:
+                connection.close()
+            elif found is None:
+                found = connection
+            else:
+                self._idle.append((one, connection))
+        if found is not None:
+            return found, True
+        return await self._open(access), False
+
+    def _keep(self, access: Access, connection: Connection) -> None:
+        if connection.usable and len(self._idle) < IDLE:
+            self._idle.append((self._identity(access), connection))
+        else:
+            connection.close()
+
+    def _identity(self, access: Access) -> object:
+        # A token goes with every request, a certificate with the connection.
+        return access.server, self._contexts.of(access)
+
+    async def _open(self, access: Access) -> Connection:
+        host, port = access.address
+        try:
+            return await Connection.open(host, port, self._contexts.of(access), access.server_name)
+        except Unreachable as problem:
+            raise Unreachable(f"{access.server}: {problem}") from None
+
+    def _deadline(self, tried: str) -> _Deadline:
+        return _Deadline(tried, self._timeout)
+
+    @staticmethod
+    def _error(tried: str, head: Head, body: bytes) -> Exception:
+        after = head.headers.get("retry-after", "")
+        return of_status(tried, head.status, body, float(after) if after.isdecimal() else 0.0)
+
+
+class _Deadline:
+    """Unreachable, not TimeoutError, when the time is over; what fails inside says what it was."""
+
+    def __init__(self, tried: str, seconds: float) -> None:
+        self._tried, self._seconds = tried, seconds
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, kind: Any, value: Any, trace: Any) -> None:
+        try:
+            await self._timeout.__aexit__(kind, value, trace)
+        except TimeoutError:
+            raise Unreachable(f"{self._tried}: no answer within {self._seconds:.3g} s") from None
+        if isinstance(value, Unreachable) and not str(value).startswith(self._tried):
+            raise Unreachable(f"{self._tried}: {value}") from None
+
+
+class _Head(Object, kw_only=True):
+    pass
+
+
+def _decode(resource: Resource[T], raw: bytes) -> T:
+    try:
+        return msgspec.json.decode(raw, type=resource.type)
+    except msgspec.DecodeError as problem:
+        raise Unreachable(f"the answer is none of {resource.plural}: {problem}") from None
+
+
+def _name_of(raw: msgspec.Raw) -> Name:
+    try:
+        return msgspec.json.decode(raw, type=_Head).name
+    except msgspec.DecodeError:
+        return Name("", "?")
+
+
+def _event(resource: Resource[T], tried: str, line: bytes) -> Event[T]:
+    try:
+        event = msgspec.json.decode(line, type=_Event)
+        if event.type == "ERROR":
+            error = of_status(tried, _code(event.object), bytes(event.object))
+            # An error in the stream comes when it is too late for another status line.
+            raise error
+        head = msgspec.json.decode(event.object, type=_Head)
+    except msgspec.DecodeError as problem:
+        raise Unreachable(f"{tried}: an event is none: {problem}") from None
+    revision = head.metadata.resourceVersion
+    match event.type:
+        case "BOOKMARK":
+            return Event(None, None, revision)
+        case "DELETED":
+            return Event(head.name, None, revision)
+    try:
+        value = msgspec.json.decode(event.object, type=resource.type)
+    except msgspec.DecodeError as problem:
+        return Event(head.name, None, revision, str(problem))
+    return Event(head.name, value, revision)
+
+
+def _code(raw: msgspec.Raw) -> int:
+    return msgspec.json.decode(raw, type=Status).code

@@ -1,0 +1,196 @@
+"""The objects of the Kubernetes API that we read, with the few fields that we read of them.
+
+What is not named here is skipped while decoding, at hardly any cost. A list that Go wrote may
+be null. Source: the API reference of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from libcalico.kubernetes.names import Name
+
+
+class Meta(msgspec.Struct):
+    """`ObjectMeta`, as far as we read it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Object(msgspec.Struct, kw_only=True):
+    """Any object: derive from it and name the fields that are read."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+    @property
+    def name(self) -> Name:
+        """Which it is."""
+        return Name(self.metadata.namespace, self.metadata.name)
+
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A kind of objects: its group and version (`v1`, `apps/v1`), plural, and type here."""
+
+    group_version: str
+    plural: str
+    type: type[T]
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
+        """The path of one object, or of all (of a namespace); `part` is such as `status`."""
+        root = "/api" if "/" not in self.group_version else "/apis"
+        words = [root, self.group_version]
+        if namespace:
+            words += ["namespaces", namespace]
+        return "/".join([*words, self.plural, *filter(None, (name, part))])
+
+
+class Conditions(msgspec.Struct):
+    """Of an endpoint: not told counts as ready (API reference of EndpointConditions)."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class Endpoint(msgspec.Struct):
+    """Who stands behind a service."""
+
+    addresses: list[str] | None = None
+    conditions: Conditions = msgspec.field(default_factory=Conditions)
+    nodeName: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether traffic may be sent."""
+        return self.conditions.ready is not False
+
+
+class EndpointPort(msgspec.Struct):
+    """A port of all endpoints of a slice; without number it is every port."""
+
+    name: str | None = None
+    protocol: str | None = None
+    port: int | None = None
+
+
+class EndpointSlice(Object, kw_only=True):
+    """`discovery.k8s.io/v1` EndpointSlice; `addressType` is IPv4, IPv6 or FQDN."""
+
+    addressType: str = ""
+    endpoints: list[Endpoint] | None = None
+    ports: list[EndpointPort] | None = None
+
+    @property
+    def service(self) -> str:
+        """The service it belongs to, in its namespace; empty for none."""
+        return (self.metadata.labels or {}).get(SERVICE_NAME, "")
+
+
+SERVICE_NAME = "kubernetes.io/service-name"
+
+
+class ServicePort(msgspec.Struct):
+    """A port of a service."""
+
+    name: str = ""
+    protocol: str = "TCP"
+    port: int = 0
+    nodePort: int = 0
+
+
+class ServiceSpec(msgspec.Struct):
+    """What is asked of a service."""
+
+    type: str = "ClusterIP"
+    clusterIP: str = ""
+    clusterIPs: list[str] | None = None
+    externalIPs: list[str] | None = None
+    loadBalancerIP: str = ""
+    externalTrafficPolicy: str = ""
+    internalTrafficPolicy: str | None = None
+    ports: list[ServicePort] | None = None
+
+
+class Ingress(msgspec.Struct):
+    """Where a load balancer takes traffic."""
+
+    ip: str = ""
+    hostname: str = ""
+
+
+class LoadBalancer(msgspec.Struct):
+    """Whatever gave the service its addresses says so here."""
+
+    ingress: list[Ingress] | None = None
+
+
+class ServiceStatus(msgspec.Struct):
+    """How a service is."""
+
+    loadBalancer: LoadBalancer = msgspec.field(default_factory=LoadBalancer)
+
+
+class Service(Object, kw_only=True):
+    """`v1` Service."""
+
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+    status: ServiceStatus = msgspec.field(default_factory=ServiceStatus)
+
+
+class Secret(Object, kw_only=True):
+    """`v1` Secret; its values come as bytes (base64 in JSON)."""
+
+    data: dict[str, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name})"
+
+
+class Address(msgspec.Struct):
+    """An address of a node: `type` is InternalIP, ExternalIP, Hostname, ..."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeSpec(msgspec.Struct):
+    """What is asked of a node."""
+
+    podCIDRs: list[str] | None = None
+    unschedulable: bool = False
+
+
+class NodeStatus(msgspec.Struct):
+    """How a node is."""
+
+    addresses: list[Address] | None = None
+
+
+class Node(Object, kw_only=True):
+    """`v1` Node."""
+
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    def addresses(self, kind: str = "InternalIP") -> list[str]:
+        """Its addresses of one type, in their order."""
+        return [one.address for one in self.status.addresses or () if one.type == kind]
+
+
+ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices", EndpointSlice)
+SERVICES = Resource("v1", "services", Service)
+SECRETS = Resource("v1", "secrets", Secret)
+NODES = Resource("v1", "nodes", Node, namespaced=False)

@@ -1,0 +1,213 @@
+"""A kind of objects, followed: the full list first, then every change, for ever.
+
+A list is read in pages at one revision, then watched from there. When the watch ends the next
+one goes on where it was; when the server has forgotten that revision the list is read again,
+and only what differs is told. What is remembered is the revision of each object, not the object.
+
+Invariants (tests/apiserver/test_reflector.py):
+  REF-1  After `listed` the sink's view is the API's at some moment, per object; no object ever
+         goes back to an older state, unless the API itself lost data.
+  REF-2  A new watch or a new list tells nothing of an object that did not change.
+  REF-3  While the API is away nothing is told: what was known stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Generic, Protocol, TypeVar
+
+from libcalico.backoff import Backoff
+from libcalico.kubernetes.client import EVERYTHING, Client, Event, Page, Query
+from libcalico.kubernetes.errors import ApiError, Gone, KubernetesError, Unreachable
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.objects import Object, Resource
+
+T = TypeVar("T", bound=Object)
+C = TypeVar("C", bound=Object, contravariant=True)
+PAGE = 500
+SHORT = 1.0
+"""Seconds: a watch that ends sooner is followed by a pause."""
+TRIES_IN_PAGES = 3
+
+log = logging.getLogger(__name__)
+
+
+class Sink(Protocol[C]):
+    """Takes what a reflector reads. Nothing here may raise or wait."""
+
+    def put(self, name: Name, value: C) -> None:
+        """An object is so now."""
+
+    def gone(self, name: Name) -> None:
+        """It is gone."""
+
+    def listed(self) -> None:
+        """Everything that there is has been told: after the first list, and after each further."""
+
+
+class Reflector(Generic[T]):
+    """Follows a kind of objects into a sink while `run` runs.
+
+    `connected`: the last thing asked was answered. `error` says what was not. `broken` names
+    objects that could not be decoded; they count as gone.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        sink: Sink[T],
+        query: Query = EVERYTHING,
+        *,
+        page: int = PAGE,
+        watch_seconds: tuple[int, int] = (300, 600),
+        backoff: Backoff | None = None,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client, self._resource, self._sink, self._query = client, resource, sink, query
+        self._page, self._watch_seconds = page, watch_seconds
+        self._backoff = backoff or Backoff(0.2, 10.0, jitter=0.5)
+        self._told = told
+        self._known: dict[Name, str] = {}
+        self._revision = ""
+        self._suspect = False
+        self.connected = self.has_listed = False
+        self.error = ""
+        self.broken: dict[Name, str] = {}
+        self.lists = 0
+
+    async def run(self) -> None:
+        """Follow until cancelled. `told` is called whenever `connected` or `error` changed."""
+        while True:
+            try:
+                if not self._revision:
+                    await self._list()
+                elif self._suspect:
+                    await self._check_history()
+                await self._watch()
+            except Gone as gone:
+                log.info("%s are listed anew: %s", self._resource.plural, gone)
+                self._revision = ""
+            except KubernetesError as error:
+                self._say(str(error))
+                self._suspect = True
+                await asyncio.sleep(_pause(error, self._backoff))
+
+    async def _list(self) -> None:
+        for tries in range(TRIES_IN_PAGES):
+            try:
+                # The history of a store that changes very fast may not last for all pages.
+                await self._list_once(self._page if tries < TRIES_IN_PAGES - 1 else 0)
+                break
+            except Gone:
+                if tries == TRIES_IN_PAGES - 1:
+                    raise
+        self.lists += 1
+        self.has_listed = True
+        self._suspect = False
+        self._say("")
+        self._sink.listed()
+
+    async def _list_once(self, limit: int) -> None:
+        token = ""
+        seen: set[Name] = set()
+        broken: dict[Name, str] = {}
+        while True:
+            page = await self._client.page(self._resource, self._query, limit=limit, token=token)
+            self._take(page, seen)
+            broken |= page.broken
+            token = page.token
+            if not token:
+                break
+        self.broken = broken
+        for name in [name for name in self._known if name not in seen]:
+            self._gone(name)
+        self._revision = page.revision
+
+    def _take(self, page: Page[T], seen: set[Name]) -> None:
+        for value in page.items:
+            name = value.name
+            seen.add(name)
+            revision = value.metadata.resourceVersion
+            if self._known.get(name) != revision:
+                self._known[name] = revision
+                self._sink.put(name, value)
+
+    async def _check_history(self) -> None:
+        """After trouble: a store that was put back to an earlier state makes a list necessary.
+
+        A watch from a revision that is yet to come would be silent until it has come.
+        """
+        page = await self._client.page(self._resource, self._query, limit=1)
+        if _older(page.revision, self._revision):
+            self._lost(page.revision)
+        self._suspect = False
+
+    async def _watch(self) -> None:
+        began = time.monotonic()
+        seconds = random.randint(*self._watch_seconds)
+        watch = self._client.watch(self._resource, self._revision, self._query, seconds=seconds)
+        async with aclosing(watch) as events:
+            async for event in events:
+                if self.error or not self.connected:
+                    self._say("")
+                if _older(event.revision, self._revision):
+                    self._lost(event.revision)
+                self._revision = event.revision or self._revision
+                self._apply(event)
+        if time.monotonic() - began < SHORT:
+            raise Unreachable(f"the watch of {self._resource.plural} ended at once")
+        self._backoff.reset()
+
+    def _apply(self, event: Event[T]) -> None:
+        name = event.name
+        if name is None:
+            return
+        self.broken.pop(name, None)
+        if event.value is not None:
+            if self._known.get(name) != event.revision:
+                self._known[name] = event.revision
+                self._sink.put(name, event.value)
+            return
+        if event.broken:
+            self.broken[name] = event.broken
+            log.warning("left out: %s %s: %s", self._resource.plural, name, event.broken)
+        self._gone(name)
+
+    def _gone(self, name: Name) -> None:
+        if self._known.pop(name, None) is not None:
+            self._sink.gone(name)
+
+    def _lost(self, revision: str) -> None:
+        # Another history may have given the same revision to another state.
+        self._known = dict.fromkeys(self._known, "")
+        raise Gone(
+            f"the API is at revision {revision}, earlier than {self._revision}:"
+            " its store was put back or made anew",
+            410,
+        )
+
+    def _say(self, error: str) -> None:
+        before = self.connected, self.error
+        self.connected, self.error = not error, error
+        if error and error != before[1]:
+            log.warning("%s: %s", self._resource.plural, error)
+        elif before[1] and not error:
+            log.info("%s are followed again", self._resource.plural)
+        if before != (self.connected, self.error):
+            self._told()
+
+
+def _pause(error: KubernetesError, backoff: Backoff) -> float:
+    asked = error.retry_after if isinstance(error, ApiError) else 0.0
+    return max(backoff.next(), min(asked, 60.0))
+
+
+def _older(new: str, old: str) -> bool:
+    """Whether a revision is earlier than another; they are numbers that only grow (KEP-5504)."""
+    return new.isdecimal() and old.isdecimal() and int(new) < int(old)

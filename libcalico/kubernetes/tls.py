@@ -1,0 +1,64 @@
+"""TLS contexts of the Kubernetes API, made again only when what they are made of changed."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from libcalico.kubernetes.access import Access
+from libcalico.kubernetes.errors import NoAccess
+
+
+class Contexts:
+    """The context of the access that was asked for last."""
+
+    def __init__(self) -> None:
+        self._made_of: tuple[object, ...] = ()
+        self._context: ssl.SSLContext | None = None
+
+    def of(self, access: Access) -> ssl.SSLContext | None:
+        """The context for an access, None without TLS. Raises NoAccess for unusable PEM."""
+        if not access.secure:
+            return None
+        made_of = (access.ca, access.cert, access.key, access.insecure)
+        if made_of != self._made_of or self._context is None:
+            self._context, self._made_of = _context(access), made_of
+        return self._context
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if access.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif access.ca:
+        try:
+            context.load_verify_locations(cadata=access.ca.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError, ValueError) as problem:
+            raise NoAccess(f"the API's CA is no PEM certificate: {problem}") from None
+    else:
+        context.load_default_certs()
+    if access.cert:
+        try:
+            with _path(access.cert) as cert, _path(access.key) as key:
+                # Without a callback OpenSSL would ask the terminal for a passphrase.
+                context.load_cert_chain(cert, key, password=lambda: b"")
+        except ssl.SSLError as problem:
+            said = (problem.reason or str(problem)).lower().replace("_", " ")
+            raise NoAccess(f"the client certificate and its key cannot be used: {said}") from None
+    return context
+
+
+@contextmanager
+def _path(text: bytes) -> Iterator[str]:
+    """A path to bytes that never touch a disk: the loader takes paths only."""
+    fd = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, text)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
