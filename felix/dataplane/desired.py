@@ -1,16 +1,23 @@
 """From the calculation and the parameters to the wanted rules and sets: no I/O in here.
 
 What the calculation tells is a difference; it is kept in the sets and the rule book until it is
-in the kernel. Should a difference be lost on the way, `distrust` has the whole told again.
+in the kernel. Should a difference be lost on the way, `distrust` has the whole told again. What
+takes long is done in steps, between which the loop has its other work (`slices`).
 
-Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.py.
+Invariants:
+  DES-1  An `update` that was given up half-way is made good by the next one: until an update has
+         come to its end, the whole is told again.
+  DES-2  A step takes far less than 50 ms, however many policies and endpoints there are.
+Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
+test_policy_packets.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Set
 from typing import cast
 
+from felix.calc.encapsulation import encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
 from felix.calc.hosts import interfaces_of
@@ -18,11 +25,28 @@ from felix.calc.policy_model import IPAddress, PolicyChanges, SetChange, SetKind
 from felix.config.parameters import Config
 from felix.dataplane.backend import Tables
 from felix.dataplane.ipsets import Family, Sets
+from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import Facts, tables
+from felix.rules.tunnels import ALL_VTEPS, TunnelRules
 from libcalico.model.keys import ResourceKey
+
+_OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS})
+
+
+def _tunnels(family: Family, config: Config, calc: Calculator) -> TunnelRules:
+    used = encapsulation(calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
+    me = calc.nodes.get(calc.node)
+    vxlan = used.vxlan if family == 4 else used.vxlan_v6
+    ipip = used.ipip and family == 4
+    sources = []
+    if me is not None and ipip and me.ipip is not None:
+        sources.append(IPIP)
+    if me is not None and vxlan and me.vtep(family) is not None:
+        sources.append(VXLAN if family == 4 else VXLAN_V6)
+    return TunnelRules(ipip, config.vxlan_port if vxlan else None, tuple(sources))
 
 
 class Desire:
@@ -51,35 +75,44 @@ class Desire:
         calc: Calculator,
         active: Mapping[str, Endpoint],
         hosts: Mapping[str, Set[IPAddress]],
-    ) -> None:
-        """Take what is new. `hosts`: the host's interfaces with their addresses."""
+    ) -> Iterator[None]:
+        """Take what is new, in steps. `hosts`: the host's interfaces with their addresses.
+
+        What the calculation tells is as it was at the first step; what comes between two steps
+        is for the next update.
+        """
         first = not calc.policy.told
+        whole, self._whole = self._whole, True
         changes = calc.policy.flush()
-        if self._whole and not first:
-            changes = self._everything(calc)
+        yield
+        if whole and not first:
+            changes = yield from self._everything(calc)
         book = self._configure(config, calc, active)
         for change in changes.sets:
             if not change.removed_whole:
                 self._sets.change(change)
         book.take(changes)
-        if self._whole or changes.endpoints or active is not self._active:
-            self._endpoints(book, calc, active)
+        yield
+        if whole or changes.endpoints or active is not self._active:
+            yield from self._endpoints(book, calc, active)
             self._active = active
-        if self._whole or changes.host_endpoints or hosts is not self._seen_hosts:
+        if whole or changes.host_endpoints or hosts is not self._seen_hosts:
             found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
             self.idle_hosts, self._seen_hosts = found.idle, hosts
             book.set_host_endpoints(found.serving)
         book.forget(changes)
+        yield from book.write()
         for change in changes.sets:
             if change.removed_whole:
                 self._sets.change(change)
         self._own_sets(config, calc)
         self._whole = False
 
-    def trust(self) -> None:
-        """Take from the sets which of them the kernel does not hold as wanted."""
+    def trust(self) -> Iterator[None]:
+        """Take from the sets which of them the kernel does not hold as wanted, in steps."""
         if self.book is not None:
             self.book.trust(self._sets.failed)
+            yield from self.book.write()
 
     def exposed(self) -> frozenset[str]:
         """Interfaces whose pod may have no route before the rules are written.
@@ -89,16 +122,9 @@ class Desire:
         """
         if self.book is None or not self._newcomers:
             return frozenset()
-        return frozenset(
-            interface
-            for interface in self._newcomers & self.book.endpoints.keys()
-            if any(
-                table.differs(chain)
-                for chain in self.book.chains_of(interface)
-                for (_, name), table in self._rules.places.items()
-                if name == "filter"
-            )
-        )
+        filters = [table for (_, name), table in self._rules.places.items() if name == "filter"]
+        newcomers = self._newcomers & self.book.endpoints.keys()
+        return self.book.judged(newcomers, lambda name: any(one.differs(name) for one in filters))
 
     def written(self) -> None:
         """All that was wanted is in the kernel: nobody is a newcomer any more."""
@@ -145,6 +171,7 @@ class Desire:
                 for name, endpoint in (sorted(active.items()) if spoofing else ())
                 if endpoint.spoofable
             ),
+            tunnels=_tunnels(family, config, calc),
         )
 
     def _configure(
@@ -165,9 +192,12 @@ class Desire:
         self._config, self._telling = config, self.tell
         return self.book
 
-    def _endpoints(self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]) -> None:
+    def _endpoints(
+        self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]
+    ) -> Iterator[None]:
         for interface in [name for name in book.endpoints if name not in active]:
             book.remove_endpoint(interface)
+            yield
         for interface, endpoint in active.items():
             policy = calc.policy.endpoint(endpoint.key)
             if policy is None:
@@ -182,6 +212,7 @@ class Desire:
             ):
                 self._newcomers.add(interface)
             book.set_endpoint(interface, policy)
+            yield
 
     def _own_sets(self, config: Config, calc: Calculator) -> None:
         def both(members: Callable[[int], frozenset[str]]) -> frozenset[str]:
@@ -189,23 +220,25 @@ class Desire:
 
         self._sets.want(ALL_POOLS, SetKind.NETS, both(calc.pool_members))
         self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(calc.masqueraded_members))
-        if config.nat_outgoing_exclusions == "IPPoolsAndHostIPs":
-            self._sets.want(ALL_HOSTS, SetKind.NETS, both(calc.host_members))
-        else:
-            self._sets.unwant(ALL_HOSTS)
+        used = [_tunnels(family, config, calc) for family in self._families]
+        hosts = config.nat_outgoing_exclusions == "IPPoolsAndHostIPs"
+        for name, wanted, members in (
+            (ALL_HOSTS, hosts or any(one.ipip for one in used), calc.host_members),
+            (ALL_VTEPS, any(one.vxlan_port for one in used), calc.vtep_members),
+        ):
+            if wanted:
+                self._sets.want(name, SetKind.NETS, both(members))
+            else:
+                self._sets.unwant(name)
 
-    def _everything(self, calc: Calculator) -> PolicyChanges:
+    def _everything(self, calc: Calculator) -> Generator[None, None, PolicyChanges]:
         """The calculation's whole word as one difference."""
         engine = calc.policy
-        known = self._sets.ids - {ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS}
-        changes = PolicyChanges(
-            sets=[
-                SetChange(set_id, kind, full=engine.members(set_id))
-                for set_id, kind in engine.sets.items()
-            ],
-            policies=dict(engine.policies),
-            profiles=dict(engine.profiles),
-        )
+        known = self._sets.ids - _OWN_SETS
+        changes = PolicyChanges(policies=dict(engine.policies), profiles=dict(engine.profiles))
+        for set_id, kind in engine.sets.items():
+            changes.sets.append(SetChange(set_id, kind, full=engine.members(set_id)))
+            yield
         changes.sets += [
             SetChange(set_id, SetKind.NETS, removed_whole=True)
             for set_id in known - engine.sets.keys()

@@ -43,6 +43,7 @@ from felix.dataplane.interfaces import Interfaces
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.mtu import MtuKeeper
 from felix.dataplane.routes import RouteTable
+from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
 from felix.dataplane.view import KernelView
@@ -285,23 +286,22 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
-        for _ in self.calc.policy.settle():
-            # What touches very much comes in slices: others work between.
-            await asyncio.sleep(0)
+        # What touches very much comes in slices: others work between.
+        await in_slices(self.calc.policy.settle())
         self._switch_forwarding_on(due)
         active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
         self._flusher.left(self.state.active, active)
         self.state.active, self.state.shadowed = active, shadowed
         self._desire.tell = self._telling
-        self._desire.update(
-            self._mode.parameters(self.config), self.calc, active, self.view.host_interfaces()
-        )
+        parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
+        await in_slices(self._desire.update(parameters, self.calc, active, hosts))
         if "ipsets" in due or self._drifted:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)
         set_failures = await self._sets.commit()
-        self._desire.trust()
-        exposed = self._desire.exposed()
+        await in_slices(self._desire.trust())
+        # Before the first commit stands nobody has a route: no need to ask who may.
+        exposed = self._desire.exposed() if self.state.applied else frozenset()
         self._unsafe = frozenset()
         sweep = self._sweep_now()
         rules = asyncio.create_task(self.tables.commit(sweep=sweep))

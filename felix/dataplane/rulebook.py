@@ -5,20 +5,25 @@ only while an endpoint's chain names it. So a change costs what it touches: a po
 two rules of dispatch, a policy its own two chains, however many endpoints it serves. Workloads
 have chains in filter; host endpoints (felix.dataplane.hostbook) in raw and mangle too.
 
+To be told costs little; `write` renders what is due then, chain by chain, so that whoever drives
+it may do other work between.
+
 Invariants:
-  RBK-1  Every chain that a wanted chain names is wanted; a policy that is named but unknown
-         denies.
+  RBK-1  Once `write` has come to its end, every chain that a wanted chain names is wanted; a
+         policy that is named but unknown denies.
   RBK-2  A policy that needs a set which the kernel does not hold as wanted is rendered without
          trust in it (POL-1), and as it should be once the set is right.
   RBK-3  A policy's chain that the kernel refuses denies everything until it is another, or is
          taken; no other chain suffers.
-Tested in tests/felix/test_rulebook.py and, with a kernel, test_policy_packets.py.
+  RBK-4  A `write` that was given up at any step is gone on with by the next one: what differs
+         from what the targets were told is due.
+Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
+test_policy_packets.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from felix.calc.policy_model import (
@@ -29,21 +34,20 @@ from felix.calc.policy_model import (
     ResolvedRule,
 )
 from felix.dataplane.hostbook import HostBook
+from felix.dataplane.uses import FILTER, Kind, Moved, Use, Uses, profile_key
 from felix.rules import names
 from felix.rules.dispatch import Bins
-from felix.rules.endpoints import endpoint_chains, endpoint_rules
+from felix.rules.endpoints import endpoint_chains, endpoint_rules, tier_chains
 from felix.rules.model import Chain, Rule
 from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
-MOST_TEXTS = 1000
-"""Rendered endpoints that are remembered."""
-FILTER = "filter"
+__all__ = ["FILTER", "ChainTarget", "Dispatch", "Place", "RuleBook", "Use", "profile_key"]
+
 Place = tuple[int, str]
 """A family (4 or 6) and one of its tables, by name."""
-Use = tuple[ResourceKey, str, str]
-"""A policy or profile, the prefix of the chain that is named, and the table."""
+Steps = Iterator[None]
 
 
 class ChainTarget(Protocol):
@@ -81,17 +85,21 @@ class RuleBook:
         self._targets = targets
         self._settings = settings
         self._policies: dict[ResourceKey, ResolvedPolicy] = {}
-        self._needs: dict[ResourceKey, frozenset[str]] = {}
         self._endpoints: dict[str, EndpointPolicy] = {}
+        self._kinds: dict[str, Kind] = {}
         self._new_bins = bins
         self._bins = bins(settings.prefixes)
-        # An endpoint's chains do not name it: pods of one kind share their rules.
-        self._shared: dict[EndpointPolicy, tuple[tuple[Rule, ...], ...]] = {}
-        self._users: Counter[Use] = Counter()
+        self._uses = Uses()
         self._unusable: frozenset[str] = frozenset()
+        self._lost: dict[ResourceKey, frozenset[str]] = {}
         self._owners: dict[str, ResourceKey] = {}
         self._refused: dict[tuple[Place, str], tuple[Chain, str]] = {}
         self._hosts = HostBook(targets)
+        self._suspects: dict[ResourceKey, None] = {}
+        self._due: dict[ResourceKey, None] = {}
+        self._due_dispatch: dict[str, Chain] = {}
+        self._due_endpoints: dict[str, None] = {}
+        self._due_hosts = True
         self.renders = 0
 
     @property
@@ -109,10 +117,63 @@ class RuleBook:
         """Sets in use that the kernel does not hold as wanted."""
         return self._unusable
 
-    def chains_of(self, interface: str) -> list[str]:
-        """The chains that judge an endpoint: its own and those they name."""
-        named = _named(self._endpoints[interface])
-        return _own(interface) + [names.policy_chain(prefix, key) for key, prefix, _ in named]
+    def judged(self, interfaces: Iterable[str], differs: Callable[[str], bool]) -> frozenset[str]:
+        """Those of these endpoints whose chains, or chains that these name, `differs` says so of.
+
+        Every chain is asked about once, however many endpoints name it.
+        """
+        kinds: dict[Kind, bool] = {}
+        profiles: dict[str, bool] = {}
+        found: set[str] = set()
+        for interface in interfaces:
+            kind = self._kinds[interface]
+            if kind not in kinds:
+                tiers = tier_chains(kind.tiers)
+                kinds[kind] = any(differs(n) for t in tiers for n in (*t.ingress, *t.egress))
+            for name in self._endpoints[interface].profiles:
+                if name not in profiles:
+                    key = profile_key(name)
+                    chains = (names.policy_chain(prefix, key) for prefix in _prefixes(key))
+                    profiles[name] = any(map(differs, chains))
+            if (
+                kinds[kind]
+                or any(profiles[name] for name in self._endpoints[interface].profiles)
+                or any(map(differs, _own(interface)))
+            ):
+                found.add(interface)
+        return frozenset(found)
+
+    def write(self) -> Steps:
+        """Tell the targets what is due, in steps of a fraction of a millisecond each, mostly.
+
+        Policies come first, then the endpoints that name them; the targets write all at once
+        anyway. It may be given up at any step (RBK-4).
+        """
+        if self._due_hosts:
+            self.renders += self._hosts.write(self._settings)
+            self._due_hosts = False
+        # What is due ceases to be so when it has been told, not before: nothing is lost by an
+        # exception. Taken from the end, where a dict gives at once.
+        while self._suspects:
+            key = next(reversed(self._suspects))
+            self._note_lost(key)
+            del self._suspects[key]
+            yield
+        while self._due:
+            key = next(reversed(self._due))
+            self._write_policy(key)
+            del self._due[key]
+            yield
+        while self._due_endpoints:
+            interface = next(reversed(self._due_endpoints))
+            self._write_endpoint(interface)
+            del self._due_endpoints[interface]
+            yield
+        while self._due_dispatch:
+            name = next(reversed(self._due_dispatch))
+            self._want((self._due_dispatch[name],))
+            del self._due_dispatch[name]
+            yield
 
     # -- policies ------------------------------------------------------------------------------
 
@@ -121,8 +182,8 @@ class RuleBook:
         for policy in (*changes.policies.values(), *changes.profiles.values()):
             if policy is not None and self._policies.get(policy.key) != policy:
                 self._policies[policy.key] = policy
-                self._needs[policy.key] = sets_of(policy)
-                self._write_policy(policy.key)
+                self._note_lost(policy.key)
+                self._is_due(policy.key)
 
     def forget(self, changes: PolicyChanges) -> None:
         """Policies and profiles that are gone."""
@@ -130,23 +191,36 @@ class RuleBook:
         gone += [profile_key(name) for name, policy in changes.profiles.items() if policy is None]
         for key in gone:
             if self._policies.pop(key, None) is not None:
-                del self._needs[key]
-                self._write_policy(key)
+                self._lost.pop(key, None)
+                self._is_due(key)
 
     def trust(self, unusable: frozenset[str]) -> None:
-        """Only these sets are not in the kernel as wanted."""
-        differing = unusable ^ self._unusable
+        """Only these sets are not in the kernel as wanted; `write` renders what that changes."""
+        if unusable == self._unusable:
+            return
         self._unusable = unusable
-        for key, needs in self._needs.items() if differing else ():
-            if needs & differing:
-                self._write_policy(key)
+        self._suspects.update(dict.fromkeys(self._policies if unusable else self._lost))
+
+    def _note_lost(self, key: ResourceKey) -> None:
+        """Which sets that a policy needs cannot be used."""
+        policy = self._policies.get(key)
+        lost = sets_of(policy) & self._unusable if policy and self._unusable else frozenset()
+        if lost != self._lost.get(key, frozenset()):
+            self._is_due(key)
+        if lost:
+            self._lost[key] = lost
+        else:
+            self._lost.pop(key, None)
+
+    def _is_due(self, key: ResourceKey) -> None:
+        if key in self._uses:
+            self._due[key] = None
 
     def degraded(self) -> dict[ResourceKey, str]:
         """Policies that are stricter than asked, each with the set or the chain that is why."""
         found = {
             key: f"closed where it needs the set {', '.join(sorted(lost))}, which is not written"
-            for key, needs in (self._needs.items() if self._unusable else ())
-            if (lost := needs & self._unusable)
+            for key, lost in self._lost.items()
         }
         for ((family, table), name), (_, reason) in self._refused.items():
             key = self._owners.get(name)
@@ -207,10 +281,12 @@ class RuleBook:
         return policy_chains(policy, version, settings.marks, verdicts, self._unusable)
 
     def _write_policy(self, key: ResourceKey) -> None:
+        places = self._uses.places(key)
+        tables = {table for _, table in places}
         for place in self._targets:
-            prefixes = tuple(p for p in _prefixes(key) if self._users[key, p, place[1]])
-            if not prefixes:
+            if place[1] not in tables:
                 continue
+            prefixes = tuple(prefix for prefix, table in places if table == place[1])
             for chain in self._policy_chains(key, place):
                 if chain.name.startswith(prefixes):
                     self._owners[chain.name] = key
@@ -223,36 +299,42 @@ class RuleBook:
         before = self._endpoints.get(interface)
         if before is policy or before == policy:
             return
-        self._endpoints[interface] = policy
-        self._use(_named(policy), () if before is None else _named(before))
-        self._write_endpoint(interface)
+        moved = Moved()
+        kind = self._uses.enter(policy, moved)
+        if before is not None:
+            self._uses.leave(self._kinds[interface], before.profiles, moved)
+        self._endpoints[interface], self._kinds[interface] = policy, kind
+        self._due_endpoints[interface] = None
+        self._settle(moved)
         if before is None:
-            self._want(self._bins.add(interface))
+            self._dispatch(self._bins.add(interface))
 
     def remove_endpoint(self, interface: str) -> None:
         """An endpoint that is gone."""
         before = self._endpoints.pop(interface, None)
         if before is None:
             return
+        self._due_endpoints.pop(interface, None)
         chains, gone = self._bins.remove(interface)
-        self._want(chains)
+        self._dispatch(chains)
+        for name in gone:
+            self._due_dispatch.pop(name, None)
         self._unwant([*gone, *_own(interface)])
-        self._use((), _named(before))
+        moved = Moved()
+        self._uses.leave(self._kinds.pop(interface), before.profiles, moved)
+        self._settle(moved)
 
-    def _use(self, new: Iterable[Use], old: Iterable[Use]) -> None:
-        new, old = frozenset(new), frozenset(old)
-        fresh: set[ResourceKey] = set()
-        for use in new - old:
-            self._users[use] += 1
-            if self._users[use] == 1:
-                fresh.add(use[0])
-        for key in fresh:
-            self._write_policy(key)
-        for use in old - new:
-            self._users[use] -= 1
-            if not self._users[use]:
-                del self._users[use]
-                self._unuse(*use)
+    def _dispatch(self, chains: Iterable[Chain]) -> None:
+        # Endpoints that come together are told of once.
+        for chain in chains:
+            self._due_dispatch[chain.name] = chain
+
+    def _settle(self, moved: Moved) -> None:
+        for key, prefix, table in moved.ended:
+            if (prefix, table) not in self._uses.places(key):
+                self._unuse(key, prefix, table)
+        for key in moved.fresh:
+            self._is_due(key)
 
     def _unuse(self, key: ResourceKey, prefix: str, table: str) -> None:
         name = names.policy_chain(prefix, key)
@@ -260,18 +342,19 @@ class RuleBook:
             if place[1] == table:
                 self._refused.pop((place, name), None)
                 target.unwant(name)
-        if not any(self._users[key, prefix, each] for _, each in self._targets):
+        if not any(prefix == each for each, _ in self._uses.places(key)):
             self._owners.pop(name, None)
+        if key not in self._uses:
+            self._due.pop(key, None)
 
     def _write_endpoint(self, interface: str) -> None:
-        policy = self._endpoints[interface]
-        both = self._shared.get(policy)
+        policy, kind = self._endpoints[interface], self._kinds[interface]
+        # An endpoint's chains do not name it: pods of one kind share their rules.
+        both = kind.texts.get(policy.profiles)
         if both is None:
-            if len(self._shared) >= MOST_TEXTS:
-                self._shared.clear()
             rules = endpoint_rules(interface, policy)
             chains = endpoint_chains(rules, self._settings.marks, self._settings.verdicts)
-            both = self._shared[policy] = tuple(chain.rules for chain in chains)
+            both = kind.texts[policy.profiles] = tuple(chain.rules for chain in chains)
         self._want(Chain(name, own) for name, own in zip(_own(interface), both, strict=True))
 
     # -- host endpoints ------------------------------------------------------------------------
@@ -282,8 +365,8 @@ class RuleBook:
         if policies == self._hosts.policies:
             return
         before, after = self._hosts.uses, self._hosts.set(policies)
-        self._use(after, before)
-        self.renders += self._hosts.write(self._settings)
+        self._settle(self._uses.exchange(after, before))
+        self._due_hosts = True
 
     # -- everything ----------------------------------------------------------------------------
 
@@ -292,8 +375,10 @@ class RuleBook:
         if settings == self._settings:
             return
         before, self._settings = self._settings, settings
-        self._shared.clear()
+        for kind in self._uses.kinds.values():
+            kind.texts.clear()
         if settings.prefixes != before.prefixes:
+            self._due_dispatch.clear()
             self._unwant([chain.name for chain in self._bins.all()])
             self._bins = self._new_bins(settings.prefixes)
             for interface in self._endpoints:
@@ -301,13 +386,11 @@ class RuleBook:
         self.write_all()
 
     def write_all(self) -> None:
-        """Say all that is wanted."""
-        self._want(self._bins.all())
-        for key in {key for key, _, _ in self._users}:
-            self._write_policy(key)
-        for interface in self._endpoints:
-            self._write_endpoint(interface)
-        self.renders += self._hosts.write(self._settings)
+        """All that is wanted is due."""
+        self._dispatch(self._bins.all())
+        self._due.update(dict.fromkeys(self._uses))
+        self._due_endpoints.update(dict.fromkeys(self._endpoints))
+        self._due_hosts = True
 
     def _want(self, chains: Iterable[Chain]) -> None:
         """Chains of workloads: they are the same in both families."""
@@ -322,11 +405,6 @@ class RuleBook:
             for (_, table), target in self._targets.items():
                 if table == FILTER:
                     target.unwant(name)
-
-
-def profile_key(name: str) -> ResourceKey:
-    """The key of a profile."""
-    return ResourceKey("Profile", name)
 
 
 def sets_of(policy: ResolvedPolicy) -> frozenset[str]:
@@ -347,18 +425,6 @@ def _prefixes(key: ResourceKey) -> tuple[str, str]:
     if key.kind == "Profile":
         return names.PROFILE_INGRESS, names.PROFILE_EGRESS
     return names.POLICY_INGRESS, names.POLICY_EGRESS
-
-
-def _named(policy: EndpointPolicy) -> frozenset[Use]:
-    """The policy chains that a workload's chains name."""
-    found: set[Use] = set()
-    for tier in policy.tiers:
-        found.update((key, names.POLICY_INGRESS, FILTER) for key in tier.ingress)
-        found.update((key, names.POLICY_EGRESS, FILTER) for key in tier.egress)
-    for name in policy.profiles:
-        key = profile_key(name)
-        found.update((key, prefix, FILTER) for prefix in _prefixes(key))
-    return frozenset(found)
 
 
 def _own(interface: str) -> list[str]:

@@ -22,6 +22,7 @@ from felix.calc.graph import selections
 from felix.dataplane.backend import Tables
 from felix.dataplane.desired import Desire
 from felix.dataplane.ipsets import Sets
+from felix.dataplane.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain
@@ -112,14 +113,13 @@ class SnapshotFelix:
 
     async def settle(self) -> None:
         """What the main loop does before it asks what to write."""
-        for _ in self.calc.policy.settle():
-            await asyncio.sleep(0)
+        await in_slices(self.calc.policy.settle())
 
-    def tell(self) -> None:
+    async def tell(self) -> None:
         """What is wanted now, in the tables and sets."""
         config = self.agent.config
         active, _ = self.calc.endpoints.active(config.interface_prefix)
-        self.desire.update(config, self.calc, active, {})
+        await in_slices(self.desire.update(config, self.calc, active, {}))
 
     async def told(self) -> int:
         """The sets take what they were told, as before a commit; returns how many members."""
@@ -156,9 +156,7 @@ async def snapshot(store: Any) -> tuple[Json, SnapshotFelix]:
     ):
         async with watched() as stalls:
             start, before = time.perf_counter(), time.process_time()
-            outcome: Any = phase()
-            if asyncio.iscoroutine(outcome):
-                outcome = await outcome
+            outcome: Any = await phase()
             seconds[name] = round(time.perf_counter() - start, 3)
             cpu[name] = round(time.process_time() - before, 3)
         stalled[name] = round(stalls.longest * 1000, 1)

@@ -15,6 +15,7 @@ from felix.rules.model import Accept, Chain, Drop, InSet, Mark, Rule, Side
 from felix.rules.static import Facts, RuleSettings, tables
 from libcalico.model.keys import ResourceKey
 from tests.support.netns import Namespace, network_namespace
+from tests.support.rulebook import WrittenBook
 
 FAMILIES = frozenset({4, 6})
 WEB = ResourceKey("GlobalNetworkPolicy", "web")
@@ -34,7 +35,7 @@ def story(told: Callable[[NftTables, Sets, RuleBook], Awaitable[None]]) -> None:
         settings = RuleSettings()
         for family in (4, 6):
             rules.want(family, tables(family, settings, Facts()))
-        book = RuleBook(rules.places, settings, rules.dispatch)
+        book = WrittenBook(rules.places, settings, rules.dispatch)
         book.write_all()
         try:
             await told(rules, sets, book)

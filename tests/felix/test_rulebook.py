@@ -24,6 +24,7 @@ from felix.rules.iptables import render_rules
 from felix.rules.model import Chain
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
+from tests.support.rulebook import WrittenBook
 
 KEYS = [ResourceKey("NetworkPolicy", name, "ns") for name in "ab"]
 KEYS.append(ResourceKey("GlobalNetworkPolicy", "g"))
@@ -52,7 +53,7 @@ class Recorder:
 
 def make_book() -> tuple[RuleBook, Recorder]:
     table = Recorder()
-    book = RuleBook({FILTER: table}, RuleSettings())
+    book = WrittenBook({FILTER: table}, RuleSettings())
     book.write_all()
     return book, table
 
@@ -153,7 +154,7 @@ def test_other_settings_reach_every_chain() -> None:
     book.configure(RuleSettings(prefixes=("tap", "cali")))
     fresh, expected = make_book()
     expected.chains.clear()
-    fresh = RuleBook({FILTER: expected}, RuleSettings(prefixes=("tap", "cali")))
+    fresh = WrittenBook({FILTER: expected}, RuleSettings(prefixes=("tap", "cali")))
     fresh.write_all()
     fresh.take(told(policy(KEYS[0], "s:a")))
     fresh.set_endpoint("cali01", endpoint(ingress=[KEYS[0]]))
@@ -224,7 +225,7 @@ def test_every_history_ends_in_the_same_chains(steps: list[tuple[str, object, ob
 def test_host_endpoints_name_policies_in_the_tables_where_they_work() -> None:
     """HBK-1."""
     tables = {(4, name): Recorder() for name in ("raw", "mangle", "filter")}
-    book = RuleBook(tables, RuleSettings())
+    book = WrittenBook(tables, RuleSettings())
     book.write_all()
     book.take(told(*(policy(key, "s:a") for key in KEYS), policy(profile_key("p"))))
 

@@ -1,0 +1,53 @@
+"""A rule book for tests that look at what is wanted after every word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from felix.calc.policy_model import EndpointPolicy, HostEndpoint, PolicyChanges
+from felix.dataplane.rulebook import RuleBook
+
+
+def written(book: RuleBook) -> None:
+    """Everything that is due."""
+    for _ in book.write():
+        pass
+
+
+class WrittenBook(RuleBook):
+    """A rule book whose every word is written at once."""
+
+    def take(self, changes: PolicyChanges) -> None:
+        """And write."""
+        super().take(changes)
+        written(self)
+
+    def forget(self, changes: PolicyChanges) -> None:
+        """And write."""
+        super().forget(changes)
+        written(self)
+
+    def trust(self, unusable: frozenset[str]) -> None:
+        """And write."""
+        super().trust(unusable)
+        written(self)
+
+    def set_endpoint(self, interface: str, policy: EndpointPolicy) -> None:
+        """And write."""
+        super().set_endpoint(interface, policy)
+        written(self)
+
+    def remove_endpoint(self, interface: str) -> None:
+        """And write."""
+        super().remove_endpoint(interface)
+        written(self)
+
+    def set_host_endpoints(self, serving: Mapping[str, HostEndpoint]) -> None:
+        """And write."""
+        super().set_host_endpoints(serving)
+        written(self)
+
+    def write_all(self) -> None:
+        """And write."""
+        super().write_all()
+        written(self)
