@@ -19,7 +19,7 @@ from libcalico.model.numorstring import as_number
 IPInterface = IPv4Interface | IPv6Interface
 
 AUTODETECT, NONE, UNSET = "autodetect", "none", ""
-BACKENDS = ("bird", "none")
+BACKENDS = ("bird", "vxlan", "none")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _TRUE, _FALSE = frozenset({"true", "yes", "y", "1", "t"}), frozenset({"false", "no", "n", "0", "f"})
 _MODES = {
@@ -110,9 +110,7 @@ def settings(environ: Mapping[str, str]) -> Settings:
     if environ.get("CALICO_NETWORKING", "").strip().lower() == "false":
         backend = "none"
     if backend not in BACKENDS:
-        raise InvalidValue(
-            "CALICO_NETWORKING_BACKEND", backend, "allowed in this release: bird, none"
-        )
+        raise InvalidValue("CALICO_NETWORKING_BACKEND", backend, f"allowed: {', '.join(BACKENDS)}")
     _check_router_id(environ.get("CALICO_ROUTER_ID", ""))
     no_pools = _flag(environ, "NO_DEFAULT_POOLS", False)
     for name in ("CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"):

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from libcalico import logs
+from libcalico import apiconfig, logs
 from libcalico.errors import MuslinError
 from libcalico.process import run_until_signal, set_name
-from node import checksystem
+from node import checksystem, tunnel_addresses
+from node.environment import Settings
 from node.startup import registered_before, start_up
 from node.supervisor import Supervisor, agents
 
@@ -78,11 +79,18 @@ async def _run(only: str) -> None:
         environ = dict(os.environ) | {"NODENAME": name}
         supervisor = Supervisor(agents(chosen.backend, only), environ, chosen.log_dir)
         tasks.append(asyncio.create_task(supervisor.run()))
+        tasks.append(asyncio.create_task(_tunnel_addresses(registering)))
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _tunnel_addresses(registering: asyncio.Task[tuple[str, Settings]]) -> None:
+    """From the moment at which the Node stands."""
+    name, _ = await asyncio.shield(registering)
+    await tunnel_addresses.keep(apiconfig.from_environment(os.environ), name)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -69,7 +69,7 @@ def test_the_old_way_to_switch_networking_off() -> None:
 @pytest.mark.parametrize(
     ("environ", "variable", "allowed"),
     [
-        ({"CALICO_NETWORKING_BACKEND": "vxlan"}, "CALICO_NETWORKING_BACKEND", "bird, none"),
+        ({"CALICO_NETWORKING_BACKEND": "bgp"}, "CALICO_NETWORKING_BACKEND", "bird, vxlan, none"),
         ({"CALICO_ROUTER_ID": "hush"}, "CALICO_ROUTER_ID", "an IPv4 address, or hash"),
         ({"CALICO_ROUTER_ID": "fd00::1"}, "CALICO_ROUTER_ID", "an IPv4 address, or hash"),
         ({"IP": "banana"}, "IP", "autodetect, none, an IPv4 address"),

@@ -1,0 +1,103 @@
+"""Tunnel addresses follow the pools while the node runs; trouble is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ipam import library, snapshot
+from ipam.check import check
+from ipam.library import AssignRequest
+from ipam.tunnels import IPIP, VXLAN, Tunnel
+from libcalico.datastore.interface import Datastore
+from libcalico.model.keys import ResourceKey
+from node import tunnel_addresses
+from node.tunnel_addresses import Keeper
+from tests.ipam.world import put_node, put_pool
+from tests.support.etcd import Etcd
+
+NAME = "n1"
+
+
+@asynccontextmanager
+async def keeping(store: Datastore) -> AsyncIterator[Keeper]:
+    keeper = Keeper(store, NAME)
+    task = asyncio.create_task(keeper.run())
+    try:
+        yield keeper
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(15):
+        while True:
+            if await check():
+                return
+            await asyncio.sleep(0.02)
+
+
+def is_true(check: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def asked() -> bool:
+        return check()
+
+    return asked
+
+
+async def has(store: Datastore, *tunnels: Tunnel) -> bool:
+    """Whether the Node names the addresses of these tunnels, and of no other."""
+    entry = await store.get(ResourceKey("Node", NAME))
+    assert entry is not None
+    return {each for each in (IPIP, VXLAN) if each.recorded(entry.value)} == set(tunnels)
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("M-144", "M-149", "F-60")
+async def test_a_pools_mode_gives_and_takes_addresses(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        await put_node(store, NAME)
+        await put_pool(store, "p", "10.0.0.0/26", 28)
+        async with keeping(store):
+            await put_pool(store, "p", "10.0.0.0/26", 28, ipipMode="CrossSubnet")
+            await until(lambda: has(store, IPIP))
+            await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
+            await until(lambda: has(store, VXLAN))
+            await put_pool(store, "p", "10.0.0.0/26", 28)
+            await until(lambda: has(store))
+            report = check(await snapshot.read(store))
+            assert not report.records, "what is not asked for is given back"
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_written_while_nothing_changes(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        await put_node(store, NAME)
+        await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
+        async with keeping(store) as keeper:
+            await until(lambda: has(store, VXLAN))
+            await until(is_true(lambda: keeper.settled >= 2))
+            before = etcd.revision()
+            await put_node(store, "n10")
+            await asyncio.sleep(0.3)
+            assert etcd.revision() == before + 1, "n10's own"
+
+
+@pytest.mark.asyncio
+async def test_a_full_pool_is_tried_again(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tunnel_addresses, "FIRST_RETRY", 0.05)
+    monkeypatch.setattr(tunnel_addresses, "LAST_RETRY", 0.1)
+    async with etcd.connect() as store:
+        await put_node(store, NAME)
+        await put_node(store, "n2")
+        await put_pool(store, "p", "10.0.0.0/30", 30, vxlanMode="Always")
+        await library.auto_assign(store, AssignRequest("n2", "pods", {"pod": "a"}, num4=4))
+        async with keeping(store):
+            await until(is_true(lambda: "tunnel addresses: " in caplog.text))
+            await library.release_by_handle(store, "pods")
+            await until(lambda: has(store, VXLAN))
