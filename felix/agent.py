@@ -32,6 +32,7 @@ from felix.heartbeats import Heartbeats, beating
 from felix.node_server import NodeServer
 from felix.reporting import Reports
 from felix.servers import Servers
+from felix.service_reader import ServiceReader
 from felix.status import StatusFile
 from libcalico import apiconfig, paths
 from libcalico.datastore import connect
@@ -95,6 +96,7 @@ class Agent:
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._status = StatusFile(self._where.status)
         self._reports = Reports(node, lambda: self.config, self.dataplane)
+        self._services = ServiceReader(self.calc.policy, environ, self.dataplane.kick)
         self._seen_version = -1
         self._syncer: Syncer | None = None
         rows = EndpointRows(self.calc, self._take_own, self.dataplane.kick)
@@ -144,6 +146,7 @@ class Agent:
                 group.create_task(self._follow(self._syncer))
                 group.create_task(self._report(self._syncer))
                 group.create_task(self._take_back())
+                group.create_task(self._services.run())
                 group.create_task(self._reports.alive(store))
                 group.create_task(self._reports.endpoints(store))
         finally:
@@ -166,7 +169,9 @@ class Agent:
             settings |= self._configures(update.key, value)
             changed |= self._take_object(update.key, value)
             self._note_unreadable(update)
+        self._services.want(self.calc.policy.names_services)
         if batch.in_sync and not self.calc.in_sync:
+            await self._services.first()
             self.calc.in_sync = changed = settings = True
             # What the snapshot made lives long: the collector need not walk it again.
             gc.collect()
@@ -220,6 +225,7 @@ class Agent:
             for key, value in self._unconfirmed.expired():
                 log.warning("not confirmed in time: taken back", extra={"object": str(key)})
                 changed |= self.calc.update(key, value)
+            self._services.want(self.calc.policy.names_services)
             if changed:
                 self.dataplane.kick()
 
@@ -307,4 +313,5 @@ class Agent:
         found += self._unconfirmed.conditions()
         found += [(str(key), reason) for key, reason in self._unreadable.items()]
         found += self._lacking.conditions()
+        found += self._services.conditions()
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

@@ -1,17 +1,18 @@
 """The endpoints of services: where they come from, what of them policy needs.
 
 A rule may name a Service instead of addresses. Who stands behind a Service is known to the
-Kubernetes API alone (EndpointSlices), so it reaches the calculation through a seam: a
-`ServiceSource` reads, a `ServiceSink` takes. The calculation is a sink; a source is a reader of
-the API, or a test. Without a source no rule with `services` is enforced: an allow rule with one
-is left out, a deny rule applies without it, and a condition says so.
+Kubernetes API alone (EndpointSlices), so it reaches the calculation through a seam: whoever
+reads (`felix.service_reader`, or a test) tells a `ServiceSink`, which the calculation is: every
+slice, then `services_known(True)`, then every change. Without a reader no rule with `services`
+is enforced: an allow rule with one is left out, a deny rule applies without it, and a condition
+says so.
 
 As in Calico every address of a slice counts, ready or not, and whether the Service itself
 exists is not asked.
 
 Invariants:
-  SVC-1  Before `known(True)` no rule relies on services; after it a service without slices has
-         no members. What was known stays while the source is away.
+  SVC-1  Before `services_known(True)` no rule relies on services; after it a service without
+         slices has no members. What was known stays while the API is away.
   SVC-2  The members of a service depend on its slices only, not on their history.
 Tested in tests/felix/test_policy_calc_services.py.
 """
@@ -56,13 +57,3 @@ class ServiceSink(Protocol):
 
     def services_known(self, known: bool) -> bool:
         """All slices have been told (True); or there is no source any more, and never was."""
-
-
-class ServiceSource(Protocol):
-    """Who reads slices."""
-
-    async def follow(self, sink: ServiceSink) -> None:
-        """Tell the sink every slice, then `services_known(True)`, then every change; never ends.
-
-        What is lost on the way is told again: after a new list, what is not in it is gone.
-        """

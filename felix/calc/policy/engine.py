@@ -53,7 +53,7 @@ from felix.calc.policy_model import (
 )
 from felix.calc.services import ServiceSlice, SliceKey
 from libcalico.errors import InvalidValue
-from libcalico.model import Profile, ResourceKey
+from libcalico.model import Profile, ResourceKey, StagedKubernetesNetworkPolicy
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
 KINDS = (
@@ -94,6 +94,7 @@ class PolicyEngine:
         self._stored = StoredPolicies()
         self._stored_profiles: dict[str, Profile] = {}
         self._stored_staged: dict[ResourceKey, StagedResource] = {}
+        self._with_services: set[ResourceKey] = set()
         self._local: dict[ResourceKey, Item] = {}
         self._local_names: set[Hashable] = set()
         self.remote = RemoteEndpoints(self._sets, self._local_names, self._say)
@@ -134,6 +135,11 @@ class PolicyEngine:
     def profiles(self) -> Mapping[str, ResolvedPolicy]:
         """The profiles in use, as of the last flush."""
         return self._profiles.told
+
+    @property
+    def names_services(self) -> bool:
+        """Whether any stored rule, staged ones too, names a service: somebody should read them."""
+        return bool(self._stored.with_services or self._with_services)
 
     @property
     def endpoints(self) -> Mapping[ResourceKey, EndpointPolicy]:
@@ -223,6 +229,7 @@ class PolicyEngine:
                 if value is not None:
                     self._stored_staged[key] = value
                 self._say(key, self._staged.put(key, value, services=self._services_known))
+                self._note_services(key, value)
             case "Profile":
                 self._put_profile(key.name, value)
             case "Tier":
@@ -373,12 +380,20 @@ class PolicyEngine:
             del self._stored_profiles[name]
         else:
             self._stored_profiles[name] = profile
+        self._note_services(ResourceKey("Profile", name), profile)
         labels = None if profile is None else labels_to_apply(profile.spec.labelsToApply)
         self._sets.set_profile(name, labels)
         self._active.set_profile(name, labels)
         self._staged.set_profile(name, labels)
         if _rules(before) != _rules(profile):
             self._stale_profiles.add(name)
+
+    def _note_services(self, key: ResourceKey, value: Profile | StagedResource | None) -> None:
+        # A NetworkPolicy of Kubernetes knows no services.
+        if isinstance(value, StagedKubernetesNetworkPolicy | None) or not names_services(value):
+            self._with_services.discard(key)
+        else:
+            self._with_services.add(key)
 
     def _use_profiles(
         self, key: ResourceKey, before: tuple[str, ...], after: tuple[str, ...]

@@ -31,7 +31,14 @@ from msgspec.structs import replace
 from felix.calc.policy.rules import Rules, resolve
 from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
-from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, Profile, ResourceKey
+from libcalico.model import (
+    GlobalNetworkPolicy,
+    NetworkPolicy,
+    Profile,
+    ResourceKey,
+    StagedGlobalNetworkPolicy,
+    StagedNetworkPolicy,
+)
 from libcalico.model.checks import SINGLE_LABEL
 from libcalico.model.policy import EGRESS, INGRESS, NetworkPolicySpec, tier_of
 from libcalico.model.salvage import UNREADABLE
@@ -39,6 +46,7 @@ from libcalico.policy_selectors import policy_selector
 from libcalico.selectors import Selector, parse
 
 Policy = NetworkPolicy | GlobalNetworkPolicy
+WithRules = StagedNetworkPolicy | StagedGlobalNetworkPolicy
 SELECTORS = ("selector", "namespaceSelector", "serviceAccountSelector")
 NEEDED_EVERYWHERE = "AssumeNeededOnEveryNode"
 DENY_ALL = (ResolvedRule(Verb.DENY),)
@@ -210,8 +218,8 @@ def unenforced(rules: Rules) -> str:
     return f"{', '.join(rules.unenforced[:5])}: not supported; such rules allow nothing"
 
 
-def names_services(value: Policy | Profile) -> bool:
-    """Whether any rule of a policy or profile names a service."""
+def names_services(value: Policy | Profile | WithRules) -> bool:
+    """Whether any rule of a policy, staged or not, or of a profile names a service."""
     return any(
         side.services is not None
         for rule in (*value.spec.ingress, *value.spec.egress)

@@ -1,0 +1,183 @@
+"""The reader of services: EndpointSlices of the Kubernetes API into the calculation.
+
+Who stands behind a service is known to the API alone, and most clusters have no rule that names
+one. So the API is asked only while some policy, profile or staged policy does, and a while
+longer, for policies are often deleted to be made again. What was told stays in force while the
+API is away (SVC-1); it is taken back only when nobody asks any more, and then no rule rests on it.
+
+When felix starts with such rules its first programming waits `FIRST` seconds for the list: what
+the kernel has stays meanwhile, so a restart is not felt.
+Tested in tests/apiserver/test_services.py with real packets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+
+from felix.calc.services import ServicePort, ServiceSink, ServiceSlice, SliceKey
+from libcalico import apiconfig
+from libcalico.errors import MuslinError
+from libcalico.kubernetes.access import find
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.objects import ENDPOINT_SLICES, EndpointSlice
+from libcalico.kubernetes.reflector import Reflector
+
+FIRST = 3.0
+LINGER = 60.0
+NO_ACCESS_INTERVAL = 10.0
+"""Seconds: credentials that are not there may come."""
+
+log = logging.getLogger(__name__)
+
+
+def slice_of(value: EndpointSlice) -> ServiceSlice | None:
+    """What counts of a slice; None where it belongs to no service.
+
+    Names (`addressType` FQDN) are no addresses, and a port without number is not told.
+    """
+    if not value.service:
+        return None
+    addresses = set()
+    for endpoint in value.endpoints or ():
+        for text in endpoint.addresses or ():
+            with contextlib.suppress(ValueError):
+                addresses.add(ip_address(text))
+    ports = frozenset(
+        ServicePort((one.protocol or "TCP").lower(), one.port)
+        for one in value.ports or ()
+        if one.port is not None
+    )
+    return ServiceSlice(value.service, frozenset(addresses), ports)
+
+
+class ServiceReader:
+    """Follows slices into `sink` while `want` says so. `changed`: there is something to settle."""
+
+    def __init__(
+        self,
+        sink: ServiceSink,
+        environ: Mapping[str, str],
+        changed: Callable[[], None],
+        *,
+        linger: float = LINGER,
+    ) -> None:
+        self._sink, self._environ, self._changed, self._linger = sink, environ, changed, linger
+        self._wanted = False
+        self._moved = asyncio.Event()
+        self._known = asyncio.Event()
+        self._told: dict[Name, ServiceSlice] = {}
+        self._problem = ""
+        self._reflector: Reflector[EndpointSlice] | None = None
+
+    def want(self, wanted: bool) -> None:
+        """Whether some rule names a service."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._moved.set()
+
+    async def first(self) -> None:
+        """Wait until services are known, if they are wanted; `FIRST` seconds at most."""
+        if not self._wanted:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST):
+                await self._known.wait()
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """What keeps rules with services from being what they should, while there are any."""
+        error = self._problem or (self._reflector.error if self._reflector is not None else "")
+        if not self._wanted or not error:
+            return []
+        stands = "what was known stays" if self._known.is_set() else "such rules stay closed"
+        return [("Kubernetes API", f"services in rules: {error}; {stands}")]
+
+    async def run(self) -> None:
+        """Follow while wanted; never ends."""
+        while True:
+            if not self._wanted:
+                self._moved.clear()
+                await self._moved.wait()
+                continue
+            following = asyncio.create_task(self._follow())
+            try:
+                await self._until_unwanted(following)
+            finally:
+                following.cancel()
+                await asyncio.wait({following})
+            self._forget()
+
+    async def _until_unwanted(self, following: asyncio.Task[None]) -> None:
+        while not following.done():
+            self._moved.clear()
+            moved = asyncio.create_task(self._moved.wait())
+            limit = None if self._wanted else self._linger
+            await asyncio.wait({moved, following}, timeout=limit, return_when="FIRST_COMPLETED")
+            if not moved.done():
+                moved.cancel()
+                if not self._wanted:
+                    return
+        following.result()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                source = find(apiconfig.load(None, self._environ), self._environ)
+                break
+            except MuslinError as error:
+                if str(error) != self._problem:
+                    log.warning("rules name services: %s", error)
+                self._problem = str(error)
+            await asyncio.sleep(NO_ACCESS_INTERVAL)
+        self._problem = ""
+        client = Client(source)
+        self._reflector = Reflector(client, ENDPOINT_SLICES, self)
+        try:
+            await self._reflector.run()
+        finally:
+            await client.close()
+
+    # -- what the reflector tells --------------------------------------------------------------
+
+    def put(self, name: Name, value: EndpointSlice) -> None:
+        """A slice is so now."""
+        self._tell(name, slice_of(value))
+
+    def gone(self, name: Name) -> None:
+        """A slice is gone."""
+        self._tell(name, None)
+
+    def listed(self) -> None:
+        """All slices have been told."""
+        if not self._known.is_set():
+            log.info("services are known: %d slices", len(self._told))
+            dirty = self._sink.services_known(True)
+            self._known.set()
+            if dirty:
+                self._changed()
+
+    def _tell(self, name: Name, value: ServiceSlice | None) -> None:
+        # Most changes of a slice are of what does not count here, such as readiness.
+        if self._told.get(name) == value:
+            return
+        if value is None:
+            del self._told[name]
+        else:
+            self._told[name] = value
+        if self._sink.put_slice(SliceKey(*name), value):
+            self._changed()
+
+    def _forget(self) -> None:
+        """Nobody asks any more: what nobody follows must not be relied on later."""
+        self._known.clear()
+        self._reflector = None
+        dirty = self._sink.services_known(False)
+        for name in list(self._told):
+            dirty |= self._sink.put_slice(SliceKey(*name), None)
+        self._told.clear()
+        if dirty:
+            self._changed()
