@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bgp.speaker.exabgp import child, config
-from bgp.speaker.exabgp.speaker import down_reason
+from bgp.speaker.exabgp.session import down_reason
 from bgp.speaker.interface import DownReason, Family, IPAddress, Peer
 
 GOLDEN = Path(__file__).with_name("golden") / "exabgp.conf"
@@ -36,6 +36,7 @@ PEERS = [
     a_peer("fd00::2", "fd00::1", hold_time=9, restart_time=9000),
     a_peer("10.0.0.254", "10.0.0.1", remote_as=64500, ttl_security=2, port=1179, listen_port=180),
     a_peer("10.0.0.2", "10.0.0.1", passive=True, password='a"b;}\n'),
+    a_peer("10.0.0.3", "10.0.0.1", keepalive=7, any_source=True, listen_any=True, add_path=False),
 ]
 
 

@@ -172,10 +172,7 @@ def test_contract(factory: Factory) -> None:
     story(factory, body)
 
 
-UNREADABLE = (
-    b'{ "type": "update", "neighbor": { "address": { "local": "127.0.0.2", "peer": "127.0.0.1" },'
-    b' "direction": "receive", "message": { "update": { "announce": { "ipv4 unicast": { "?": [] '
-)
+UNREADABLE = b"update 127.0.0.1 4 no hexadecimal"
 
 
 @pytest.mark.parametrize("refreshes", [True, False], ids=["refresh", "reset"])
@@ -192,7 +189,7 @@ def test_what_is_unreadable_is_asked_for_once_more(
         opened = next(event for event in b.heard if isinstance(event, PeerOpen))
         assert opened.route_refresh
         assert isinstance(b.speaker, ExaBGPSpeaker)
-        b.speaker._sessions[A].refreshes = refreshes
+        b.speaker._sessions[A].opened = replace(opened, route_refresh=refreshes)
         before = count(PathsReceived)(b.heard)
         b.speaker._on_lines([UNREADABLE], [])
         b.speaker._on_lines([UNREADABLE], [])

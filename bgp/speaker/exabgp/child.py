@@ -36,6 +36,7 @@ _START_TIMEOUT = 20.0
 _PIPE_SIZE = 1 << 20
 _LAUNCH = Path(__file__).with_name("launch.py")
 _RELAY = Path(__file__).with_name("relay.py")
+_OPEN_WAIT = 30
 
 OnLines = Callable[[list[bytes], list[bytes]], None]
 OnEnd = Callable[[], None]
@@ -141,6 +142,7 @@ def _environment() -> dict[str, str]:
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
         "exabgp_api_cli": "false",
+        "exabgp_bgp_openwait": str(_OPEN_WAIT),  # who dials and says nothing, in seconds
         "exabgp_daemon_user": "root",  # launch.py has already chosen the user
         "exabgp_log_level": "INFO",
         "exabgp_log_destination": "stdout",

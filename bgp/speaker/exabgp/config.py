@@ -12,6 +12,8 @@ What each line is for:
 - `listen` binds the local address only, never the wildcard.
 - the key of RFC 2385 is written in base64: no character of it can end the string.
 - `incoming-ttl`: the least TTL accepted (RFC 5082); without it any number of hops passes.
+- `description` carries what ExaBGP has no word for (`patches.options`).
+- `add-path receive`: a peer that offers several paths for a prefix is asked for all of them.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ def _neighbor(peer: Peer) -> list[str]:
         f"    hold-time {peer.hold_time};",
         f"    listen {peer.listen_port};",
     ]
+    if options := _options(peer):
+        lines.append(f'    description "muslin {options}";')
     if peer.port != BGP_PORT:
         lines.append(f"    connect {peer.port};")
     if peer.passive:
@@ -77,6 +81,7 @@ def _neighbor(peer: Peer) -> list[str]:
         f"        graceful-restart {min(peer.restart_time, _MAX_RESTART_TIME)};",
         "        route-refresh enable;",
         "        asn4 enable;",
+        *(["        add-path receive;"] if peer.add_path else []),
         "    }",
         "    api {",
         f"        processes [ {PROCESS} ];",
@@ -86,3 +91,10 @@ def _neighbor(peer: Peer) -> list[str]:
         "}",
     ]
     return lines
+
+
+def _options(peer: Peer) -> str:
+    words = [f"keepalive={peer.keepalive}"] if peer.keepalive else []
+    words += ["any-source"] if peer.any_source else []
+    words += ["listen-any"] if peer.listen_any else []
+    return " ".join(words)

@@ -6,12 +6,10 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   changes, because a change of credentials clears it.
 - Its own uid with only CAP_NET_BIND_SERVICE. UID 0 keeps the uid (where no other uid is
   mapped, or ExaBGP's files cannot be read by others) and drops every other capability.
+- No dump of its memory, which holds the keys of sessions, ever reaches a disk.
 - ExaBGP asks for the host's full name at every start and reload; where the resolver is silent
   that takes seconds of silence on every session, so the plain host name serves.
-- The hold timer runs to the fraction of a second: ExaBGP counts whole seconds and waits for
-  one more than the hold time, so a dead peer would keep its routes a second too long.
-- The pause before dialling again grows to 5 s at most, as BIRD does in Calico; ExaBGP's own
-  limit of 60 s would keep a peer that was away for minutes away for one minute more.
+- What else ExaBGP does otherwise than we need is put right in `patches.py`.
 
 Standard library and ExaBGP only.
 """
@@ -19,12 +17,14 @@ Standard library and ExaBGP only.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
+import resource
 import signal
 import socket
 import struct
 import sys
-import time
+from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
@@ -32,7 +32,6 @@ _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAP_NET_BIND_SERVICE = 10
 _LAST_CAP = 63
 _CAPABILITY_VERSION_3 = 0x20080522
-REDIAL_SECONDS = 5
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,8 +39,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def drop_privileges(uid: int) -> None:
     """Become `uid` (0: stay) with CAP_NET_BIND_SERVICE as the only capability.
 
-    Raises `OSError` if the kernel refuses; the caller must not go on then.
+    TCP_MD5SIG, IP_TTL and IP_MINTTL need none. Nothing is ambient: the relay that ExaBGP
+    starts has no capability at all. Raises `OSError` if the kernel refuses; the caller must
+    not go on then.
     """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.geteuid() != 0:
         return
     for capability in range(_LAST_CAP + 1):
@@ -59,7 +62,6 @@ def drop_privileges(uid: int) -> None:
         number = ctypes.get_errno()
         raise OSError(number, f"capset: {os.strerror(number)}")
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def die_with(parent: int) -> None:
@@ -69,31 +71,14 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _cap_redial_pause() -> None:
-    from exabgp.reactor.delay import Delay  # type: ignore[import-untyped]
-
-    def increase(self: Delay) -> None:
-        self._time = time.time() + self._next
-        self._next = min(int(1 + self._next * 1.2), REDIAL_SECONDS)
-
-    Delay.increase = increase
-
-
-def _exact_hold_timer() -> None:
-    from exabgp.bgp.message import _NOP, KeepAlive, Notify  # type: ignore[import-untyped]
-    from exabgp.bgp.timer import ReceiveTimer  # type: ignore[import-untyped]
-
-    def check(self: ReceiveTimer, message: Any = _NOP, ignore: int = _NOP.TYPE) -> bool:
-        if self.holdtime == 0:
-            return bool(message.TYPE != KeepAlive.TYPE)
-        now = time.monotonic()
-        if ignore != message.TYPE or not hasattr(self, "last_heard"):
-            self.last_heard = now
-        if now - self.last_heard >= self.holdtime:
-            raise Notify(self.code, self.subcode, self.message)
-        return True
-
-    ReceiveTimer.check_ka_timer = check
+def _patches() -> Any:
+    """The module beside this file: `-I` keeps its directory out of the search path."""
+    spec = importlib.util.spec_from_file_location("patches", Path(__file__).with_name("patches.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def main() -> None:
@@ -108,9 +93,7 @@ def main() -> None:
         setproctitle("exabgp")
     except ImportError:
         pass
-    if action == "server":
-        _cap_redial_pause()
-        _exact_hold_timer()
+    _patches().apply()
     socket.getfqdn = lambda name="": name or socket.gethostname()
     sys.argv = ["exabgp", action, configuration]
     from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]

@@ -1,8 +1,9 @@
 """ExaBGP's line protocol, both ways. Pure: bytes in, events out; routes in, lines out.
 
-ExaBGP writes JSON lines, and plain `done` or `error` for each command; a command carries no
-id, so the caller keeps exactly one in flight. Lines of ours are kept far below the pipe's
-64 KiB: with one command in flight a write then never blocks.
+ExaBGP writes JSON lines, UPDATEs as they came (`patches.raw_updates`), and plain `done` or
+`error` for each command; a command carries no id, so the caller keeps exactly one in flight.
+Lines of ours are kept far below the pipe's 64 KiB: with one command in flight a write then
+never blocks.
 
 A line that does not parse is an event of type `Unreadable`, never an exception: what a
 hostile peer makes ExaBGP print must not stop the agent (tests/bgp/test_protocol.py fuzzes
@@ -15,25 +16,22 @@ import enum
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, ip_address, ip_network
+from functools import lru_cache
+from ipaddress import IPv4Address, ip_address
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from bgp.speaker.interface import (
-    Announced,
-    Attributes,
-    EndOfRib,
     Event,
     Family,
     IPAddress,
     IPNetwork,
-    Origin,
-    PathsReceived,
+    Peer,
     PeerOpen,
     PeerProgress,
     Route,
-    Withdrawn,
 )
 
 PING = "version"
@@ -65,24 +63,33 @@ class Unreadable:
     peer: IPAddress | None = None
 
 
-Line = Event | State | Ack | Unreadable | None
+@dataclass(frozen=True, slots=True)
+class RawUpdate:
+    """An UPDATE's body; `flags` are those of `patches.raw_updates`."""
+
+    peer: IPAddress
+    flags: str
+    body: bytes
+
+
+Line = Event | State | Ack | Unreadable | RawUpdate | None
 
 _decoder = msgspec.json.Decoder()
 _PEER = re.compile(rb'"peer"\s*:\s*"([0-9A-Fa-f.:]+)"')
-_ORIGINS = {"igp": Origin.IGP, "egp": Origin.EGP, "incomplete": Origin.INCOMPLETE}
+_UPDATE = b"update "
 _FAMILIES = {family.value: family for family in Family}
 
 
 def decode(line: bytes) -> Line:
     """What one line says; None for what does not concern us."""
+    if line.startswith(_UPDATE):
+        return _update(line)
     if not line.startswith(b"{"):
         word = line.strip()
         return Ack.DONE if word == b"done" else Ack.ERROR if word == b"error" else None
     try:
         message = _decoder.decode(line)
         kind = message.get("type")
-        if kind == "update":
-            return _update(message["neighbor"])
         if kind == "state":
             neighbor = message["neighbor"]
             peer = ip_address(neighbor["address"]["peer"])
@@ -96,93 +103,27 @@ def decode(line: bytes) -> Line:
         return Unreadable(f"{type(error).__name__}: {error}", _named_peer(line))
 
 
+def _update(line: bytes) -> Line:
+    peer: IPAddress | None = None
+    try:
+        _, name, flags, *body = line.decode("ascii").split()
+        peer = _address(name)
+        return RawUpdate(peer, flags, bytes.fromhex("".join(body)))
+    except ValueError as error:
+        return Unreadable(f"{type(error).__name__}: {error}", peer)
+
+
+@lru_cache(maxsize=4096)
+def _address(text: str) -> IPAddress:
+    return ip_address(text)
+
+
 def _named_peer(line: bytes) -> IPAddress | None:
     found = _PEER.search(line)
     try:
         return ip_address(found[1].decode()) if found else None
     except ValueError:
         return None
-
-
-def _update(neighbor: dict[str, Any]) -> Line:
-    if neighbor.get("direction", "receive") != "receive":
-        return None
-    peer = ip_address(neighbor["address"]["peer"])
-    message = neighbor["message"]
-    eor = message.get("eor")
-    if eor is not None:
-        family = _FAMILIES.get(f"{eor['afi']} {eor['safi']}")
-        return EndOfRib(peer, family) if family else None
-    update = message.get("update")
-    if not update:
-        return None
-    raw = update.get("attribute") or {}
-    found: dict[tuple[IPNetwork, int], Announced] = {}
-    for name, hops in (update.get("announce") or {}).items():
-        if name not in _FAMILIES:
-            continue
-        for hop, paths in hops.items():
-            # IPv6 may carry a link-local next hop too (RFC 2545); ExaBGP then names every
-            # prefix twice. Without an interface the link-local one is of no use.
-            next_hop = ip_address(hop)
-            for path in paths:
-                each = Announced(_prefix(path), next_hop, _path_id(path))
-                key = (each.prefix, each.path_id)
-                if key not in found or found[key].next_hop.is_link_local:
-                    found[key] = each
-    announced = list(found.values())
-    withdrawn = [
-        Withdrawn(_prefix(path), _path_id(path))
-        for name, paths in (update.get("withdraw") or {}).items()
-        if name in _FAMILIES
-        for path in paths
-    ]
-    origin = str(raw.get("origin", "igp")).lower()
-    if "error" in raw or origin not in _ORIGINS:  # treat-as-withdraw (RFC 7606 3 and 7.1)
-        withdrawn += [Withdrawn(path.prefix, path.path_id) for path in announced]
-        announced = []
-    if not announced and not withdrawn:
-        return None
-    return PathsReceived(peer, _attributes(raw), tuple(announced), tuple(withdrawn))
-
-
-def _prefix(path: Any) -> IPNetwork:
-    # The bits behind the length mean nothing (RFC 4271 4.3), and ExaBGP shows them as received.
-    return ip_network(path["nlri"] if isinstance(path, dict) else path, strict=False)
-
-
-def _path_id(path: Any) -> int:
-    text = path.get("path-information") if isinstance(path, dict) else None
-    return int(IPv4Address(text)) if text else 0
-
-
-def _attributes(raw: dict[str, Any]) -> Attributes:
-    path: list[int] = []
-    length = 0
-    for segment in (raw.get("as-path") or {}).values():
-        element, numbers = str(segment["element"]), [int(number) for number in segment["value"]]
-        path += numbers
-        if "confed" not in element:
-            length += 1 if element.endswith("set") else len(numbers)
-    originator = raw.get("originator-id")
-    return Attributes(
-        origin=_ORIGINS.get(str(raw.get("origin", "igp")).lower(), Origin.INCOMPLETE),
-        as_path=tuple(path),
-        as_path_length=length,
-        local_pref=_number(raw.get("local-preference")),
-        med=_number(raw.get("med")),
-        originator_id=IPv4Address(originator) if originator else None,
-        cluster_list=tuple(str(cluster) for cluster in raw.get("cluster-list") or ()),
-        communities=tuple(_community(value) for value in raw.get("community") or ()),
-    )
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _community(value: Any) -> str:
-    return ":".join(str(part) for part in value) if isinstance(value, list) else str(value)
 
 
 def _open(neighbor: dict[str, Any]) -> Line:
@@ -197,6 +138,9 @@ def _open(neighbor: dict[str, Any]) -> Line:
         for name, flags in listed.items()
         if (family := _FAMILIES.get(name.replace("/", " "))) is not None
     }
+    carried = _named((capabilities.get("1") or {}).get("families", ()))
+    several = capabilities.get("69") or {}
+    sends = {name for name, what in several.items() if "send" in str(what)}
     router_id = message.get("router_id")
     return PeerOpen(
         peer=ip_address(neighbor["address"]["peer"]),
@@ -208,7 +152,15 @@ def _open(neighbor: dict[str, Any]) -> Line:
         # ExaBGP 5.0 calls the forwarding bit of a family "restart"
         forwarding=frozenset(family for family, flags in families.items() if "restart" in flags),
         route_refresh="2" in capabilities,
+        families=carried or frozenset({Family.IPV4}),  # RFC 4760 8: without it, IPv4 alone
+        add_path=_named(sends),
+        four_octet_as="65" in capabilities,
     )
+
+
+def _named(names: Iterable[str]) -> frozenset[Family]:
+    found = (_FAMILIES.get(str(name).replace("/", " ")) for name in names)
+    return frozenset(family for family in found if family is not None)
 
 
 def _notification(neighbor: dict[str, Any] | None) -> Line:
@@ -223,17 +175,32 @@ def _notification(neighbor: dict[str, Any] | None) -> Line:
     )
 
 
-def announce(routes: Iterable[Route], peers: Collection[IPAddress]) -> Iterator[str]:
+def announce(routes: Iterable[Route], peers: Collection[Peer]) -> Iterator[str]:
     """Lines that offer `routes` to `peers`; routes with equal attributes share lines."""
-    if not peers:
-        return
-    groups: dict[str, list[IPNetwork]] = {}
+    groups: dict[Any, tuple[Route, list[IPNetwork]]] = {}
     for route in routes:
-        groups.setdefault(_attribute_text(route), []).append(route.prefix)
-    for attributes, prefixes in sorted(groups.items()):
-        for chunk in _chunks(prefixes):
-            for to in _to(peers):
-                yield f"{to}announce attributes {attributes} nlri {chunk}"
+        groups.setdefault(_attributes(route), (route, []))[1].append(route.prefix)
+    for alike, some in _by_path(peers):
+        texts = [(attribute_text(route, alike), nets) for route, nets in groups.values()]
+        for attributes, prefixes in sorted(texts, key=lambda text: text[0]):
+            for chunk in _chunks(prefixes):
+                for to in _to(some):
+                    yield f"{to}announce attributes {attributes} nlri {chunk}"
+
+
+_attributes = attrgetter(
+    *("next_hop", "origin", "as_path", "local_pref", "med", "originator_id", "cluster_list"),
+    *("communities", "large_communities", "extended_communities"),
+)
+
+
+def _by_path(peers: Collection[Peer]) -> Iterator[tuple[Peer, list[IPAddress]]]:
+    """Peers to which a path is written the same way, with one that stands for them."""
+    alike: dict[tuple[bool, int], list[Peer]] = {}
+    for peer in peers:
+        alike.setdefault((peer.internal, 0 if peer.internal else peer.local_as), []).append(peer)
+    for _, group in sorted(alike.items()):
+        yield group[0], [peer.address for peer in group]
 
 
 def withdraw(prefixes: Iterable[IPNetwork], peers: Collection[IPAddress]) -> Iterator[str]:
@@ -255,9 +222,11 @@ def route_refresh(peer: IPAddress, family: Family) -> str:
     return f"neighbor {peer} announce route-refresh {family.value}"
 
 
-def reset(peer: IPAddress) -> str:
-    """The line that ends a session with CEASE, "administrative reset" (RFC 4486)."""
-    return f"neighbor {peer} teardown 4"
+def reset(peer: IPAddress, code: int = 6, subcode: int = 4) -> str:
+    """The line that ends a session with a NOTIFICATION, by default CEASE, "administrative reset"
+    (RFC 4486); see `patches.teardown_with_notice`.
+    """
+    return f"neighbor {peer} teardown {code * 1000 + subcode}"
 
 
 def _to(peers: Collection[IPAddress]) -> Iterator[str]:
@@ -273,16 +242,25 @@ def _chunks(prefixes: list[IPNetwork]) -> Iterator[str]:
         yield " ".join(str(prefix) for prefix in ordered[start : start + PREFIXES_PER_LINE])
 
 
-def _attribute_text(route: Route) -> str:
-    words = [f"next-hop {route.next_hop or 'self'}"]
-    if route.local_pref is not None:
+def attribute_text(route: Route, peer: Peer) -> str:
+    """The attributes of a route as they are written for a peer, in ExaBGP's words."""
+    words = [f"next-hop {route.next_hop or 'self'}", f"origin {route.origin.name.lower()}"]
+    path = [] if peer.internal or not route.as_path else [peer.local_as]
+    path += route.as_path
+    if path:
+        words.append(f"as-path [ {' '.join(str(number) for number in path)} ]")
+    if route.local_pref is not None and peer.internal:
         words.append(f"local-preference {route.local_pref}")
     if route.med is not None:
         words.append(f"med {route.med}")
-    if route.as_path:
-        words.append(f"as-path [ {' '.join(str(number) for number in route.as_path)} ]")
     if route.communities:
         words.append(f"community [ {' '.join(route.communities)} ]")
     if route.large_communities:
         words.append(f"large-community [ {' '.join(route.large_communities)} ]")
+    if route.extended_communities:
+        words.append(f"extended-community [ {' '.join(route.extended_communities)} ]")
+    if route.originator_id is not None:
+        words.append(f"originator-id {route.originator_id}")
+    if route.cluster_list:
+        words.append(f"cluster-list [ {' '.join(route.cluster_list)} ]")
     return " ".join(words)

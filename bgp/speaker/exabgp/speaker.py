@@ -25,17 +25,18 @@ import logging
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import config, protocol
+from bgp.speaker.exabgp.offers import Offers
+from bgp.speaker.exabgp.session import Ending, Penalties, Session, changed_fields, down_reason
+from bgp.speaker.exabgp.watchdog import Watchdog
 from bgp.speaker.interface import (
     DownReason,
     Event,
     Family,
     IPAddress,
-    PathsReceived,
     Peer,
     PeerDown,
     PeerOpen,
@@ -55,17 +56,10 @@ _NOT_RELOADED = b"could not load/reload configuration"
 _RELOAD_TIMEOUT = 10.0
 _BACKOFF = (0.05, 0.5, 1.0, 2.0, 5.0)
 _SETTLED = 30.0
+STAYS_DEAD = 3
+"""After so many ends in a row the speaker is a condition."""
 _REFRESH_PAUSE = 30.0
 _RESET_PAUSE = 600.0
-
-
-@dataclass
-class _Session:
-    """What we know of one configured peer's session."""
-
-    up: bool = False
-    offered: frozenset[Route] = frozenset()
-    refreshes: bool = False
 
 
 class ExaBGPSpeaker:
@@ -77,8 +71,11 @@ class ExaBGPSpeaker:
         self._socket = run_dir / "relay.sock"
         self._wanted: dict[IPAddress, Peer] = {}
         self._applied: dict[IPAddress, Peer] = {}
-        self._routes: frozenset[Route] = frozenset()
-        self._sessions: dict[IPAddress, _Session] = {}
+        self._offers = Offers()
+        self._sessions: dict[IPAddress, Session] = {}
+        self._penalties = Penalties()
+        self._watchdog = Watchdog(_TICK)
+        self._trouble = ""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._commands: deque[str] = deque()
         self._flying: str | None = None
@@ -92,7 +89,6 @@ class ExaBGPSpeaker:
         self._uid: int | None = None
         self._failures = 0
         self._last_words: deque[bytes] = deque(maxlen=6)
-        self._holds: dict[IPAddress, int] = {}
         self.restarts = 0
         self.command_errors = 0
         self.unreadable = 0
@@ -104,21 +100,18 @@ class ExaBGPSpeaker:
         self._poke()
 
     async def announce(self, routes: Collection[Route]) -> None:
-        self._routes = frozenset(routes)
-        alike: dict[tuple[tuple[Family, ...], frozenset[Route]], list[IPAddress]] = {}
-        for address, session in self._sessions.items():
-            if session.up:
-                key = (self._families(address), frozenset(session.offered))
-                alike.setdefault(key, []).append(address)
-        for addresses in alike.values():
-            self._offer(addresses)
+        self._command(self._offers.change(routes))
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
             yield await self._events.get()
 
     def conditions(self) -> list[tuple[str, str]]:
-        return []
+        found = self._penalties.conditions(asyncio.get_running_loop().time())
+        if self._failures >= STAYS_DEAD and self._wanted:
+            why = f"ended {self._failures} times in a row: {self._trouble or 'no reason given'}"
+            found.append(("BGP speaker", why))
+        return found
 
     async def close(self) -> None:
         if self._task is not None:
@@ -154,8 +147,7 @@ class ExaBGPSpeaker:
             await self._stop_reload()
 
     async def _keep(self) -> None:
-        quiet, seen = 0, 0
-        started = counted = 0.0
+        started = 0.0
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -167,27 +159,34 @@ class ExaBGPSpeaker:
             child = self._child
             if child is None:
                 await self._stop_reload()
-                if self._wanted:
+                if self._target():
                     await self._start()
-                    started, quiet, seen = loop.time(), 0, 0
+                    started = loop.time()
+                    self._watchdog.reset()
                 continue
             if self._failures and loop.time() - started > _SETTLED:
-                self._failures = 0
+                self._failures, self._trouble = 0, ""
             if not self._as_wished(child):
                 await child.kill()
                 continue
-            if child.heard != seen:
-                quiet, seen = 0, child.heard
-            elif loop.time() - counted >= _TICK * 0.9:  # a burst of wishes is no silence
-                quiet, counted = quiet + 1, loop.time()
-            if self._frozen(quiet):
+            self._watchdog.look(child.heard, loop.time())
+            hold = min((each.hold_time for each in self._sessions.values()), default=90)
+            if self._watchdog.wants_ping(hold) and self._flying is None:
+                self._command([protocol.PING])
+            if self._watchdog.frozen(hold):
+                self._trouble = "it gave no sign of life and was killed"
                 log.error("exabgp gives no sign of life: killed", extra={"pid": child.pid})
                 await child.kill()
             self._mend(loop.time())
 
+    def _target(self) -> dict[IPAddress, Peer]:
+        """The peers to hold sessions with now."""
+        return self._penalties.without(self._wanted, asyncio.get_running_loop().time())
+
     def _as_wished(self, child: children.Child) -> bool:
         """Whether the child may live on; starts a reload, beside the watchdog, where one is due."""
-        if not self._wanted:
+        target = self._target()
+        if not target:
             return False
         if self._reloading is not None:
             if not self._reloading.done():
@@ -195,7 +194,7 @@ class ExaBGPSpeaker:
             ended, self._reloading = self._reloading, None
             if not ended.result():
                 return False
-        if self._wanted != self._applied:
+        if target != self._applied:
             self._reloading = asyncio.create_task(self._apply_reload(child), name="exabgp-reload")
             self._reloading.add_done_callback(lambda _: self._wake.set())
         return True
@@ -226,16 +225,6 @@ class ExaBGPSpeaker:
                 else:
                     self._command([protocol.reset(address)])
 
-    def _frozen(self, quiet: int) -> bool:
-        """Judge `quiet` ticks without a line; send a ping when one is due (BGP-3)."""
-        asked = {address: peer.hold_time for address, peer in self._applied.items()}
-        hold = min((self._holds.get(address, asked[address]) for address in asked), default=90)
-        ping_after = max(1.0, min(hold / 6, 10.0)) / _TICK
-        dead_after = ping_after + max(2.0, min(hold / 4, 20.0)) / _TICK
-        if quiet >= ping_after and self._flying is None:
-            self._command([protocol.PING])
-        return quiet >= dead_after
-
     async def _start(self) -> None:
         if self._failures:
             await asyncio.sleep(_BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
@@ -246,18 +235,19 @@ class ExaBGPSpeaker:
             if why:
                 log.warning("exabgp keeps our uid, with one capability: %s", why)
         children.prepare_run_dir(self._run_dir, self._uid)
-        wanted = dict(self._wanted)
+        wanted = dict(self._target())
         self._write(self._configuration, wanted)
         self._flying = None
         self._commands.clear()
-        self._sessions = {address: _Session() for address in wanted}
+        self._sessions = {address: Session(peer) for address, peer in wanted.items()}
         try:
             self._child = await children.Child.start(
                 self._configuration, self._socket, self._uid, self._on_lines, self._on_end
             )
         except children.ChildFailed as error:
             log.error("%s", error)
-            self._events.put_nowait(SpeakerDown(str(error)))
+            self._trouble = str(error)
+            self._events.put_nowait(SpeakerDown(self._trouble, self._failures))
             self._wake.set()
             return
         self._applied = wanted
@@ -266,7 +256,7 @@ class ExaBGPSpeaker:
 
     async def _apply_reload(self, child: children.Child) -> bool:
         """Bring a running child to the wished peers; False asks for a restart (SPK-1)."""
-        wanted = dict(self._wanted)
+        wanted = dict(self._target())
         uid = self._uid or 0
         fresh = self._configuration.with_suffix(".new")
         self._write(fresh, wanted)
@@ -276,10 +266,15 @@ class ExaBGPSpeaker:
         fresh.rename(self._configuration)
         for address in self._applied.keys() - wanted.keys():
             session = self._sessions.pop(address, None)
+            self._offers.down(address)
             if session is not None and session.up:
                 self._events.put_nowait(PeerDown(address, DownReason.REMOVED))
-        for address in wanted.keys() - self._applied.keys():
-            self._sessions.setdefault(address, _Session())
+        for address, peer in wanted.items():
+            session = self._sessions.setdefault(address, Session(peer))
+            if session.peer != peer:
+                fields = ", ".join(changed_fields(session.peer, peer))
+                log.info("a peer is defined anew: %s", fields, extra={"peer": str(address)})
+                session.peer = peer
         self._reload = asyncio.get_running_loop().create_future()
         child.signal(signal.SIGUSR1)
         try:
@@ -306,14 +301,16 @@ class ExaBGPSpeaker:
         if self._wanted:
             said = " | ".join(children.readable(line) for line in self._last_words)
             log.warning("exabgp ended; its last words: %s", said)
+            self._trouble = self._trouble or said
         self._last_words.clear()
         self._flying = None
         self._commands.clear()
         self._sessions = {}
+        self._offers.clear()
         self.restarts += 1
         if self._reload is not None and not self._reload.done():
             self._reload.set_result(False)
-        self._events.put_nowait(SpeakerDown("exabgp ended"))
+        self._events.put_nowait(SpeakerDown("exabgp ended", self._failures))
         self._wake.set()
 
     def _on_lines(self, api: list[bytes], logged: list[bytes]) -> None:
@@ -321,7 +318,9 @@ class ExaBGPSpeaker:
             self._on_log(line)
         for line in api:
             said = protocol.decode(line)
-            if isinstance(said, protocol.Ack):
+            if isinstance(said, protocol.RawUpdate):
+                self._on_update(said)
+            elif isinstance(said, protocol.Ack):
                 self._on_ack(said)
             elif isinstance(said, protocol.State):
                 self._on_state(said)
@@ -330,19 +329,32 @@ class ExaBGPSpeaker:
                 log.warning("exabgp said something unreadable: %s", said.why)
                 self._damaged |= self._sessions.keys() if said.peer is None else {said.peer}
                 self._wake.set()
-            elif isinstance(said, (PathsReceived, PeerOpen, PeerProgress)):
-                if said.peer in self._sessions:
+            elif isinstance(said, (PeerOpen, PeerProgress)):
+                session = self._sessions.get(said.peer)
+                if session is not None:
                     self._events.put_nowait(said)
-                    if isinstance(said, PeerOpen):
-                        self._holds[said.peer] = self._negotiated(said)
-                        self._sessions[said.peer].refreshes = said.route_refresh
-            elif said is not None:
-                self._events.put_nowait(said)
+                    if isinstance(said, PeerOpen) and not session.up:
+                        session.opened = said
 
-    def _negotiated(self, said: PeerOpen) -> int:
-        """The hold time of a session: the smaller of the two wishes (RFC 4271 4.2)."""
-        peer = self._applied.get(said.peer)
-        return min(said.hold_time or 90, peer.hold_time if peer else 90)
+    def _on_update(self, raw: protocol.RawUpdate) -> None:
+        session = self._sessions.get(raw.peer)
+        if session is None or not session.up or session.ending is not None:
+            return
+        events, ending, words = session.take(raw)
+        if words:
+            log.warning("a peer's UPDATE is wrong: %s", words, extra={"peer": str(raw.peer)})
+        for event in events:
+            self._events.put_nowait(event)
+        if ending is not None:
+            self._end(session, ending)
+
+    def _end(self, session: Session, ending: Ending) -> None:
+        """End a session for a fault of the peer's."""
+        peer = session.peer
+        session.ending = ending
+        log.error("a session is ended: %s", ending.detail, extra={"peer": str(peer.address)})
+        self._commands.appendleft(protocol.reset(peer.address, ending.code, ending.subcode))
+        self._next_command()
 
     def _on_log(self, line: bytes) -> None:
         if self._reload is not None and not self._reload.done():
@@ -360,22 +372,27 @@ class ExaBGPSpeaker:
             return
         if said.state == "up":
             if session.up:  # a new session took the old one's place without a word
-                self._events.put_nowait(PeerDown(said.peer, DownReason.CLOSED, "replaced"))
-            session.up, session.offered = True, frozenset()
+                self._down(session, DownReason.CLOSED, "replaced")
+            session.start()
             self._events.put_nowait(PeerUp(said.peer))
-            self._offer([said.peer])
-            self._command(
-                protocol.end_of_rib(said.peer, family) for family in self._families(said.peer)
-            )
+            self._command(self._offers.up(session.peer))
         elif said.state == "down":
             if session.up:
-                session.up = False
-                reason = down_reason(said.reason)
-                self._events.put_nowait(PeerDown(said.peer, reason, said.reason))
+                self._down(session, down_reason(said.reason), said.reason)
             else:
                 self._events.put_nowait(PeerProgress(said.peer, "Idle", said.reason))
         elif said.state == "connected" and not session.up:
             self._events.put_nowait(PeerProgress(said.peer, "OpenSent"))
+
+    def _down(self, session: Session, reason: DownReason, words: str) -> None:
+        address = session.peer.address
+        reason, words = session.stop(reason, words)
+        self._offers.down(address)
+        if reason is DownReason.LIMIT:
+            pause = self._penalties.punish(session.peer, asyncio.get_running_loop().time())
+            words = f"{words}; held down for {pause:g} s"
+            self._wake.set()
+        self._events.put_nowait(PeerDown(address, reason, words))
 
     # -- what we say to the child
 
@@ -383,41 +400,9 @@ class ExaBGPSpeaker:
         peer = self._wanted.get(address) or self._applied.get(address)
         return peer.families if peer else ()
 
-    def _wish(self, address: IPAddress) -> frozenset[Route]:
-        """What a peer should be offered."""
-        families = self._families(address)
-        return frozenset(
-            route
-            for route in self._routes
-            if Family.of(route.prefix) in families
-            and (route.peers is None or address in route.peers)
-        )
-
-    def _offer(self, addresses: list[IPAddress]) -> None:
-        """Queue what peers that were offered the same lack or have too much (SPK-2).
-
-        Peers that need the same change share the lines: in a mesh, that is nearly all.
-        """
-        changes: dict[tuple[frozenset[Route], frozenset[Route]], list[IPAddress]] = {}
-        for address in addresses:
-            session, wish = self._sessions[address], self._wish(address)
-            fresh, gone = wish - session.offered, session.offered - wish
-            changes.setdefault((fresh, gone), []).append(address)
-            session.offered = wish
-        for (fresh, gone), peers in changes.items():
-            replaced = {route.prefix for route in fresh}
-            for family in Family:
-                lost = [route.prefix for route in gone if Family.of(route.prefix) is family]
-                self._command(
-                    protocol.withdraw([net for net in lost if net not in replaced], peers)
-                )
-                new = [route for route in fresh if Family.of(route.prefix) is family]
-                self._command(protocol.announce(new, peers))
-
     def sent(self, address: IPAddress) -> int:
         """How many routes are offered to a peer now."""
-        session = self._sessions.get(address)
-        return len(session.offered) if session and session.up else 0
+        return self._offers.sent(address)
 
     def _command(self, lines: Iterable[str]) -> None:
         self._commands.extend(lines)
@@ -434,12 +419,3 @@ class ExaBGPSpeaker:
             log.warning("exabgp refused a command: %.200s", self._flying)
         self._flying = None
         self._next_command()
-
-
-def down_reason(words: str) -> DownReason:
-    """ExaBGP's reason for a `down`, by its beginning: the words occur elsewhere too."""
-    if words.startswith("notification received ("):
-        return DownReason.NOTIFICATION_RECEIVED
-    if words.startswith("notification sent ("):
-        return DownReason.NOTIFICATION_SENT
-    return DownReason.CLOSED

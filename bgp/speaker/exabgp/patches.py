@@ -1,0 +1,314 @@
+"""What ExaBGP 5.0 does otherwise than a node needs, put right in its process at start.
+
+Each function replaces one method and says why. They are proved on real sessions
+(tests/bgp/test_sessions.py, test_hostile.py, test_limits.py); a release of ExaBGP without one
+of the names fails at once, in `exabgp validate` already.
+
+UPDATEs are not decoded here: the body goes to the agent as it came (`bgp.speaker.wire`). That
+is a fifth of the work of decoding, printing JSON and parsing it, errors are handled by RFC
+7606 as one pure function with tests, and no crafted message meets ExaBGP's parsers.
+
+Options that ExaBGP's configuration has no word for stand in a neighbor's `description`, after
+the word `muslin`: `keepalive=SECONDS`, `any-source`, `listen-any`.
+
+Standard library and ExaBGP only.
+"""
+
+# mypy: disable-error-code="import-untyped"
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from exabgp.bgp.message import _NOP, NOP, KeepAlive, Message, Notify, Update
+from exabgp.bgp.message.direction import Direction
+from exabgp.bgp.message.open.capability import Capability
+from exabgp.bgp.message.update.attribute.attributes import Attributes
+from exabgp.bgp.timer import ReceiveTimer
+from exabgp.protocol.family import AFI, SAFI
+from exabgp.protocol.ip import IP
+from exabgp.reactor import keepalive, listener, loop, protocol
+from exabgp.reactor import peer as peers
+from exabgp.reactor.api.processes import Processes
+from exabgp.reactor.delay import Delay
+from exabgp.reactor.network.outgoing import Outgoing
+
+REDIAL_SECONDS = 5
+NOTICE_BASE = 1000
+"""`teardown 3005` sends NOTIFICATION 3/5; `teardown 4` sends 6/4, as in ExaBGP."""
+
+_PROOF_SECONDS = 10.0
+_MOST_WAITING = 64
+
+
+def options(neighbor: Any) -> dict[str, str]:
+    """The options in a neighbor's description."""
+    words = str(neighbor["description"] or "").strip('"').split()
+    if words[:1] != ["muslin"]:
+        return {}
+    return {name: value for name, _, value in (word.partition("=") for word in words[1:])}
+
+
+def cap_redial_pause() -> None:
+    """The pause before dialling again grows to 5 s at most, as BIRD does in Calico.
+
+    ExaBGP's own limit of 60 s would keep a peer that was away for minutes away for one more.
+    """
+
+    def increase(self: Any) -> None:
+        self._time = time.time() + self._next
+        self._next = min(int(1 + self._next * 1.2), REDIAL_SECONDS)
+
+    Delay.increase = increase
+
+
+def exact_hold_timer() -> None:
+    """The hold timer runs to the fraction of a second.
+
+    ExaBGP counts whole seconds and waits for one more than the hold time, so a dead peer would
+    keep its routes a second too long.
+    """
+
+    def check(self: Any, message: Any = _NOP, ignore: int = _NOP.TYPE) -> bool:
+        if self.holdtime == 0:
+            return bool(message.TYPE != KeepAlive.TYPE)
+        now = time.monotonic()
+        if ignore != message.TYPE or not hasattr(self, "last_heard"):
+            self.last_heard = now
+        if now - self.last_heard >= self.holdtime:
+            raise Notify(self.code, self.subcode, self.message)
+        return True
+
+    ReceiveTimer.check_ka_timer = check
+
+
+def raw_updates() -> None:
+    """A received UPDATE becomes the line `update PEER FLAGS HEX` of the API process.
+
+    FLAGS: `4` four-octet AS numbers, `a` and `A` several paths for an IPv4 and IPv6 prefix,
+    `-` none of them.
+    """
+    whole = Update.unpack_message.__func__
+    nothing = Attributes()
+
+    def unpack(cls: Any, data: bytes, direction: int, negotiated: Any) -> Any:
+        if direction != Direction.IN:
+            return whole(cls, data, direction, negotiated)
+        update = cls([], nothing)
+        flags = "4" * bool(negotiated.asn4)
+        flags += "a" * bool(negotiated.addpath.receive(AFI.ipv4, SAFI.unicast))
+        flags += "A" * bool(negotiated.addpath.receive(AFI.ipv6, SAFI.unicast))
+        update.line = f"{flags or '-'} {bytes(data).hex()}"
+        return update
+
+    def tell(self: Any, neighbor: Any, direction: str, update: Any, *_: Any) -> None:
+        line = f"update {neighbor['peer-address']} {update.line}"
+        for process in self._notify(neighbor, f"{direction}-{Message.CODE.UPDATE.SHORT}"):
+            self.write(process, line, neighbor)
+
+    Update.unpack_message = classmethod(unpack)
+    Processes._dispatch[Message.CODE.UPDATE] = tell
+
+
+def teardown_with_notice() -> None:
+    """An API `teardown` sends its NOTIFICATION, under graceful restart too.
+
+    ExaBGP then closes without one: a peer whose UPDATE cannot be divided, or that passed its
+    prefix limit, would never learn why, and keep our routes as if we restarted.
+    """
+    main, teardown = peers.Peer._main, peers.Peer.teardown
+
+    def run(self: Any) -> Iterator[Any]:
+        self._notice = None
+        for action in main(self):
+            if self._notice is not None:
+                raise self._notice
+            yield action
+
+    def end(self: Any, code: int, restart: bool = True) -> None:
+        if not self.established():
+            teardown(self, 4, restart)
+            return
+        self._notice = Notify(code // NOTICE_BASE or 6, code % NOTICE_BASE)
+        self._delay.reset()
+
+    peers.Peer._main, peers.Peer.teardown = run, end
+
+
+def patient_open_confirm() -> None:
+    """Waiting for the first KEEPALIVE sleeps; ExaBGP asks again at once, at a full processor.
+
+    A peer that sends its OPEN and then stays silent would cost that for the hold time.
+    """
+
+    def read(self: Any) -> Iterator[Any]:
+        for message in self.proto.read_keepalive():
+            self.recv_timer.check_ka_timer(message)
+            yield peers.ACTION.LATER if message.TYPE == NOP.TYPE else peers.ACTION.NOW
+
+    peers.Peer._read_ka = read
+
+
+def replace_a_dead_session() -> None:
+    """A peer with graceful restart that dials anew replaces its own session (RFC 4724 4.2).
+
+    ExaBGP refuses until the old session's socket dies: the hold time, where the peer's host
+    lost power. The new connection must have brought its OPEN: a connection that merely crossed
+    ours while both sides dialled brings none.
+    """
+    accept, look = peers.Peer.handle_connection, listener.Listener.incoming
+    waiting: list[tuple[float, Any, Any]] = []
+
+    def handle(self: Any, connection: Any) -> Any:
+        if not self.established() or self.stopping() or not _restarts(self):
+            return accept(self, connection)
+        waiting.append((time.monotonic() + _PROOF_SECONDS, self, connection))
+        del waiting[:-_MOST_WAITING]
+        return None
+
+    def incoming(self: Any) -> Any:
+        for each in list(waiting):
+            end, peer, connection = each
+            proof = _has_open(connection)
+            if proof is None and time.monotonic() < end:
+                continue
+            waiting.remove(each)
+            if not proof:
+                connection.close()
+                continue
+            if peer.established():
+                peer._reset("closing connection", "the peer dialled anew")
+            accept(peer, connection)
+        return look(self)
+
+    peers.Peer.handle_connection = handle
+    listener.Listener.incoming = incoming
+
+
+def _restarts(peer: Any) -> bool:
+    received = peer.proto.negotiated.received_open if peer.proto else None
+    return bool(received and received.capabilities.announced(Capability.CODE.GRACEFUL_RESTART))
+
+
+def _has_open(connection: Any) -> bool | None:
+    """Whether an OPEN waits to be read; None: nothing is known yet."""
+    try:
+        start = connection.io.recv(Message.HEADER_LEN, socket.MSG_PEEK)
+    except BlockingIOError:
+        return None
+    except (OSError, AttributeError):
+        return False
+    if 0 < len(start) < Message.HEADER_LEN:
+        return None
+    return bool(start) and start[18] == Message.CODE.OPEN
+
+
+def own_keepalive() -> None:
+    """The option `keepalive`: seconds between KEEPALIVEs; at most a third of the hold time."""
+    start = keepalive.KA.__init__
+
+    def init(self: Any, session: str, proto: Any) -> None:
+        start(self, session, proto)
+        wanted = int(options(proto.neighbor).get("keepalive", 0))
+        if wanted and self.send_timer.keepalive:
+            self.send_timer.keepalive = min(wanted, self.send_timer.keepalive)
+
+    keepalive.KA.__init__ = init
+
+
+def any_source() -> None:
+    """The option `any-source`: the kernel chooses the address that we dial from."""
+
+    class FromAnywhere(Outgoing):  # type: ignore[misc]
+        local: str
+
+        def _setup(self) -> Any:
+            local, self.local = self.local, ""
+            try:
+                return super()._setup()
+            finally:
+                self.local = local
+
+    def connect(self: Any) -> Iterator[bool]:
+        protocol.Outgoing = FromAnywhere if "any-source" in options(self.neighbor) else Outgoing
+        yield from dial(self)
+
+    dial = protocol.Protocol.connect
+    protocol.Protocol.connect = connect
+
+
+def listening() -> None:
+    """One socket serves many peers, and none of them sets a limit or keeps a key for another.
+
+    - The least TTL (RFC 5082) is checked on the accepted connection. ExaBGP sets it on the
+      listening socket, where one peer's limit of one hop locks all distant peers out.
+    - The key of a peer that was removed is removed from the socket; it would stay for the life
+      of the process, and a peer that comes back without one would be ignored.
+    - The option `listen-any` listens on all addresses.
+    """
+    listen, minimum = listener.Listener._listen, listener.set_accepted_ttl
+    keyed: dict[tuple[str, int], dict[str, bool]] = {}
+
+    def on(self: Any, local: Any, peer: Any, port: int, key: Any, base64: Any, _: Any) -> None:
+        listen(self, local, peer, port, key, base64, None)
+        keyed.setdefault((local.top(), port), {})[peer.top()] = bool(key)
+
+    def accepted(connection: Any, neighbor: Any) -> None:
+        minimum(connection, neighbor)
+        if neighbor["incoming-ttl"] and connection.io is not None:
+            listener.set_minimum_ttl(
+                connection.io, connection.afi, connection.peer, neighbor["incoming-ttl"]
+            )
+
+    def where(neighbor: Any) -> Any:
+        if "listen-any" not in options(neighbor):
+            return neighbor["md5-ip"]
+        return IP.create("0.0.0.0" if neighbor["peer-address"].afi == AFI.ipv4 else "::")
+
+    def for_neighbors(self: Any) -> bool:
+        before = {place: set(found) for place, found in keyed.items()}
+        keyed.clear()
+        served = [each for each in self.configuration.neighbors.values() if each["listen"]]
+        # Closed first: an address cannot be bound beside the wildcard of the same port.
+        self.listener.close_unwanted({(where(each).top(), each["listen"]) for each in served})
+        good = True
+        for each in served:
+            good &= self.listener.listen_on(
+                *(where(each), each["peer-address"], each["listen"]),
+                *(each["md5-password"], each["md5-base64"], None),
+            )
+        for opened, (address, port, _, _) in self.listener._sockets.items():
+            place = address, port
+            for peer in before.get(place, set()) - keyed.get(place, {}).keys():
+                listener.md5(opened, peer, 0, "", False)
+        return good
+
+    def connected(self: Any) -> Iterator[Any]:
+        for connection in arrivals(self):
+            for key in self._reactor.peers():
+                neighbor = self._reactor.neighbor(key)
+                same = str(neighbor["peer-address"]) == str(connection.local)
+                if same and "listen-any" in options(neighbor):
+                    connection.peer = neighbor["local-address"].top()
+            yield connection
+
+    arrivals = listener.Listener._connected
+    listener.Listener._listen, listener.set_accepted_ttl = on, accepted
+    listener.Listener._connected = connected
+    loop.Reactor._listen_for_neighbors = for_neighbors
+
+
+def apply() -> None:
+    """All of them."""
+    cap_redial_pause()
+    exact_hold_timer()
+    raw_updates()
+    teardown_with_notice()
+    patient_open_confirm()
+    replace_a_dead_session()
+    own_keepalive()
+    any_source()
+    listening()
