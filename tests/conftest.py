@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from linux import netns
 from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
 from tests.support.etcd import Etcd
 
@@ -20,6 +21,22 @@ settings.register_profile("fast", max_examples=50, deadline=None, derandomize=Tr
 settings.register_profile("full", max_examples=1000, deadline=None)
 # What is named by hand, and every tier of `./run test --full`, runs at full size (tests/tiers.py).
 settings.load_profile("full" if os.environ.get("MUSLIN_FULL_SIZE") else "fast")
+
+_home = netns.current()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """No room leaves the thread in a namespace of its own: the next would run in there unseen."""
+    yield
+    if nextitem is not None and nextitem.path.parent == item.path.parent:
+        return
+    here = netns.current()
+    strayed = not netns.same(here, _home)
+    os.close(here)
+    if strayed:
+        netns.enter(_home)
+        raise AssertionError(f"{item.path.parent.name} left its thread in another namespace")
 
 
 @pytest.fixture(scope="session")

@@ -24,18 +24,19 @@ CARELESS = (
 )
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
+@pytest.fixture(scope="package", params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
     """Every advisory is tried on iptables-nft and on nftables."""
     name: str = request.param
     return name
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def careless(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The world on a careless host, with pods a and b that everybody may talk to.
 
-    Shared by all: what a test puts into it, it takes away.
+    Shared by all of the room: what a test puts into it, it takes away. The test's thread is inside
+    the node until the last of them is over.
     """
     with make_world(tmp_path_factory.mktemp("world")) as world:
         world.node.run("sysctl", "-qw", *CARELESS)
