@@ -107,10 +107,18 @@ class Selector:
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Selector:
     """The selector of a text; the empty text selects all. Raises InvalidValue."""
-    return Selector(_Parser(text).whole())
+    simple = _SIMPLE(text)
+    if simple is None:
+        return Selector(_Parser(text).whole())
+    # What most rules say, past the parser: one label and its value, or that it is there.
+    label, value, name = simple.groups()
+    return Selector(Has(name) if name is not None else Compare(label, "==", value))
 
 
 _LABEL = re.compile(r"[A-Za-z0-9_./-]+")
+_SIMPLE = re.compile(
+    r"([A-Za-z0-9_./-]{1,512}) == '([^']*)'|has\(([A-Za-z0-9_./-]{1,512})\)"
+).fullmatch
 _STRING = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _SPACE = re.compile(r"[ \t]*")
 _END = r"(?![A-Za-z0-9_./-])"

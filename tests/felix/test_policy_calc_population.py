@@ -168,3 +168,35 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     label_set = population.intern({"a": "b"}, ("p",))
     assert label_set < 4, "ids are used again"
     assert population.labels(label_set) == {"a": "b", "team": "red"}
+
+
+LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("123"), max_size=3)
+MOVES = st.lists(
+    st.tuples(st.integers(0, 5), st.none() | LABELS, st.sampled_from([(), ("p",)])), max_size=30
+)
+
+
+@settings(max_examples=200)
+@given(MOVES)
+def test_equal_labels_are_one_label_set_whatever_was_there_before(
+    moves: list[tuple[int, dict[str, str] | None, tuple[str, ...]]],
+) -> None:
+    """COL-3."""
+    population = Population()
+    there: dict[int, tuple[dict[str, str], tuple[str, ...]]] = {}
+    for name, labels, profiles in moves:
+        if labels is not None:
+            label_set = population.intern(labels, profiles)
+            if name in there:
+                population.move(population.numbers[name], label_set)
+            else:
+                population.put(name, label_set, f"10.0.0.{name}", ())
+            there[name] = (labels, profiles)
+        elif there.pop(name, None) is not None:
+            population.remove(name)
+        different = {(tuple(sorted(own.items())), of) for own, of in there.values()}
+        assert population.label_sets == len(different) == len(list(population.all_label_sets()))
+        for one, (own, of) in there.items():
+            label_set = population.label_set_of[population.numbers[one]]
+            assert population.labels(label_set) == own
+            assert population.intern(own, of) == label_set

@@ -57,7 +57,27 @@ class ActivePolicies:
         self._profiles: dict[ResourceKey, tuple[str, ...]] = {}
         self._hosts: set[ResourceKey] = set()
         self.changed: set[ResourceKey] = set()
-        self.dirty: set[ResourceKey] = set()
+        self._dirty: set[ResourceKey] = set()
+        self._touched: set[str] = set()
+
+    @property
+    def dirty(self) -> set[ResourceKey]:
+        """Endpoints whose list may differ."""
+        # Policies of one selector, and there may be thousands, touch the same endpoints.
+        while self._touched:
+            self._dirty.update(self._index.items_of(self._touched.pop()))
+        return self._dirty
+
+    def take_dirty(self) -> set[ResourceKey]:
+        """The same; none is from now on."""
+        dirty, self._dirty = self.dirty, set()
+        return dirty
+
+    def forget_marks(self) -> None:
+        """Nobody asks what may differ."""
+        self.changed.clear()
+        self._touched.clear()
+        self._dirty.clear()
 
     @property
     def selectors(self) -> int:
@@ -110,6 +130,7 @@ class ActivePolicies:
             if facts is None or facts.selector.text != text:
                 _drop(self._by_selector, text, key)
                 if text not in self._by_selector:
+                    self._dirty.update(self._index.items_of(text))
                     self._index.unwatch(text)
 
     def put_tier(self, name: str, facts: TierFacts | None) -> None:
@@ -130,17 +151,17 @@ class ActivePolicies:
                 return
             left, entered = self._index.remove(key), frozenset[str]()
             self._hosts.discard(key)
-            self.dirty.add(key)
+            self._dirty.add(key)
         else:
             if self._profiles.get(key) != item.profiles:
                 self._profiles[key] = item.profiles
-                self.dirty.add(key)
+                self._dirty.add(key)
             if key.kind == HOST_ENDPOINT:
                 self._hosts.add(key)
             before, after = self._index.put(key, item.labels, item.profiles)
             left, entered = before - after, frozenset(after - before)
         if left or entered:
-            self.dirty.add(key)
+            self._dirty.add(key)
             for text in left | entered:
                 self.changed |= self._by_selector[text]
 
@@ -148,7 +169,7 @@ class ActivePolicies:
         """A profile hands down these labels; None: it does not exist."""
         for flip in self._index.set_profile(name, labels):
             self.changed |= self._by_selector[flip.selector]
-            self.dirty |= flip.items
+            self._dirty |= flip.items
 
     def view(self, key: ResourceKey, views: Views) -> EndpointPolicy | None:
         """The policies and profiles of a local endpoint, None if there is none.
@@ -209,7 +230,7 @@ class ActivePolicies:
         return (readable, tier is None, order is None, order or 0.0, name)
 
     def _touch(self, facts: PolicyFacts) -> None:
-        self.dirty.update(self._index.items_of(facts.selector.text))
+        self._touched.add(facts.selector.text)
 
 
 def _open_ended(view: TierView) -> TierView:

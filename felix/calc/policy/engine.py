@@ -448,8 +448,7 @@ class PolicyEngine:
 
     def _flush_endpoints(self, changes: PolicyChanges) -> None:
         views: Views = {}
-        dirty, self._active.dirty = self._active.dirty, set()
-        for key in dirty:
+        for key in self._active.take_dirty():
             view = self._active.view(key, views)
             if key.kind == HOST_ENDPOINT:
                 self._hosts.settle(key, view, changes.host_endpoints)

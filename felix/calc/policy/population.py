@@ -14,6 +14,8 @@ Invariants:
   COL-1  A pair, a label set, a group lives exactly as long as something has it; its id may then
          mean another, so nobody keeps ids over a change.
   COL-2  `holders` of an address has exactly the items that have it among their members.
+  COL-3  A label set is interned by its bytes, or has a pair that no other has and is found by
+         that: pods with a label of their own, such as their name, need no second dict.
 Tested in tests/felix/test_policy_calc_population.py, test_policy_calc_model.py.
 """
 
@@ -85,7 +87,7 @@ class Population:
     @property
     def label_sets(self) -> int:
         """How many different label sets there are."""
-        return len(self._interned)
+        return len(self._label_set_ids)
 
     # -- items ---------------------------------------------------------------------------------
 
@@ -94,6 +96,9 @@ class Population:
     ) -> int:
         """A new item, of a label set that `intern` gave; returns its number."""
         item = self._item_ids.take()
+        if item == label_set:
+            # One object for both numbers, where everybody has labels of his own.
+            item = label_set
         if item == len(self.members_of):
             self.members_of.append(members)
             self.label_set_of.append(label_set)
@@ -188,36 +193,55 @@ class Population:
         if columns is None:
             columns = self._new_columns(names)
         pairs: list[Any] = list(map(dict.get, columns, labels.values()))
-        if None in pairs:
+        fresh = None in pairs
+        if fresh:
             self._new_pairs(labels, pairs)
-        pairs.append(group.number)
-        key = array("I", pairs).tobytes()
+        key = array("I", (*pairs, group.number)).tobytes()
+        # With a pair that nobody had it is new itself.
+        known = None if fresh else self._known(key, pairs)
+        return self._new_label_set(key, pairs, group) if known is None else known
+
+    def _known(self, key: bytes, pairs: Iterable[int]) -> int | None:
+        """The label set with this key, of these pairs (COL-3)."""
         known = self._interned.get(key)
         if known is not None:
             return known
-        pairs.pop()
-        return self._new_label_set(key, pairs, group)
+        for pair in pairs:
+            alone = self._having[pair]
+            if type(alone) is int:
+                return alone if self._keys[alone] == key else None
+        return None
 
     def _new_label_set(self, key: bytes, pairs: list[int], group: Group) -> int:
         label_set = self._label_set_ids.take()
-        self._interned[key] = label_set
-        having = self._having
-        if label_set < len(self._keys):
+        having, alone = self._having, False
+        largest = label_set == len(self._keys)
+        if largest:
+            self._keys.append(key)
+            self.items_of.append(None)
+            group.label_sets.append(label_set)
+        else:
             self._keys[label_set] = key
-            for pair in pairs:
-                having[pair] = with_id(having[pair], label_set)
             with_id(group.label_sets, label_set)
-            return label_set
-        # It is the largest of all: everywhere it comes last.
-        self._keys.append(key)
-        self.items_of.append(None)
         for pair, there in zip(pairs, map(having.__getitem__, pairs), strict=True):
-            if type(there) is array:
+            if type(there) is array and largest:
                 there.append(label_set)
+            elif there is None:
+                having[pair] = label_set
+                alone = True
             else:
+                if type(there) is int:
+                    self._intern(there)
                 having[pair] = with_id(there, label_set)
-        group.label_sets.append(label_set)
+        if not alone:
+            self._interned[key] = label_set
         return label_set
+
+    def _intern(self, label_set: int) -> None:
+        """A label set has one pair less that no other has; it may have been the last such."""
+        key = self._keys[label_set]
+        assert key is not None
+        self._interned[key] = label_set
 
     def labels(self, label_set: int) -> dict[str, str]:
         """Own and inherited labels."""
@@ -248,7 +272,7 @@ class Population:
         key = self._keys[label_set]
         assert key is not None
         *pairs, number = self._ids(label_set)
-        del self._interned[key]
+        self._interned.pop(key, None)
         self._keys[label_set] = None
         for pair in pairs:
             left = self._having[pair] = without_id(self._having[pair], label_set)
@@ -338,7 +362,7 @@ class Population:
 
     def all_label_sets(self) -> Iterator[int]:
         """All of them."""
-        return iter(list(self._interned.values()))
+        return iter([number for number, key in enumerate(self._keys) if key is not None])
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -371,15 +395,15 @@ class Population:
         group = self._current.get(old.profiles) or self._new_group(old.profiles)
         ids[-1] = group.number
         key = ids.tobytes()
-        there = self._interned.get(key)
+        there = self._known(key, ids[:-1])
         if there is not None:
             for item in list(each(self.items_of[label_set])):
                 self.move(item, there)
             return there
         before = self._keys[label_set]
         assert before is not None
-        del self._interned[before]
-        self._interned[key] = label_set
+        if self._interned.pop(before, None) is not None:
+            self._interned[key] = label_set
         self._keys[label_set] = key
         drop_label_set(old, label_set)
         with_id(group.label_sets, label_set)

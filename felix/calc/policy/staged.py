@@ -154,8 +154,7 @@ class StagedPolicies:
     def _forget_marks(self) -> None:
         # Nobody flushes this index: what it marks is not asked for.
         if self._active is not None:
-            self._active.changed.clear()
-            self._active.dirty.clear()
+            self._active.forget_marks()
 
 
 def _read(key: ResourceKey, value: StagedResource, *, services: bool) -> Staged:

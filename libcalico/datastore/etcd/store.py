@@ -46,8 +46,9 @@ from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
 PAGE = 2000
 """Keys in one page."""
-SLICE, ROWS = 100, 500
-"""So many are decoded, or handed over as they are, before the loop's other work has its turn."""
+SLICE, ROWS = 100, 100
+"""So many are decoded, or handed over as they are, before the loop's other work has its turn:
+the request for the next page is some of it, and should leave early."""
 MAX_OPERATIONS = 128
 LIST_ATTEMPTS = 3
 REQUEST_LIMIT = "1.5 MiB"
