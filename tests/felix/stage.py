@@ -87,13 +87,14 @@ class Stage:
 
 
 @contextmanager
-def make_stage(folder: Path, backend: str) -> Iterator[Stage]:
+def make_stage(folder: Path, backend: str, **environment: str) -> Iterator[Stage]:
     """The stage, with felix on this back end; sets hold 128 members and are re-read often."""
     with make_world(folder) as world:
         world.environment |= {
             **mode(backend),
             "FELIX_IPSETSREFRESHINTERVAL": "2",
             "FELIX_MAXIPSETSIZE": "128",
+            **environment,
         }
         world.etcd.start()
         world.write_cluster()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import ssl
 import subprocess
@@ -38,13 +37,13 @@ JSON = "application/json"
 class ApiServer:
     """One server; `url` stays the same over restarts. It is where it is started from."""
 
-    def __init__(self, at: Path, extra: Sequence[str] = ()) -> None:
+    def __init__(self, at: Path, extra: Sequence[str] = (), port: int = 0) -> None:
         self.folder = at
         self._extra = list(extra)
         at.mkdir(parents=True, exist_ok=True)
         self.etcd = Etcd(at / "etcd")
         self.etcd.program = str(binaries() / "etcd")
-        [self.port] = free_ports(1)
+        self.port = port or free_ports(1)[0]
         self.url = f"https://127.0.0.1:{self.port}"
         self.authority = Authority(at, "ca")
         self._serving = self.authority.issue(
@@ -301,9 +300,3 @@ class ApiRefused(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
         self.status = status
-
-
-def keep(at: Path, copy: Path) -> None:
-    """Copy the data of a stopped etcd, to put it back later."""
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(at, copy)

@@ -1,0 +1,54 @@
+"""One API server for the session. The fast tier takes one case, where the programs are built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.k8s import binaries
+from tests.support.apiserver import ApiServer
+
+HERE = Path(__file__).parent
+FAST = "test_a_policy_opens_exactly_the_endpoints_of_a_service[nftables]"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mine = [item for item in items if item.path.parent == HERE]
+    if "MUSLIN_FULL_SIZE" not in os.environ:
+        left = [item for item in mine if item.name != FAST]
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
+        mine = [item for item in mine if item.name == FAST]
+    missing = binaries.missing() if mine else ""
+    for item in mine:
+        item.add_marker(pytest.mark.apiserver)
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(scope="session")
+def _session_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("api"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def api(_session_api: ApiServer) -> ApiServer:
+    """The session's server, running. A test uses a namespace of its own; it may kill the server."""
+    _session_api.resume()
+    if not (_session_api.running and _session_api.etcd.running):
+        _session_api.start()
+    return _session_api
+
+
+@pytest.fixture
+def space(api: ApiServer, request: pytest.FixtureRequest) -> str:
+    """A namespace of this test's own."""
+    name: str = request.node.name.partition("[")[0].replace("_", "-")[5:45].strip("-")
+    api.namespace(name)
+    return name
