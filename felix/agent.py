@@ -292,7 +292,7 @@ class Agent:
                     "backend": self.dataplane.tables.name if self.dataplane.tables else "",
                     "endpoints": len(self.dataplane.state.active),
                     "endpoints_in_force": len(self.dataplane.state.in_force),
-                    "routes": len(self.dataplane.routes.table.actual),
+                    "routes": len(self.dataplane.routes),
                     "conditions": self._conditions(),
                 }
             )

@@ -100,7 +100,7 @@ def _dataplane(plane: Dataplane) -> Iterator[Figure]:
             "Time from the start to the first commit that stood.",
             state.first_seconds,
         )
-    routes = len(plane.routes.table.actual)
+    routes = len(plane.routes)
     yield Figure("felix_route_table_num_routes", "Routes of ours in the kernel.", routes)
     yield Figure("felix_route_table_num_ifaces", "Interfaces with such routes.", len(state.active))
     yield Figure("felix_ipsets_calico", "Sets of addresses that are wanted.", plane.sets)

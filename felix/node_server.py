@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class NodeServer:
         self._peers: set[Peer] = set()
         self._speaker: Peer | None = None
         self._server: UnixServer | None = None
-        self._told_refused: dict[str, str] = {}
+        self._told_refused: Mapping[str, str] = {}
         self._told_addresses: list[str] = []
         self._own_addresses: frozenset[IPAddress] = frozenset()
         self._bad_offers: dict[ResourceKey, str] = {}
@@ -225,11 +225,12 @@ class NodeServer:
                 peer.tell("fact", Fact(self._told_addresses))
         self._own_addresses = own
         if self._speaker is not None and plane.calc.ready:
-            refused = plane.remote.complaints()
-            for prefix, reason in refused.items():
-                if self._told_refused.get(prefix) != reason:
-                    self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))
-            self._told_refused = refused
+            refused, told = plane.remote.complaints(), self._told_refused
+            if refused is not told:
+                self._told_refused = refused
+                for prefix, reason in refused.items():
+                    if told.get(prefix) != reason:
+                        self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))
         for peer in self._peers:
             self._answer(peer)
         if self._drops is not None:

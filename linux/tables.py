@@ -11,7 +11,7 @@ Tested in tests/linux/test_tables.py (hypothesis).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
@@ -90,8 +90,10 @@ class DeltaTable(Generic[K, V]):
         """The kernel has exactly this map: what a full dump said."""
         for key in [key for key in self._actual if key not in actual]:
             self.lost(key)
+        known = self._actual
         for key, value in actual.items():
-            self.saw(key, value)
+            if known.get(key, _MISSING) != value:
+                self.saw(key, value)
 
     def delta(self) -> Delta[K, V]:
         """The writes and deletes that are outstanding; costs what differs (TABLE-1)."""
@@ -110,6 +112,10 @@ class DeltaTable(Generic[K, V]):
             self.saw(key, value)
         for key in deletes:
             self.lost(key)
+
+    def outstanding(self) -> Iterator[K]:
+        """The keys that differ, for one who does not want all at once; change nothing meanwhile."""
+        return iter(self._dirty)
 
     def in_sync(self) -> bool:
         """Whether nothing is outstanding."""

@@ -5,95 +5,151 @@ It is looked up, longest prefix first, in the routes that others made (connected
 DHCP), and where an external peer announced something more specific, in that. Several ways
 stay several ways (wall 6).
 
+What was looked at on the way is part of the answer (`Way`): so a change of an external path
+costs those answers that it concerns, not all.
+
 Invariants:
   NHR-1  A resolved hop is on a link: its gateway was on-link or another route's gateway.
   NHR-2  Resolution ends: a path is never resolved through itself, and not through more than
          `MAX_DEPTH` others.
+  NHR-3  A way stays true while no external path that covers one of its addresses changes.
 Tested in tests/felix/test_calc_nexthops.py (hypothesis) and test_forwarding.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from typing import NamedTuple
 
-from felix.calc.paths import LearnedPath
+from felix.calc.paths import Via
+from linux import prefixes
+from linux.prefixes import Prefix
 from linux.routes import NextHop, Route
 
-IPAddress = IPv4Address | IPv6Address
-IPNetwork = IPv4Network | IPv6Network
 MAX_DEPTH = 3
+_LINK_LOCAL = prefixes.Networks(map(prefixes.parse, ("169.254.0.0/16", "fe80::/10")))
+_NOBODY: frozenset[Prefix] = frozenset()
+
+
+class Way(NamedTuple):
+    """The hops by which next hops are reached; none if they are not.
+
+    `addresses` were looked up for it, `through` are the external paths that it takes.
+    """
+
+    hops: tuple[NextHop, ...]
+    addresses: frozenset[bytes]
+    through: frozenset[Prefix]
 
 
 class Resolver:
     """Resolves next hops over one state of the kernel's routes and the external paths.
 
     `routes` are the main table's routes that are not felix's own; `dead` are indexes of links
-    that carry nothing now. Immutable in use; make a new one when something changed.
+    that carry nothing now.
     """
 
     def __init__(
         self,
         routes: Iterable[Route],
-        external: Mapping[IPNetwork, LearnedPath],
+        external: Mapping[Prefix, Via],
         dead: frozenset[int] = frozenset(),
     ) -> None:
-        self._best: dict[IPNetwork, Route] = {}
+        self._best: dict[Prefix, Route] = {}
         for route in routes:
-            known = self._best.get(route.dst)
+            known = self._best.get(route.prefix)
             if known is None or route.metric < known.metric:
-                self._best[route.dst] = route
-        self._external = external
+                self._best[route.prefix] = route
+        self._external = dict(external)
         self._dead = dead
-        lengths = {(n.version, n.prefixlen) for n in (*self._best, *external)}
-        self._lengths = sorted(lengths, reverse=True)
-        self._cache: dict[tuple[IPAddress, frozenset[IPNetwork]], tuple[NextHop, ...]] = {}
+        # (bytes of an address, length): how many prefixes have it.
+        self._counted = Counter((len(p) - 1, p[-1]) for p in (*self._best, *external))
+        self._lengths: dict[int, list[int]] | None = None
 
-    def resolve(self, path: LearnedPath) -> tuple[NextHop, ...]:
-        """The hops by which a path's next hops are reached; empty if none is."""
-        skip = frozenset((path.prefix,)) if path.external else frozenset()
-        return self._alive(_unique(h for hop in path.next_hops for h in self._hops(hop, skip)))
+    @property
+    def external(self) -> Mapping[Prefix, Via]:
+        """The external paths that others may be resolved by."""
+        return self._external
 
-    def _alive(self, hops: tuple[NextHop, ...]) -> tuple[NextHop, ...]:
+    def put(self, prefix: Prefix, via: Via | None) -> bool:
+        """An external path is this one now, or none; returns whether that is news."""
+        before = self._external.get(prefix)
+        if before == via:
+            return False
+        if via is None:
+            del self._external[prefix]
+        else:
+            self._external[prefix] = via
+        if before is None or via is None:
+            size = (len(prefix) - 1, prefix[-1])
+            many = self._counted[size]
+            self._counted[size] += 1 if before is None else -1
+            if not many or not self._counted[size]:
+                self._lengths = None
+        return True
+
+    def way(self, via: Via, own: Prefix | None = None) -> Way:
+        """How next hops are reached; never through `own`, the path that is resolved."""
+        addresses: set[bytes] = set()
+        through: set[Prefix] = set()
+        skip = _NOBODY if own is None else frozenset((own,))
+        hops = tuple(
+            dict.fromkeys(
+                hop
+                for address in via.next_hops
+                for hop in self._lookup(address, skip, 0, addresses, through)
+            )
+        )
         alive = tuple(hop for hop in hops if hop.oif not in self._dead)
-        return alive or hops
+        return Way(alive or hops, frozenset(addresses), frozenset(through))
 
-    def _hops(self, address: IPAddress, skip: frozenset[IPNetwork]) -> tuple[NextHop, ...]:
-        cached = self._cache.get((address, skip))
-        if cached is None:
-            cached = self._cache[address, skip] = self._lookup(address, skip)
-        return cached
+    def _sizes(self, size: int) -> list[int]:
+        if self._lengths is None:
+            self._lengths = {4: [], 16: []}
+            for (each, length), many in self._counted.items():
+                if many:
+                    self._lengths[each].append(length)
+            for lengths in self._lengths.values():
+                lengths.sort(reverse=True)
+        return self._lengths[size]
 
-    def _lookup(self, address: IPAddress, skip: frozenset[IPNetwork]) -> tuple[NextHop, ...]:
-        if address.is_link_local:
+    def _lookup(
+        self,
+        address: bytes,
+        skip: frozenset[Prefix],
+        depth: int,
+        addresses: set[bytes],
+        through: set[Prefix],
+    ) -> Iterator[NextHop]:
+        if _LINK_LOCAL.hold(address):
             # It means something on one link only, and nobody said on which.
-            return ()
-        host = ip_network(address)
-        for version, length in self._lengths:
-            if version != address.version:
-                continue
-            prefix = host.supernet(new_prefix=length)
+            return
+        addresses.add(address)
+        size = len(address)
+        value = int.from_bytes(address, "big")
+        for length in self._sizes(size):
+            free = (size << 3) - length
+            masked = (value >> free << free).to_bytes(size, "big")
+            prefix = Prefix(masked + bytes((length,)))
             route = self._best.get(prefix)
             if route is not None:
-                return _through(route, address)
-            path = self._external.get(prefix)
-            if path is not None and prefix not in skip:
-                if len(skip) > MAX_DEPTH:
-                    return ()
-                deeper = skip | {prefix}
-                return _unique(h for hop in path.next_hops for h in self._hops(hop, deeper))
-        return ()
+                yield from _through(route, address)
+                return
+            via = self._external.get(prefix)
+            if via is not None and prefix not in skip:
+                through.add(prefix)
+                if depth < MAX_DEPTH:
+                    deeper = skip | {prefix}
+                    for hop in via.next_hops:
+                        yield from self._lookup(hop, deeper, depth + 1, addresses, through)
+                return
 
 
-def _through(route: Route, address: IPAddress) -> tuple[NextHop, ...]:
-    if route.type != "unicast":
-        return ()
-    return tuple(
-        NextHop(address if hop.gateway is None else hop.gateway, hop.oif, hop.onlink)
-        for hop in route.next_hops
-        if hop.oif
-    )
-
-
-def _unique(hops: Iterable[NextHop]) -> tuple[NextHop, ...]:
-    return tuple(dict.fromkeys(hops))
+def _through(route: Route, address: bytes) -> Iterator[NextHop]:
+    if route.type == "unicast":
+        for hop in route.next_hops:
+            if hop.oif:
+                gateway = ip_address(address) if hop.gateway is None else hop.gateway
+                yield NextHop(gateway, hop.oif, hop.onlink)

@@ -1,14 +1,18 @@
 """Paths that `bgp` learned: which of them felix takes.
 
 A speaker believes its peers; felix does not. From nodes of the cluster it takes only what
-lies in an enabled pool; from a configured external peer whatever that peer's filters let
-through, a default route included. Nobody may pull this node's own pods, addresses or
-link-local traffic away (architecture, "Data's way through the house").
+lies in an enabled pool or where services have addresses; from a configured external peer
+whatever that peer's filters let through, a default route included. Nobody may pull this node's
+own pods, addresses or link-local traffic away (architecture, "Data's way through the house").
+
+There may be a hundred thousand: prefixes and next hops are packed (linux/prefixes.py), and
+paths that differ in their prefix alone share one `Via`.
 
 Invariants:
   PTH-1  No accepted path lies inside an own block, unless it is exactly an address of it that
          is lent to another node.
-  PTH-2  A path of origin `node` lies inside an enabled pool.
+  PTH-2  A path of origin `node` lies inside an enabled pool or a range of services, and is not
+         such a range itself.
   PTH-3  Until the first snapshot is complete nothing that the kernel has is taken away.
 Tested in tests/felix/test_calc_paths.py.
 """
@@ -17,29 +21,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import NamedTuple
 
 from libcalico.local.node_api import Path
+from linux import prefixes
+from linux.prefixes import Networks, Prefix
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
-_NEVER = (
-    (ip_network("169.254.0.0/16"), "link-local"),
-    (ip_network("fe80::/10"), "link-local"),
-    (ip_network("127.0.0.0/8"), "loopback"),
-    (ip_network("::1/128"), "loopback"),
-    (ip_network("224.0.0.0/4"), "multicast"),
-    (ip_network("ff00::/8"), "multicast"),
-)
+_NEVER = {
+    "169.254.0.0/16": "link-local",
+    "fe80::/10": "link-local",
+    "127.0.0.0/8": "loopback",
+    "::1/128": "loopback",
+    "224.0.0.0/4": "multicast",
+    "ff00::/8": "multicast",
+}
+_NEVER_ANY = Networks(map(prefixes.parse, _NEVER))
+_VIAS_KEPT = 10_000
+"""Texts of next hops that are remembered; with more all are read anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedPath:
-    """A path with its texts parsed."""
+class Via(NamedTuple):
+    """Where paths lead: their next hops' 4 or 16 bytes; `external`: no node of the cluster."""
 
-    prefix: IPNetwork
-    next_hops: tuple[IPAddress, ...]
+    next_hops: tuple[bytes, ...]
     external: bool
 
 
@@ -51,98 +59,113 @@ class PathFacts:
     own_blocks: frozenset[IPNetwork] = frozenset()
     lent: frozenset[IPAddress] = frozenset()
     own_addresses: frozenset[IPAddress] = frozenset()
+    services: frozenset[IPNetwork] = frozenset()
 
 
-def parse(path: Path) -> LearnedPath | str:
-    """The parsed path, or why it cannot be one."""
-    try:
-        prefix = ip_network(path.prefix)
-        hops = tuple(dict.fromkeys(ip_address(text) for text in path.next_hops))
-    except ValueError as error:
-        return str(error)
-    if not hops:
-        return "it has no next hop"
-    if path.origin not in ("node", "external"):
-        return f"its origin {path.origin!r} is neither node nor external"
-    return LearnedPath(prefix, hops, path.origin == "external")
+class Judge:
+    """Says of paths why they are not taken, by one state of the facts."""
 
+    def __init__(self, facts: PathFacts) -> None:
+        self._pools = Networks(map(prefixes.pack, facts.pools | facts.services))
+        self._ranges = frozenset(
+            prefixes.pack(n) for n in facts.services if n.prefixlen < n.max_prefixlen
+        ) - frozenset(map(prefixes.pack, facts.pools))
+        self._own_blocks = Networks(map(prefixes.pack, facts.own_blocks))
+        self._lent = frozenset(map(prefixes.pack_host, facts.lent))
+        self._own = frozenset(map(prefixes.pack_host, facts.own_addresses))
+        self._own_packed = frozenset(address.packed for address in facts.own_addresses)
 
-def refusal(path: LearnedPath, facts: PathFacts) -> str:
-    """Why a path is not taken; empty if it is."""
-    prefix = path.prefix
-    for network, word in _NEVER:
-        if inside(prefix, network):
-            return f"it is {word}"
-    if prefix.prefixlen == prefix.max_prefixlen and prefix.network_address in facts.own_addresses:
-        return "it is an address of this node"
-    if any(hop in facts.own_addresses for hop in path.next_hops):
-        return "its next hop is this node"
-    lent = prefix.prefixlen == prefix.max_prefixlen and prefix.network_address in facts.lent
-    if not lent and inside_any(prefix, facts.own_blocks):
-        return "it lies inside a block of this node"
-    if not path.external and not inside_any(prefix, facts.pools):
-        return "it comes from a node and lies in no enabled pool"
-    return ""
-
-
-def inside(prefix: IPNetwork, network: IPNetwork) -> bool:
-    """Whether `prefix` is `network` or a part of it; never across families."""
-    return prefix.version == network.version and prefix.subnet_of(network)  # type: ignore[arg-type]
-
-
-def inside_any(prefix: IPNetwork, networks: frozenset[IPNetwork]) -> bool:
-    """Whether `prefix` lies inside one of the networks; costs the number of their lengths."""
-    if not networks:
-        return False
-    lengths = {n.prefixlen for n in networks if n.version == prefix.version}
-    return any(
-        prefix.supernet(new_prefix=length) in networks
-        for length in lengths
-        if length <= prefix.prefixlen
-    )
+    def refusal(self, prefix: Prefix, via: Via) -> str:
+        """Why a path is not taken; empty if it is."""
+        if _NEVER_ANY.cover(prefix):
+            kinds = (
+                k for text, k in _NEVER.items() if Networks([prefixes.parse(text)]).cover(prefix)
+            )
+            return f"it is {next(kinds)}"
+        if prefix in self._own:
+            return "it is an address of this node"
+        if not self._own_packed.isdisjoint(via.next_hops):
+            return "its next hop is this node"
+        if self._own_blocks.cover(prefix) and prefix not in self._lent:
+            return "it lies inside a block of this node"
+        if via.external:
+            return ""
+        if not self._pools.cover(prefix):
+            return "it comes from a node and lies in no enabled pool"
+        if prefix in self._ranges:
+            return "it comes from a node and is a whole range of services"
+        return ""
 
 
 @dataclass
 class PathTable:
-    """The paths as `bgp` told them: a snapshot merged as it arrives, then changes (PTH-3)."""
+    """The paths as `bgp` told them: a snapshot merged as it arrives, then changes (PTH-3).
+
+    `version` grows with `malformed`.
+    """
 
     complete: bool = False
-    paths: dict[IPNetwork, LearnedPath] = field(default_factory=dict)
+    paths: dict[Prefix, Via] = field(default_factory=dict)
     malformed: dict[str, str] = field(default_factory=dict)
-    _named: set[IPNetwork] | None = None
+    version: int = 0
+    _named: set[Prefix] | None = None
+    _vias: dict[tuple[str, ...], Via | str] = field(default_factory=dict)
 
     def begin(self) -> None:
         """A snapshot starts: what it will not name goes at its end, not before."""
         self._named = set()
         self.malformed.clear()
+        self.version += 1
 
-    def change(self, updated: Iterable[Path], withdrawn: Iterable[str]) -> set[IPNetwork]:
+    def change(self, updated: Iterable[Path], withdrawn: Iterable[str]) -> set[Prefix]:
         """Take changes; returns the prefixes that differ now."""
-        changed: set[IPNetwork] = set()
+        changed: set[Prefix] = set()
         for text in withdrawn:
-            self.malformed.pop(text, None)
+            self._accuse(text, "")
             try:
-                prefix = ip_network(text)
+                prefix = prefixes.parse(text)
             except ValueError:
                 continue
             if self.paths.pop(prefix, None) is not None:
                 changed.add(prefix)
             if self._named is not None:
                 self._named.discard(prefix)
+        paths, named, malformed, parse = self.paths, self._named, self.malformed, prefixes.parse
         for path in updated:
-            parsed = parse(path)
-            if isinstance(parsed, str):
-                self.malformed[path.prefix] = parsed
+            via = self._via(path)
+            try:
+                prefix = parse(path.prefix)
+            except ValueError as error:
+                via = str(error)
+            if isinstance(via, str):
+                self._accuse(path.prefix, via)
                 continue
-            self.malformed.pop(path.prefix, None)
-            if self._named is not None:
-                self._named.add(parsed.prefix)
-            if self.paths.get(parsed.prefix) != parsed:
-                self.paths[parsed.prefix] = parsed
-                changed.add(parsed.prefix)
+            if malformed:
+                self._accuse(path.prefix, "")
+            if named is not None:
+                named.add(prefix)
+            if paths.get(prefix) != via:
+                paths[prefix] = via
+                changed.add(prefix)
         return changed
 
-    def end(self) -> set[IPNetwork]:
+    def _via(self, path: Path) -> Via | str:
+        key = (path.origin, *path.next_hops)
+        found = self._vias.get(key)
+        if found is None:
+            if len(self._vias) >= _VIAS_KEPT:
+                self._vias.clear()
+            found = self._vias[key] = parse_via(path)
+        return found
+
+    def _accuse(self, text: str, reason: str) -> None:
+        if reason:
+            self.malformed[text] = reason
+            self.version += 1
+        elif self.malformed.pop(text, None) is not None:
+            self.version += 1
+
+    def end(self) -> set[Prefix]:
         """The snapshot is complete; returns the prefixes that it did not name and that go."""
         gone = set() if self._named is None else self.paths.keys() - self._named
         for prefix in gone:
@@ -150,3 +173,16 @@ class PathTable:
         self._named = None
         self.complete = True
         return gone
+
+
+def parse_via(path: Path) -> Via | str:
+    """Where a path leads, or why it leads nowhere."""
+    try:
+        hops = tuple(dict.fromkeys(ip_address(text).packed for text in path.next_hops))
+    except ValueError as error:
+        return str(error)
+    if not hops:
+        return "it has no next hop"
+    if path.origin not in ("node", "external"):
+        return f"its origin {path.origin!r} is neither node nor external"
+    return Via(hops, path.origin == "external")

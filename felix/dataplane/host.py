@@ -27,7 +27,7 @@ class Host:
         self.view, self._table, self._changed = view, table, changed
         self.sock = Socket()
         self._dumper = Socket()
-        self._monitor = Monitor(LINKS + ADDRESSES + ROUTES + SETTINGS)
+        self._monitor = Monitor(LINKS + ADDRESSES + ROUTES + SETTINGS, own=self.sock.port)
         self._held: list[Event] | None = None
 
     async def watch(self) -> None:

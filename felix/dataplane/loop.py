@@ -42,7 +42,7 @@ from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.mtu import MtuKeeper
-from felix.dataplane.routes import RouteTable
+from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
@@ -50,12 +50,15 @@ from felix.dataplane.view import KernelView
 from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey
 from linux.errors import CommandError, KernelError
+from linux.prefixes import Prefix
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 IDLE_BEAT = 10.0
 SWEEP_DELAY, SWEEP_LIMIT = 0.5, 10.0
 """Rules that nobody wants go when nothing came for so many seconds, at the latest after so many."""
+PATHS_AT_ONCE, ROUTES_AT_ONCE = 2000, 0.1
+"""Paths that are judged without a pause, and the seconds that a turn spends on routes."""
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +91,11 @@ class Dataplane:
         self._sets: Sets | None = None
         self._published = published
         self._wake = asyncio.Event()
+        # Something waits that is not as patient as paths are.
+        self._hurry = False
         self._heard = asyncio.Event()
         self._unsafe: frozenset[IPAddress] = frozenset()
-        self._changed_paths: set[IPNetwork] = set()
+        self._changed_paths: set[Prefix] = set()
         self._drifted = False
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
@@ -161,6 +166,7 @@ class Dataplane:
 
     def kick(self) -> None:
         """Something changed: look again as soon as the loop is free."""
+        self._hurry = True
         self._wake.set()
 
     def _kernel_spoke(self) -> None:
@@ -171,10 +177,10 @@ class Dataplane:
         self._drifted = True
         self.kick()
 
-    def paths_changed(self, prefixes: set[IPNetwork]) -> None:
+    def paths_changed(self, prefixes: set[Prefix]) -> None:
         """These paths differ now."""
         self._changed_paths |= prefixes
-        self.kick()
+        self._wake.set()
 
     async def run(self, beat: Callable[[], None]) -> None:
         """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
@@ -218,6 +224,7 @@ class Dataplane:
         except TimeoutError:
             pass
         self._wake.clear()
+        self._hurry = False
 
     async def _turn(self, host: Host, timers: Timers) -> float | None:
         """One look; returns the seconds until a retry, None if all is well."""
@@ -315,12 +322,12 @@ class Dataplane:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
             link_failures = self._apply_links(host, active)
-            route_failures = self._apply_routes(host, active)
+            route_failures = await self._apply_routes(host, active)
             while await self._hears_before(rules):
                 # Such as the link of the pod whose rules are being written.
                 await host.refresh(everything=False, all_routes=False)
                 link_failures = self._apply_links(host, active)
-                route_failures = self._apply_routes(host, active)
+                route_failures = await self._apply_routes(host, active)
         finally:
             failures = await rules
         read_back = "iptables" in due or self._drifted
@@ -411,19 +418,34 @@ class Dataplane:
         host.verify(active)
         return dict(self.interfaces.failures)
 
-    def _apply_routes(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
-        view = self.view
+    async def _apply_routes(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
+        """Routes; very many in slices, until something else is to be done."""
+        view, remote = self.view, self.remote
+        clock = asyncio.get_running_loop().time
+        until = clock() + ROUTES_AT_ONCE
         self.routes.want_local(active, self.calc.blackholes, view, self._families)
         facts = self.calc.path_facts(view.own_addresses())
-        differing = self.remote.learn(facts, view.base_routes(), view.dead_links())
+        remote.learn(facts, view.base_routes(), view.dead_links())
         changed, self._changed_paths = self._changed_paths, set()
-        differing |= self.remote.change(changed)
-        self.routes.want_remote(self.remote.hops, differing, self._families)
+        remote.change(changed)
+        while True:
+            differing = remote.settle(PATHS_AT_ONCE)
+            self.routes.want_remote(remote.hops, differing, self._families)
+            if not remote.pending or self._hurry or clock() > until:
+                break
+            await asyncio.sleep(0)
+        if self.paths.complete and not remote.pending and not self._changed_paths:
+            self.routes.paths_known()
         held = self._flusher.held | self._unsafe
-        outcome = self.routes.commit(host.sock, view, remote_known=self.paths.complete, held=held)
+        outcome = Outcome()
+        for _ in self.routes.commit(host.sock, view, held=held, outcome=outcome):
+            await asyncio.sleep(0)
+            if self._hurry or clock() > until:
+                self._wake.set()
+                break
+        if remote.pending:
+            self._wake.set()
         self.state.route_writes += outcome.written + outcome.deleted
-        if outcome.more:
-            self.kick()
         if outcome.departed:
             here = {network.network_address for e in active.values() for network in e.networks}
             self._flusher.flush(outcome.departed - here)

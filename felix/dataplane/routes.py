@@ -13,22 +13,24 @@ Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.dataplane.view import KernelView
+from linux import prefixes
 from linux import routes as kernel
 from linux.netlink import Socket
-from linux.routes import NextHop, Route, RouteKey
+from linux.prefixes import Prefix, is_host
+from linux.routes import TABLE_MAIN, NextHop, Route, RouteKey, Shape
 from linux.tables import DeltaTable
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
-MOST_WRITES = 2000
-"""Routes written in one turn; more would keep the event loop from everything else."""
+MOST_WRITES = 1000
+"""Routes written at once; more would keep the event loop from everything else."""
 
 
 def pod_route(network: IPNetwork, index: int) -> Route:
@@ -41,35 +43,24 @@ def blackhole_route(network: IPNetwork) -> Route:
     return Route(network, (), "blackhole", protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
 
 
-def remote_route(network: IPNetwork, hops: tuple[NextHop, ...]) -> Route:
-    """The route to a network elsewhere."""
-    return _route(network, hops)
-
-
 def _route(network: IPNetwork, hops: tuple[NextHop, ...]) -> Route:
     return Route(network, hops, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
 
 
 def is_pod_route(route: Route) -> bool:
     """Whether a route of ours leads to a local pod."""
-    return (
-        route.type == "unicast"
-        and route.dst.prefixlen == route.dst.max_prefixlen
-        and len(route.next_hops) == 1
-        and route.next_hops[0].gateway is None
-    )
+    return is_host(route.prefix) and route.shape.direct
 
 
 @dataclass
 class Outcome:
-    """What a commit did, and what it could not do. `more`: not all fitted one turn.
+    """What a commit did, and what it could not do.
 
     `departed`: addresses of removed pod routes.
     """
 
     written: int = 0
     deleted: int = 0
-    more: bool = False
     failures: dict[IPNetwork, str] = field(default_factory=dict)
     departed: set[IPAddress] = field(default_factory=set)
 
@@ -77,7 +68,9 @@ class Outcome:
 class RouteTable:
     """Desired and actual routes of felix.
 
-    `generation` grows when the kernel's routes are found otherwise than we wrote them.
+    `generation` grows when the kernel's routes are found otherwise than we wrote them. `kept`
+    are the kernel's routes by a gateway that nobody wants yet: they stay until the paths are
+    known (RTE-3), and cost nothing while they wait.
     """
 
     def __init__(self) -> None:
@@ -90,6 +83,21 @@ class RouteTable:
         self._claims: dict[RouteKey, dict[str, Route]] = {}
         self._blackholes: dict[RouteKey, Route] = {}
         self._remote: dict[RouteKey, Route] = {}
+        self.kept: dict[RouteKey, Route] = {}
+        self._remote_known = False
+
+    def __len__(self) -> int:
+        """How many routes of ours the kernel has."""
+        return len(self.table.actual) + len(self.kept)
+
+    def paths_known(self) -> None:
+        """The paths of `bgp` are known from now on: what none of them asks for may go."""
+        if self._remote_known:
+            return
+        self._remote_known = True
+        kept, self.kept = self.kept, {}
+        for key, route in kept.items():
+            self.table.saw(key, route)
 
     def want_local(
         self,
@@ -144,19 +152,28 @@ class RouteTable:
 
     def want_remote(
         self,
-        hops: Mapping[IPNetwork, tuple[NextHop, ...]],
-        changed: Iterable[IPNetwork],
+        hops: Mapping[Prefix, tuple[NextHop, ...]],
+        changed: Iterable[Prefix],
         families: frozenset[int],
     ) -> None:
         """Remote networks: the changed ones, as they are now."""
         keys = []
-        for network in changed:
-            key = remote_route(network, ()).key
+        # Many paths have the same hops, and then the same object of them.
+        shapes: dict[tuple[int, int], Shape] = {}
+        for prefix in changed:
+            version = prefixes.version(prefix)
+            key = (TABLE_MAIN, prefix, ROUTE_METRIC)
             keys.append(key)
-            if network in hops and network.version in families:
-                self._remote[key] = remote_route(network, hops[network])
-            else:
+            way = hops.get(prefix)
+            if way is None or version not in families:
                 self._remote.pop(key, None)
+                continue
+            shape = shapes.get((version, id(way)))
+            if shape is None:
+                shape = shapes[version, id(way)] = Shape.of(
+                    version, way, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC
+                )
+            self._remote[key] = Route.of(prefix, shape)
         self._merge(keys)
 
     def serves(self, interface: str) -> bool:
@@ -183,49 +200,83 @@ class RouteTable:
             route = self._local(key) or self._remote.get(key)
             if route is None:
                 self.table.unwant(key)
-            else:
-                self.table.want(key, route)
+                continue
+            if self.kept and (known := self.kept.pop(key, None)) is not None:
+                self.table.saw(key, known)
+            self.table.want(key, route)
 
     def saw(self, changes: Mapping[RouteKey, Route | None]) -> None:
         """Own routes as the kernel told."""
         for key, route in changes.items():
-            if self.table.actual.get(key) == route:
+            if self.table.actual.get(key, self.kept.get(key)) == route:
                 continue
             self.generation += 1
+            self.kept.pop(key, None)
             if route is None:
                 self.table.lost(key)
+            elif self._waits(key, route):
+                self.table.lost(key)
+                self.kept[key] = route
             else:
                 self.table.saw(key, route)
 
     def replace_actual(self, routes: Mapping[RouteKey, Route]) -> None:
         """Own routes as a dump told."""
         self.generation += 1
+        self.kept = {}
+        if not self._remote_known:
+            self.kept = {key: route for key, route in routes.items() if self._waits(key, route)}
+            routes = {key: routes[key] for key in routes.keys() - self.kept.keys()}
         self.table.replace_actual(routes)
 
-    def commit(
-        self, sock: Socket, view: KernelView, *, remote_known: bool, held: frozenset[IPAddress]
-    ) -> Outcome:
-        """Write what differs. `held`: addresses whose old connections are still being removed.
+    def _waits(self, key: RouteKey, route: Route) -> bool:
+        """Whether this may be the route of a path that nobody told yet."""
+        if self._remote_known or key in self.table.desired:
+            return False
+        hops = route.shape.next_hops
+        return bool(hops) and not route.shape.direct
 
-        Raises `KernelError` only when the socket fails; a refused route is in the outcome.
+    def commit(
+        self, sock: Socket, view: KernelView, *, held: frozenset[IPAddress], outcome: Outcome
+    ) -> Iterator[None]:
+        """Write what differs, own pods first, with a pause for others after `MOST_WRITES`.
+
+        `held`: addresses whose old connections are still being removed. Raises `KernelError` only
+        when the socket fails; a refused route is in the outcome.
         """
-        delta = self.table.delta()
-        upserts: list[Route] = []
+        keys = list(self.table.outstanding())
+        if len(keys) > MOST_WRITES:
+            keys.sort(key=lambda key: not (key in self._claims or key in self._blackholes))
         self.conflicts = set()
-        for key, route in delta.upserts.items():
-            if key in view.foreign:
-                self.conflicts.add(route.dst)
-            elif not (is_pod_route(route) and route.dst.network_address in held):
-                upserts.append(route)
-        doomed = [self.table.actual[key] for key in delta.deletes]
-        if not remote_known:
-            doomed = [route for route in doomed if self._is_local(route, view)]
-        outcome = Outcome(more=len(upserts) + len(doomed) > MOST_WRITES)
-        upserts = upserts[:MOST_WRITES]
-        doomed = doomed[: MOST_WRITES - len(upserts)]
-        if upserts or doomed:
-            self._write(sock, upserts, doomed, outcome)
-        return outcome
+        for start in range(0, len(keys), MOST_WRITES):
+            if start:
+                yield
+            upserts: list[Route] = []
+            doomed: list[Route] = []
+            for key in keys[start : start + MOST_WRITES]:
+                self._choose(key, view, held, upserts, doomed)
+            if upserts or doomed:
+                self._write(sock, view, upserts, doomed, outcome)
+
+    def _choose(
+        self,
+        key: RouteKey,
+        view: KernelView,
+        held: frozenset[IPAddress],
+        upserts: list[Route],
+        doomed: list[Route],
+    ) -> None:
+        """What is to be done about a key that differed when the commit began."""
+        route, known = self.table.desired.get(key), self.table.actual.get(key)
+        if route is None:
+            if known is not None and (self._remote_known or self._is_local(known, view)):
+                doomed.append(known)
+        elif key in view.foreign:
+            self.conflicts.add(route.dst)
+        elif route != known and not (
+            held and is_pod_route(route) and route.dst.network_address in held
+        ):
+            upserts.append(route)
 
     def _is_local(self, route: Route, view: KernelView) -> bool:
         if not route.next_hops:
@@ -233,26 +284,35 @@ class RouteTable:
         return is_pod_route(route) and (route.oif not in view.links or view.is_workload(route.oif))
 
     def _write(
-        self, sock: Socket, upserts: list[Route], doomed: list[Route], outcome: Outcome
+        self,
+        sock: Socket,
+        view: KernelView,
+        upserts: list[Route],
+        doomed: list[Route],
+        outcome: Outcome,
     ) -> None:
         messages = [kernel.replace(route) for route in upserts]
         messages += [kernel.delete(route) for route in doomed]
-        results = sock.transact(messages)
-        done = len(upserts)
-        for route, result in zip(upserts, results[:done], strict=True):
-            if result.ok:
-                if route.key in self.table.actual:
-                    # Another interface may have had it until now.
-                    self.generation += 1
-                self.table.saw(route.key, route)
-                outcome.written += 1
-            else:
-                outcome.failures[route.dst] = str(result.error(f"write route {route.dst}"))
-        for route, result in zip(doomed, results[done:], strict=True):
-            if result.ok or result.errno == errno.ESRCH:
-                self.table.lost(route.key)
-                outcome.deleted += 1
-                if is_pod_route(route):
-                    outcome.departed.add(route.dst.network_address)
-            else:
-                outcome.failures[route.dst] = str(result.error(f"delete route {route.dst}"))
+        failed = sock.transact_all(messages)
+        for index, route in enumerate(upserts):
+            if index in failed:
+                error = failed[index].error(f"write route {route.dst}")
+                outcome.failures[route.dst] = str(error)
+                continue
+            key = route.key
+            if key in self.table.actual:
+                # Another interface may have had it until now.
+                self.generation += 1
+            self.table.saw(key, route)
+            view.wrote(key, route)
+            outcome.written += 1
+        for index, route in enumerate(doomed, len(upserts)):
+            if index in failed and failed[index].errno != errno.ESRCH:
+                error = failed[index].error(f"delete route {route.dst}")
+                outcome.failures[route.dst] = str(error)
+                continue
+            self.table.lost(route.key)
+            view.wrote(route.key, None)
+            outcome.deleted += 1
+            if is_pod_route(route):
+                outcome.departed.add(route.dst.network_address)

@@ -183,6 +183,13 @@ class KernelView:
                     self.stale_all = self.stale_routes = True
         return own_changes
 
+    def wrote(self, key: RouteKey, route: Route | None) -> None:
+        """An own route is as we just wrote it; the monitor does not tell of that."""
+        if route is None:
+            self.own.pop(key, None)
+        else:
+            self.own[key] = route
+
     def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
         before = self.links.get(link.index)
         self.links_version += 1
@@ -208,7 +215,7 @@ class KernelView:
 
     def _drop_routes_of(self, index: int, own_changes: dict[RouteKey, Route | None]) -> None:
         for table in (self.own, self.foreign):
-            for key in [k for k, route in table.items() if route.oif == index]:
+            for key in [key for key, route in table.items() if route[1].oif == index]:
                 if table is self.foreign and self._is_base(table[key]):
                     self._base_routes = None
                 del table[key]
@@ -239,6 +246,8 @@ class KernelView:
             self._base_routes = None
         if self.own.pop(key, None) is not None:
             own_changes[key] = None
+            # Or ours took its place since, of which nobody tells.
+            self.stale_routes = True
 
     def _lose_foreign(self, key: RouteKey) -> None:
         gone = self.foreign.pop(key, None)

@@ -14,6 +14,7 @@ Tested in tests/linux/test_netlink.py.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import itertools
 import socket
@@ -29,7 +30,9 @@ from linux.netlink import wire as m
 NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 _SOL_NETLINK = 270
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 1, 10, 11, 12
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_ATTACH_FILTER = 32, 33, 26
+_INSTRUCTION = struct.Struct("=HBBI")
+_SEQUENCE = struct.Struct("=I")
 _BUFFER = 8 << 20
 _SEND_CHUNK = 1 << 20
 _RECEIVE = 1 << 18
@@ -109,6 +112,20 @@ class Socket(Closing):
         """The descriptor, for an event loop."""
         return self._socket.fileno()
 
+    @property
+    def port(self) -> int:
+        """What the kernel calls this socket: the sender of what was written by it."""
+        return int(self._socket.getsockname()[0])
+
+    def take_only(self, program: Sequence[tuple[int, int, int, int]]) -> None:
+        """Receive only what a classic BPF program takes (socket(7), SO_ATTACH_FILTER).
+
+        Instructions are (code, jump if true, jump if false, number). Raises OSError.
+        """
+        code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*line) for line in program))
+        header = struct.pack("@HP", len(program), ctypes.addressof(code))
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, header)
+
     def setblocking(self, blocking: bool) -> None:
         """Switches to non-blocking receives (monitors)."""
         self._socket.setblocking(blocking)
@@ -139,6 +156,43 @@ class Socket(Closing):
         if batch:
             results += self._transact(batch, messages[first:], first)
         return results
+
+    def transact_all(self, messages: Sequence[bytes]) -> dict[int, Result]:
+        """As `transact`, for very many that mostly go well: only the failures, by their index."""
+        failed: dict[int, Result] = {}
+        at = 0
+        while at < len(messages):
+            batch = bytearray()
+            first = sequence = at
+            base = next(self._sequence)
+            while at < len(messages) and (
+                not batch or len(batch) + len(messages[at]) <= _SEND_CHUNK
+            ):
+                offset = len(batch)
+                batch += messages[at]
+                batch += bytes(-len(batch) & 3)
+                sequence = (base + at - first) & 0xFFFFFFFF
+                _SEQUENCE.pack_into(batch, offset + 8, sequence)
+                at += 1
+            length, kind, flags, _, _ = m.HEADER.unpack_from(batch, offset)
+            m.HEADER.pack_into(batch, offset, length, kind, flags | m.NLM_F_ACK, sequence, 0)
+            self._sequence = itertools.count(base + at - first)
+            self._send(batch)
+            self._failures(first, base, at - first, failed)
+        return failed
+
+    def _failures(self, first: int, base: int, count: int, failed: dict[int, Result]) -> None:
+        """Read the answers of so many requests, until the last one's."""
+        while True:
+            for kind, _, sequence, body in self._messages("answer"):
+                number = (sequence - base) & 0xFFFFFFFF
+                if kind != m.NLMSG_ERROR or number >= count:
+                    continue
+                code, detail = _read_error(body)
+                if code:
+                    failed[first + number] = Result(first + number, 0, code, detail, [])
+                if number == count - 1:
+                    return
 
     def request(self, request: bytes, what: str = "") -> Result:
         """Sends one message and raises `KernelError` if it failed."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Network, ip_address, ip_network
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from felix.calc.nexthops import Resolver
-from felix.calc.paths import LearnedPath
+from felix.calc import nexthops
+from felix.calc.paths import Via
+from linux.prefixes import Prefix, parse
 from linux.routes import NextHop, Route
 
 ETH0, ETH1 = 2, 3
@@ -21,8 +24,29 @@ def hop(gateway: str, oif: int = ETH0) -> NextHop:
     return NextHop(ip_address(gateway), oif)
 
 
-def path(prefix: str, *hops: str, external: bool = False) -> LearnedPath:
-    return LearnedPath(ip_network(prefix), tuple(map(ip_address, hops)), external)
+class Known(NamedTuple):
+    prefix: Prefix
+    via: Via
+
+
+def path(prefix: str, *hops: str, external: bool = False) -> Known:
+    return Known(parse(prefix), Via(tuple(ip_address(hop).packed for hop in hops), external))
+
+
+class Resolver:
+    """The resolver, asked as `felix.calc.remote` asks."""
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        external: Mapping[Prefix, Known],
+        dead: frozenset[int] = frozenset(),
+    ) -> None:
+        known = {prefix: path.via for prefix, path in external.items()}
+        self._real = nexthops.Resolver(routes, known, dead)
+
+    def resolve(self, path: Known) -> tuple[NextHop, ...]:
+        return self._real.way(path.via, path.prefix if path.via.external else None).hops
 
 
 def test_a_peer_on_the_link_is_the_gateway() -> None:
@@ -114,9 +138,7 @@ def test_the_longest_prefix_decides(
 ) -> None:
     routes = {net: Route(net, (NextHop(None, oif),)) for net, oif in table}
     covering = [net for net in routes if address in net]
-    found = Resolver(routes.values(), {}).resolve(
-        LearnedPath(ip_network("10.65.1.0/26"), (address,), False)
-    )
+    found = Resolver(routes.values(), {}).resolve(path("10.65.1.0/26", str(address)))
     if not covering:
         assert found == ()
     else:

@@ -8,20 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from felix.calc.paths import LearnedPath, PathFacts, PathTable, inside_any, parse, refusal
+from felix.calc.paths import Judge, PathFacts, PathTable, Via
 from libcalico.local.node_api import Path
+from linux.prefixes import Prefix, pack, parse, text
 
 FACTS = PathFacts(
     pools=frozenset({ip_network("10.65.0.0/16"), ip_network("fd65::/48")}),
     own_blocks=frozenset({ip_network("10.65.0.0/26"), ip_network("fd65::/122")}),
     lent=frozenset({ip_address("10.65.0.9")}),
     own_addresses=frozenset({ip_address("10.99.1.1"), ip_address("2001:db8::1")}),
+    services=frozenset({ip_network("10.96.0.0/12"), ip_network("203.0.113.7/32")}),
 )
 
 
 def judged(prefix: str, origin: str = "node", hops: tuple[str, ...] = ("10.99.1.2",)) -> str:
-    parsed = parse(Path(prefix, list(hops), origin))
-    return parsed if isinstance(parsed, str) else refusal(parsed, FACTS)
+    table = PathTable()
+    table.change([Path(prefix, list(hops), origin)], [])
+    for reason in table.malformed.values():
+        return reason
+    ((packed, via),) = table.paths.items()
+    return Judge(FACTS).refusal(packed, via)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,9 @@ def judged(prefix: str, origin: str = "node", hops: tuple[str, ...] = ("10.99.1.
         ("10.65.0.9/32", "node"),
         ("10.65.7.7/32", "node"),
         ("fd65::1000/122", "node"),
+        ("10.96.0.10/32", "node"),
+        ("10.97.0.0/16", "node"),
+        ("203.0.113.7/32", "node"),
         ("10.65.1.0/26", "external"),
         ("0.0.0.0/0", "external"),
         ("::/0", "external"),
@@ -48,6 +57,8 @@ def test_taken(prefix: str, origin: str) -> None:
         ("0.0.0.0/0", "node", "no enabled pool"),
         ("10.64.0.0/15", "node", "no enabled pool"),
         ("192.0.2.0/24", "node", "no enabled pool"),
+        ("10.96.0.0/12", "node", "whole range of services"),
+        ("10.64.0.0/10", "node", "no enabled pool"),
         ("10.65.0.0/26", "node", "inside a block"),
         ("10.65.0.0/26", "external", "inside a block"),
         ("10.65.0.8/32", "external", "inside a block"),
@@ -81,17 +92,10 @@ NETWORKS = st.integers(0, 32).flatmap(
 )
 
 
-@given(NETWORKS, st.frozensets(NETWORKS, max_size=6))
-def test_inside_any_is_what_subnet_of_says(
-    prefix: IPv4Network, networks: frozenset[IPv4Network]
-) -> None:
-    assert inside_any(prefix, frozenset(networks)) == any(prefix.subnet_of(n) for n in networks)
-
-
 @given(NETWORKS, st.booleans())
 def test_no_accepted_path_takes_from_an_own_block(prefix: IPv4Network, external: bool) -> None:
-    path = LearnedPath(prefix, (ip_address("10.99.1.2"),), external)
-    if not refusal(path, FACTS):
+    via = Via((ip_address("10.99.1.2").packed,), external)
+    if not Judge(FACTS).refusal(pack(prefix), via):
         inside = any(prefix.version == b.version and prefix.subnet_of(b) for b in FACTS.own_blocks
                      if isinstance(b, IPv4Network))  # fmt: skip
         assert not inside or prefix == ip_network("10.65.0.9/32")
@@ -101,10 +105,10 @@ def test_no_accepted_path_takes_from_an_own_block(prefix: IPv4Network, external:
 
 def test_a_snapshot_takes_away_only_what_it_did_not_name() -> None:
     table = PathTable()
-    a, b, c = (ip_network(f"10.65.{n}.0/26") for n in (1, 2, 3))
+    a, b, c = (parse(f"10.65.{n}.0/26") for n in (1, 2, 3))
 
-    def path(prefix: object) -> Path:
-        return Path(str(prefix), ["10.99.1.2"])
+    def path(prefix: Prefix) -> Path:
+        return Path(text(prefix), ["10.99.1.2"])
 
     assert table.change([path(a), path(b)], []) == {a, b}
     assert not table.complete
@@ -113,10 +117,10 @@ def test_a_snapshot_takes_away_only_what_it_did_not_name() -> None:
     assert table.paths.keys() == {a, b, c}
     assert table.end() == {a}
     assert table.complete
-    assert table.change([path(b)], [str(c), "nonsense"]) == {c}
+    assert table.change([path(b)], [text(c), "nonsense"]) == {c}
     table.begin()
     table.change([path(a)], [])
-    table.change([], [str(a)])
+    table.change([], [text(a)])
     assert table.end() == {b}
     assert table.paths == {}
 

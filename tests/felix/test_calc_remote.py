@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, ip_address, ip_network
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from felix.calc.paths import PathFacts, PathTable
+from felix.calc.nexthops import Resolver, Way
+from felix.calc.paths import Judge, PathFacts, PathTable, Via
 from felix.calc.remote import UNREACHABLE, RemoteRoutes
 from libcalico.local.node_api import Path
+from linux.prefixes import Prefix, parse, text
 from linux.routes import NextHop, Route
 
 POOL = ip_network("10.65.0.0/16")
@@ -18,58 +23,166 @@ FACTS = PathFacts(pools=frozenset({POOL}))
 NONE: frozenset[int] = frozenset()
 
 
-def prefix(n: int) -> IPv4Network:
-    return IPv4Network(f"10.65.{n}.0/26")
+def prefix(n: int) -> Prefix:
+    return parse(f"10.65.{n}.0/26")
+
+
+def learned(remote: RemoteRoutes, facts: PathFacts, *routes: Route) -> set[Prefix]:
+    remote.learn(facts, routes, NONE)
+    return remote.settle()
+
+
+def changed(
+    remote: RemoteRoutes, updated: Iterable[Path] = (), withdrawn: Iterable[str] = ()
+) -> set[Prefix]:
+    remote.change(remote.table.change(updated, withdrawn))
+    return remote.settle()
 
 
 def test_a_pool_that_goes_takes_its_routes_along() -> None:
-    table = PathTable()
-    remote = RemoteRoutes(table)
-    remote.learn(FACTS, (LINK,), NONE)
-    changed = remote.change(table.change([Path(str(prefix(1)), ["10.99.1.2"])], []))
-    assert changed == {prefix(1)}
+    remote = RemoteRoutes(PathTable())
+    learned(remote, FACTS, LINK)
+    assert changed(remote, [Path(text(prefix(1)), ["10.99.1.2"])]) == {prefix(1)}
     assert remote.hops[prefix(1)] == (NextHop(ip_address("10.99.1.2"), 2),)
-    assert remote.learn(PathFacts(), (LINK,), NONE) == {prefix(1)}
-    assert "no enabled pool" in remote.complaints()[str(prefix(1))]
-    assert remote.learn(FACTS, (LINK,), NONE) == {prefix(1)}
-    assert remote.learn(FACTS, (LINK,), NONE) == set()
-    assert remote.learn(FACTS, (), NONE) == {prefix(1)}
-    assert remote.complaints() == {str(prefix(1)): UNREACHABLE}
+    assert learned(remote, PathFacts(), LINK) == {prefix(1)}
+    assert "no enabled pool" in remote.complaints()[text(prefix(1))]
+    assert learned(remote, FACTS, LINK) == {prefix(1)}
+    assert learned(remote, FACTS, LINK) == set()
+    assert learned(remote, FACTS) == {prefix(1)}
+    assert remote.complaints() == {text(prefix(1)): UNREACHABLE}
 
 
 def test_an_external_path_changes_what_goes_through_it() -> None:
-    table = PathTable()
-    remote = RemoteRoutes(table)
-    remote.learn(FACTS, (LINK,), NONE)
-    remote.change(table.change([Path(str(prefix(1)), ["10.99.2.2"])], []))
+    remote = RemoteRoutes(PathTable())
+    learned(remote, FACTS, LINK)
+    changed(remote, [Path(text(prefix(1)), ["10.99.2.2"])])
     assert remote.hops == {}
     router = Path("10.99.2.0/24", ["10.99.1.254"], "external")
-    assert prefix(1) in remote.change(table.change([router], []))
+    assert prefix(1) in changed(remote, [router])
     assert remote.hops[prefix(1)] == (NextHop(ip_address("10.99.1.254"), 2),)
-    assert prefix(1) in remote.change(table.change([], [router.prefix]))
+    assert prefix(1) in changed(remote, [], [router.prefix])
     assert remote.hops == {}
 
 
+def test_complaints_are_the_same_object_until_there_are_others() -> None:
+    remote = RemoteRoutes(PathTable())
+    learned(remote, FACTS, LINK)
+    changed(remote, [Path("10.66.0.0/26", ["10.99.1.2"]), Path("x", ["10.99.1.2"])])
+    first = remote.complaints()
+    assert first.keys() == {"10.66.0.0/26", "x"}
+    changed(remote, [Path(text(prefix(1)), ["10.99.1.2"])])
+    assert remote.complaints() is first
+    changed(remote, [], ["x"])
+    assert remote.complaints().keys() == {"10.66.0.0/26"}
+
+
+def test_many_external_paths_by_one_router_are_resolved_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Via] = []
+
+    def way(self: Resolver, via: Via, own: Prefix | None = None) -> Way:
+        looked.append(via)
+        return original(self, via, own)
+
+    original = Resolver.way
+    monkeypatch.setattr(Resolver, "way", way)
+    remote = RemoteRoutes(PathTable())
+    learned(remote, FACTS, LINK)
+    for start in range(0, 2000, 100):
+        names = [f"100.64.{n >> 8}.{n & 255}/32" for n in range(start, start + 100)]
+        changed(remote, [Path(name, ["10.99.1.254"], "external") for name in names])
+    assert len(remote.hops) == 2000
+    assert len(looked) == 1
+    # One that covers the next hop is asked, and so is it itself.
+    changed(remote, [Path("10.99.1.254/32", ["10.99.1.254"], "external")])
+    assert len(looked) <= 5
+
+
+def test_slices_end_where_one_go_ends() -> None:
+    table = PathTable()
+    remote, sliced = RemoteRoutes(table), RemoteRoutes(table)
+    found = table.change([Path(text(prefix(n)), ["10.99.2.2"]) for n in range(100)], [])
+    found |= table.change([Path("10.99.2.0/24", ["10.99.1.254"], "external")], [])
+    for each in (remote, sliced):
+        each.learn(FACTS, (LINK,), NONE)
+        each.change(found)
+    remote.settle()
+    told: set[Prefix] = set()
+    while sliced.pending:
+        told |= sliced.settle(7)
+    assert sliced.hops == remote.hops
+    assert told == found == remote.hops.keys()
+
+
+NAMES = [
+    "10.65.0.0/26", "10.65.1.0/26", "10.66.0.0/26", "10.99.2.0/24", "10.99.2.0/30", "0.0.0.0/0",
+    "192.0.2.0/24", "192.0.2.1/32", "10.99.1.0/24", "10.65.1.7/32",
+]  # fmt: skip
+HOPS = ["10.99.1.2", "10.99.2.2", "192.0.2.1", "10.65.1.7", "169.254.1.1"]
 CHANGES = st.lists(
-    st.tuples(
-        st.integers(0, 3),
-        st.sampled_from(["", "10.99.1.2", "10.99.2.2", "192.0.2.1"]),
-        st.sampled_from(["node", "external"]),
+    st.one_of(
+        st.tuples(
+            st.sampled_from(NAMES),
+            st.lists(st.sampled_from(HOPS), max_size=2),
+            st.sampled_from(["node", "external"]),
+        ),
+        st.tuples(st.sampled_from(["facts", "kernel"]), st.integers(0, 2), st.just("")),
     ),
-    max_size=12,
+    max_size=16,
+)
+WORLDS = (
+    FACTS,
+    PathFacts(pools=frozenset({POOL}), own_blocks=frozenset({ip_network("10.65.1.0/26")})),
+    PathFacts(own_addresses=frozenset({ip_address("10.99.1.2")})),
+)
+WAY_OUT = NextHop(ip_address("10.99.1.254"), 2)
+KERNELS: tuple[tuple[Route, ...], ...] = (
+    (LINK,),
+    (LINK, Route(ip_network("0.0.0.0/0"), (WAY_OUT,))),
+    (),
 )
 
 
-@given(CHANGES)
-def test_step_by_step_is_the_same_as_at_once(changes: list[tuple[int, str, str]]) -> None:
+@given(CHANGES, st.sampled_from([None, 1, 2]))
+def test_step_by_step_is_the_same_as_at_once(
+    changes: list[tuple[str, Any, str]], limit: int | None
+) -> None:
+    """RMT-1; and what is told to differ is what differs."""
     table = PathTable()
     remote = RemoteRoutes(table)
-    remote.learn(FACTS, (LINK,), NONE)
-    prefixes = [*map(prefix, range(3)), IPv4Network("10.99.2.0/24")]
-    for n, hop, origin in changes:
-        path = [Path(str(prefixes[n]), [hop], origin)] if hop else []
-        remote.change(table.change(path, [] if hop else [str(prefixes[n])]))
+    facts, kernel = WORLDS[0], KERNELS[0]
+    remote.learn(facts, kernel, NONE)
+    told: dict[Prefix, tuple[NextHop, ...]] = {}
+    for what, value, origin in changes:
+        if what == "facts":
+            facts = WORLDS[value]
+        elif what == "kernel":
+            kernel = KERNELS[value]
+        else:
+            path = [Path(what, value, origin)] if value else []
+            remote.change(table.change(path, [] if value else [what]))
+        remote.learn(facts, kernel, NONE)
+        for prefix in remote.settle(limit):
+            told[prefix] = remote.hops.get(prefix, ())
+    while remote.pending:
+        for prefix in remote.settle(limit):
+            told[prefix] = remote.hops.get(prefix, ())
     fresh = RemoteRoutes(table)
-    fresh.learn(FACTS, (LINK,), NONE)
-    assert remote.hops == fresh.hops
+    fresh.learn(facts, kernel, NONE)
+    fresh.settle()
+    assert remote.hops == fresh.hops == plainly(table, facts, kernel)
+    assert {prefix: hops for prefix, hops in told.items() if hops} == remote.hops
     assert remote.complaints() == fresh.complaints()
+
+
+def plainly(
+    table: PathTable, facts: PathFacts, kernel: tuple[Route, ...]
+) -> dict[Prefix, tuple[NextHop, ...]]:
+    """The same, without anything remembered."""
+    judge = Judge(facts)
+    taken = {p: via for p, via in table.paths.items() if not judge.refusal(p, via)}
+    external = {p: via for p, via in taken.items() if via.external}
+    resolver = Resolver(kernel, external)
+    ways = {p: resolver.way(via, p if via.external else None).hops for p, via in taken.items()}
+    return {prefix: hops for prefix, hops in ways.items() if hops}

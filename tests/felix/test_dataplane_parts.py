@@ -22,6 +22,7 @@ from libcalico.model import ResourceKey
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import AddressChanged, Event, LinkChanged, Overrun, RouteChanged, SettingChanged
+from linux.prefixes import pack
 from linux.routes import NextHop, Route
 
 ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "veth", 0, 0, None, 0, "", b"", b"")
@@ -205,7 +206,7 @@ def test_local_wishes_win_over_remote_ones(local: set[object], remote: set[objec
     endpoints = {"cali1": endpoint(str(pod))} if pod in local else {}
     blocks = frozenset(n for n in local if str(n).endswith("/26"))
     hops = {n: (NextHop(ip_address("10.99.1.2"), 2),) for n in remote}
-    table.want_remote(hops, remote, BOTH)  # type: ignore[arg-type]
+    table.want_remote({pack(n): ways for n, ways in hops.items()}, map(pack, remote), BOTH)  # type: ignore[arg-type]
     table.want_local(endpoints, blocks, kernel, BOTH)  # type: ignore[arg-type]
     wanted = {route.dst: route for route in table.table.desired.values()}
     assert wanted.keys() == local | remote

@@ -31,6 +31,7 @@ class Seen:
     def __init__(self, monitor: Monitor) -> None:
         self._batches = monitor.batches()
         self._waiting: list[Event] = []
+        self.events: list[Event] = []
 
     async def until(self, wanted: Callable[[Event], bool], seconds: float = 3.0) -> Event:
         async with asyncio.timeout(seconds):
@@ -40,6 +41,7 @@ class Seen:
                     if wanted(event):
                         return event
                 self._waiting = list(await anext(self._batches))
+                self.events += self._waiting
                 assert self._waiting
 
 
@@ -117,6 +119,26 @@ def test_one_object_that_changes_often_is_one_event() -> None:
                 return
 
     with network_namespace("coalesce") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_routes_of_one_socket_are_not_told_and_all_others_are() -> None:
+    async def story() -> None:
+        net = ip_network("10.66.0.0/24")
+        ours, others = (Route(dst, type="blackhole") for dst in net.subnets())
+        six = Route(ip_network("fd66::/64"), type="blackhole")
+        with Socket() as sock, Socket() as other, Monitor(own=sock.port) as monitor:
+            sock.request(links.create("br0", "bridge"))
+            sock.transact([routes.add(ours), routes.add(six), routes.delete(ours)])
+            other.transact([routes.add(others), routes.delete(others)])
+            seen = Seen(monitor)
+            await seen.until(lambda e: isinstance(e, RouteChanged) and e.removed)
+            told = [e for e in seen.events if isinstance(e, RouteChanged)]
+            assert {e.route for e in told} == {others}
+            # The links that it makes are told.
+            assert any(isinstance(e, LinkChanged) for e in seen.events)
+
+    with network_namespace("own") as space, space.entered():
         asyncio.run(story())
 
 

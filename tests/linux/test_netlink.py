@@ -61,6 +61,27 @@ def test_each_message_of_a_batch_has_its_own_fate(host: Namespace) -> None:
             sock.request(links.create("x0", "no-such-kind"), "create link x0")
 
 
+def test_of_many_only_the_failures_are_told(
+    host: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(netlink.socket, "_SEND_CHUNK", 1000)
+    holes = [Route(dst, type="blackhole") for dst in ip_network("10.66.0.0/24").subnets(6)]
+    far = Route(ip_network("10.67.0.0/26"), (NextHop(IPv4Address("192.0.2.1"), 1),))
+    messages = [routes.add(route) for route in holes]
+    messages[50] = messages[63] = routes.add(far)
+    with netlink.Socket() as sock:
+        failed = sock.transact_all(messages)
+        assert {n: result.errno for n, result in failed.items()} == {
+            50: errno.ENETUNREACH,
+            63: errno.ENETUNREACH,
+        }
+        assert "invalid gateway" in str(failed[50].error("add route"))
+        assert sock.transact_all([]) == {}
+        # What is asked afterwards is answered as ever.
+        assert sock.transact([routes.delete(holes[0])])[0].ok
+        assert set(routes.dump(sock)) >= {*holes[1:50], *holes[51:63]}
+
+
 def test_an_empty_batch_sends_nothing(host: Namespace) -> None:
     with netlink.Socket() as sock:
         assert sock.transact([]) == []
