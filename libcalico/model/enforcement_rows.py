@@ -91,8 +91,8 @@ def _rules(at: str) -> Rows:
         )
         found[f"{entity}.services"] = Row(
             State.IN_PART,
-            "needs a Kubernetes API that felix follows, as a source of ingress or a destination"
-            " of egress",
+            "as a source of ingress or a destination of egress, where felix has access to the"
+            " Kubernetes API",
         )
     return found
 
