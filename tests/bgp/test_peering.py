@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp import peering
+from bgp import expansion, peering
 from bgp.peering import GLOBAL, MESH, NODE, Plan, Settings
 from bgp.speaker.interface import Family
 from bgp.view import ClusterView
@@ -194,7 +194,7 @@ def test_refused_aloud(spec: dict[str, Any], words: str) -> None:
     ],
 )
 def test_peer_ip(text: str, address: str, port: int) -> None:
-    assert peering.parse_peer_ip(text) == (ip_address(address), port)
+    assert expansion.parse_peer_ip(text) == (ip_address(address), port)
 
 
 @given(st.sets(st.integers(1, 254), min_size=2, max_size=8))
