@@ -138,6 +138,15 @@ def teardown_with_notice() -> None:
     peers.Peer._main, peers.Peer.teardown = run, end
 
 
+def header_errors() -> None:
+    """A wrong message header is answered with its NOTIFICATION (RFC 4271 6.1).
+
+    ExaBGP fails in telling its API process of it, and closes without a word; the `down` that
+    follows says enough.
+    """
+    Processes.notification = lambda *_: None
+
+
 def patient_open_confirm() -> None:
     """Waiting for the first KEEPALIVE sleeps; ExaBGP asks again at once, at a full processor.
 
@@ -307,6 +316,7 @@ def apply() -> None:
     exact_hold_timer()
     raw_updates()
     teardown_with_notice()
+    header_errors()
     patient_open_confirm()
     replace_a_dead_session()
     own_keepalive()
