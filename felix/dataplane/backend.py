@@ -24,7 +24,7 @@ from felix.config.parameters import Config
 from felix.dataplane import iptables, nftables
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.rulebook import ChainTarget, Dispatch, Place
-from felix.rules.model import Chain, TableModel
+from felix.rules.model import Action, Chain, TableModel
 from felix.rules.nftables import TABLE
 from linux import programs
 from linux.errors import CommandError, KernelError
@@ -86,7 +86,7 @@ class Tables(Protocol):
     def chains(self) -> int:
         """Chains wanted."""
 
-    def dispatch(self, prefixes: tuple[str, ...]) -> Dispatch:
+    def dispatch(self, prefixes: tuple[str, ...], deny: Action) -> Dispatch:
         """How packets find their endpoint."""
 
     def want(self, family: Family, models: Mapping[str, TableModel]) -> None:

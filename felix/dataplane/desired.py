@@ -21,7 +21,7 @@ from felix.calc.encapsulation import encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
 from felix.calc.hosts import interfaces_of
-from felix.calc.policy_model import IPAddress, PolicyChanges, SetChange, SetKind
+from felix.calc.policy_model import HostEndpoint, IPAddress, PolicyChanges, SetChange, SetKind
 from felix.config.parameters import Config
 from felix.dataplane.backend import Tables
 from felix.dataplane.ipsets import Family, Sets
@@ -59,6 +59,7 @@ class Desire:
         self._telling = self.tell = False
         self._static: dict[Family, tuple[Config, Facts]] = {}
         self._seen_hosts: Mapping[str, Set[IPAddress]] = {}
+        self._serving: Mapping[str, HostEndpoint] = {}
         self._whole = True
         self._active: Mapping[str, Endpoint] = {}
         self._newcomers: set[str] = set()
@@ -87,6 +88,11 @@ class Desire:
         yield
         if whole and not first:
             changes = yield from self._everything(calc)
+        news = whole or bool(changes.host_endpoints) or hosts is not self._seen_hosts
+        if news:
+            found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
+            self.idle_hosts, self._seen_hosts = found.idle, hosts
+            self._serving = found.serving
         book = self._configure(config, calc, active)
         for change in changes.sets:
             if not change.removed_whole:
@@ -96,10 +102,8 @@ class Desire:
         if whole or changes.endpoints or active is not self._active:
             yield from self._endpoints(book, calc, active)
             self._active = active
-        if whole or changes.host_endpoints or hosts is not self._seen_hosts:
-            found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
-            self.idle_hosts, self._seen_hosts = found.idle, hosts
-            book.set_host_endpoints(found.serving)
+        if news:
+            book.set_host_endpoints(self._serving)
         book.forget(changes)
         yield from book.write()
         for change in changes.sets:
@@ -172,6 +176,7 @@ class Desire:
                 if endpoint.spoofable
             ),
             tunnels=_tunnels(family, config, calc),
+            hosts=bool(self._serving),
         )
 
     def _configure(

@@ -1,8 +1,8 @@
 """The chains of host endpoints in every table, and what they name.
 
 A host has few interfaces, so these are rendered together; a target is told only of what it
-wants anyway and compares itself. The dispatch chains stand from the start, empty or not: the
-static chains name them.
+wants anyway and compares itself. The dispatch chains of all tables stand as long as there is a
+host endpoint, empty or not: the static chains name them (`felix.rules.bare`: without one).
 
 Invariants:
   HBK-1  Every chain of a policy that a host endpoint's chains name is in `uses`, in its table.
@@ -65,6 +65,8 @@ class HostBook:
         return rendered
 
     def _chains(self, place: Place, settings: RuleSettings) -> Iterator[Chain]:
+        if not self.policies:
+            return
         version, table = place
         verdicts = settings.verdicts_of(table)
         own = {

@@ -19,7 +19,7 @@ from typing import Literal, cast
 
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
-from felix.rules.model import Chain, Rule, TableModel
+from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
 
@@ -43,7 +43,8 @@ class ModelTable:
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""
-        self._table.want(chain.name, self._texts.of(chain.rules), unordered=chain.unordered)
+        text = self._texts.of(chain.rules)
+        self._table.want(chain.name, text, unordered=chain.unordered, closed=chain.closed)
 
     def unwant(self, name: str) -> None:
         """Nobody wants this chain any more."""
@@ -100,9 +101,9 @@ class IptablesTables:
         """What people call it."""
         return f"iptables-{self.backend}"
 
-    def dispatch(self, prefixes: tuple[str, ...]) -> Bins:
+    def dispatch(self, prefixes: tuple[str, ...], deny: Action) -> Bins:
         """How packets find their endpoint."""
-        return Bins(prefixes)
+        return Bins(prefixes, deny)
 
     def take_lost(self) -> bool:
         """Whether sets went with the rules: ipsets lie elsewhere."""

@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, cast
 
 from felix.rules import names, nftables
-from felix.rules.dispatch import DIRECTIONS
-from felix.rules.model import Chain, Rule, TableModel
+from felix.rules.dispatch import DIRECTIONS, unknown
+from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import KernelError
 from linux.nftables import NamedSets, Packed, Ruleset, Watch, pack
 
@@ -80,14 +80,15 @@ class ModelTable:
 class MapDispatch:
     """Endpoints as elements of the verdict maps of both directions: no chain changes."""
 
-    def __init__(self, rules: Ruleset, families: Iterable[Family]) -> None:
+    def __init__(self, rules: Ruleset, families: Iterable[Family], deny: Action) -> None:
         self._rules, self._families = rules, tuple(families)
         for family in self._families:
             for direction in DIRECTIONS:
                 rules.want_map(family, direction.root)
                 incoming = nftables.MAPS[direction.root]
-                code = nftables.dispatch_rule(direction.root, incoming=incoming)
-                rules.want(family, nftables.chain_name("filter", direction.known), pack([code]))
+                codes = [nftables.dispatch_rule(direction.root, incoming=incoming)]
+                codes += nftables.render_rule(unknown(deny), family, "filter")
+                rules.want(family, nftables.chain_name("filter", direction.root), pack(codes))
 
     def add(self, interface: str) -> list[Chain]:
         """An endpoint came. No interface has a name that is too long: it stays unknown."""
@@ -126,7 +127,6 @@ class NftTables:
             for family in self._families
             for layer in NAMES
         }
-        self._dispatch = MapDispatch(self._rules, self._families)
         self._models: dict[Place, TableModel] = {}
         self._suspects: frozenset[tuple[Family, str]] = frozenset()
         self.refused: dict[Place, dict[str, str]] = {}
@@ -134,9 +134,9 @@ class NftTables:
         self.drifted = 0
         self.lost = False
 
-    def dispatch(self, prefixes: tuple[str, ...]) -> MapDispatch:
+    def dispatch(self, prefixes: tuple[str, ...], deny: Action) -> MapDispatch:
         """How packets find their endpoint: the maps do not depend on prefixes."""
-        return self._dispatch
+        return MapDispatch(self._rules, self._families, deny)
 
     @property
     def saves(self) -> int:

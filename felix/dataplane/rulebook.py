@@ -38,7 +38,7 @@ from felix.dataplane.uses import FILTER, Kind, Moved, Use, Uses, profile_key
 from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules, tier_chains
-from felix.rules.model import Chain, Rule
+from felix.rules.model import Action, Chain, Rule
 from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
@@ -80,7 +80,7 @@ class RuleBook:
         self,
         targets: Mapping[Place, ChainTarget],
         settings: RuleSettings,
-        bins: Callable[[tuple[str, ...]], Dispatch] = Bins,
+        bins: Callable[[tuple[str, ...], Action], Dispatch] = Bins,
     ) -> None:
         self._targets = targets
         self._settings = settings
@@ -88,7 +88,7 @@ class RuleBook:
         self._endpoints: dict[str, EndpointPolicy] = {}
         self._kinds: dict[str, Kind] = {}
         self._new_bins = bins
-        self._bins = bins(settings.prefixes)
+        self._bins = bins(settings.prefixes, settings.verdicts.deny)
         self._uses = Uses()
         self._unusable: frozenset[str] = frozenset()
         self._lost: dict[ResourceKey, frozenset[str]] = {}
@@ -377,10 +377,11 @@ class RuleBook:
         before, self._settings = self._settings, settings
         for kind in self._uses.kinds.values():
             kind.texts.clear()
-        if settings.prefixes != before.prefixes:
+        ends = (settings.prefixes, settings.verdicts.deny)
+        if ends != (before.prefixes, before.verdicts.deny):
             self._due_dispatch.clear()
             self._unwant([chain.name for chain in self._bins.all()])
-            self._bins = self._new_bins(settings.prefixes)
+            self._bins = self._new_bins(*ends)
             for interface in self._endpoints:
                 self._bins.add(interface)
         self.write_all()

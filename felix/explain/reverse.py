@@ -55,8 +55,6 @@ STATIC = {
     "cali-nat-outgoing": "what pods of pools with natOutgoing send beyond all pools",
     "cali-fip-dnat": "floating addresses: of no use here",
     "cali-fip-snat": "floating addresses: of no use here",
-    "cali-from-wl-known": "from a pod's interface to the chain of its bin",
-    "cali-to-wl-known": "to a pod's interface: the chain of its bin",
     "cali-cidr-block": "addresses of services that nobody translated: they do not leave the node",
     names.WORKLOAD_TO_HOST: "what pods send to their own node: their egress policy, then"
     " defaultEndpointToHostAction",

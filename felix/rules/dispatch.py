@@ -1,17 +1,15 @@
 """From an interface to its endpoint's chain, in few steps (dataplane reference 2.7).
 
 A flat list of one rule per interface costs every packet the whole list, so names are binned by
-the character after our prefix. Endpoints come and go while packets flow, and to take a rule out
-of a chain costs iptables-nft several times what it costs to add one: so a bin is a chain of
-rules that exclude each other, in no order, that only grows when an endpoint comes, and what
-drops an unknown interface stands before and after it, in a chain that never changes:
+the character after our prefix. Whatever is not found is dropped where it is not found:
 
-    cali-from-wl-dispatch        clear accept; jump the bins; drop what was not accepted
-    cali-from-wl-known           one rule a bin: -i cali3+ goto cali-from-wl-dispatch-3
-    cali-from-wl-dispatch-3      one rule an endpoint: -i cali3f00 goto cali-fw-cali3f00
+    cali-from-wl-dispatch        one rule a bin: -i cali3+ goto cali-from-wl-dispatch-3; drop
+    cali-from-wl-dispatch-3      one rule an endpoint: -i cali3f00 goto cali-fw-cali3f00; drop
 
-An endpoint's chain ends in a drop or returns with the accept mark, through the two gotos, to
-the first chain.
+Endpoints come and go while packets flow, and to take a rule out of a chain costs iptables-nft
+several times what it costs to add one: the rules of a bin exclude each other, so a new one stands
+first and no other moves. An endpoint's chain ends in a drop or returns with the accept mark,
+through the gotos, to whoever asked; so no mark decides here.
 
 Invariant:
   DSP-1  A packet of an interface with our prefix but without an endpoint is dropped, in both
@@ -31,12 +29,8 @@ from felix.rules.model import (
     Chain,
     Goto,
     InInterface,
-    Jump,
-    Marks,
     OutInterface,
     Rule,
-    clear_bits,
-    is_clear,
 )
 
 _PLAIN = frozenset(string.ascii_letters + string.digits)
@@ -47,30 +41,19 @@ class Direction:
     """The names and the match of one direction."""
 
     root: str
-    known: str
     endpoint: str
     matching: Callable[[str], InInterface | OutInterface]
 
 
 DIRECTIONS = (
-    Direction(names.FROM_WORKLOAD_DISPATCH, "cali-from-wl-known", names.FROM_WORKLOAD, InInterface),
-    Direction(names.TO_WORKLOAD_DISPATCH, "cali-to-wl-known", names.TO_WORKLOAD, OutInterface),
+    Direction(names.FROM_WORKLOAD_DISPATCH, names.FROM_WORKLOAD, InInterface),
+    Direction(names.TO_WORKLOAD_DISPATCH, names.TO_WORKLOAD, OutInterface),
 )
 
 
-def dispatch_roots(marks: Marks, deny: Action) -> list[Chain]:
-    """The chains that never change (DSP-1)."""
-    return [
-        Chain(
-            direction.root,
-            (
-                Rule(clear_bits(marks.accept)),
-                Rule(Jump(direction.known)),
-                Rule(deny, (is_clear(marks.accept),), ("Unknown interface",)),
-            ),
-        )
-        for direction in DIRECTIONS
-    ]
+def unknown(deny: Action) -> Rule:
+    """What ends every chain of dispatch (DSP-1)."""
+    return Rule(deny, comments=("Unknown interface",))
 
 
 class Bins:
@@ -80,7 +63,8 @@ class Bins:
     there, and for names without a prefix of ours, the rule stands with the bins.
     """
 
-    def __init__(self, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, prefixes: tuple[str, ...], deny: Action) -> None:
+        self._end = unknown(deny)
         self._first = prefixes[0]
         self._prefixes = tuple(
             p for p in prefixes if not any(p != q and (p.startswith(q) or q.startswith(p))
@@ -90,31 +74,31 @@ class Bins:
         self._loners: dict[str, None] = {}
 
     def add(self, interface: str) -> list[Chain]:
-        """An endpoint came: the unordered chains that differ now, whole."""
+        """An endpoint came: the chains that differ now, whole."""
         head = self._head(interface)
         if head is None:
             self._loners[interface] = None
-            return self._known()
+            return self._roots()
         fresh = head not in self._bins
         self._bins.setdefault(head, {})[interface] = None
-        return [*self._chains(head), *(self._known() if fresh else ())]
+        return [*self._chains(head), *(self._roots() if fresh else ())]
 
     def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
         """An endpoint left: the chains that differ now, and the names of those that are gone."""
         head = self._head(interface)
         if head is None:
             del self._loners[interface]
-            return self._known(), []
+            return self._roots(), []
         members = self._bins[head]
         del members[interface]
         if members:
             return self._chains(head), []
         del self._bins[head]
-        return self._known(), [self._child(direction, head) for direction in DIRECTIONS]
+        return self._roots(), [self._child(direction, head) for direction in DIRECTIONS]
 
     def all(self) -> list[Chain]:
-        """Every unordered chain."""
-        return [*self._known(), *(chain for head in self._bins for chain in self._chains(head))]
+        """Every chain."""
+        return [*self._roots(), *(chain for head in self._bins for chain in self._chains(head))]
 
     def _head(self, interface: str) -> str | None:
         for prefix in self._prefixes:
@@ -122,31 +106,30 @@ class Bins:
                 return interface[: len(prefix) + 1]
         return None
 
-    def _known(self) -> list[Chain]:
+    def _roots(self) -> list[Chain]:
         return [
-            Chain(
-                direction.known,
-                (
-                    *(
-                        Rule(Goto(self._child(direction, head)), (direction.matching(f"{head}+"),))
-                        for head in self._bins
-                    ),
-                    *(_to_endpoint(direction, name) for name in self._loners),
+            self._chain(
+                direction.root,
+                *(
+                    Rule(Goto(self._child(direction, head)), (direction.matching(f"{head}+"),))
+                    for head in self._bins
                 ),
-                unordered=True,
+                *(_to_endpoint(direction, name) for name in self._loners),
             )
             for direction in DIRECTIONS
         ]
 
     def _chains(self, head: str) -> list[Chain]:
         return [
-            Chain(
+            self._chain(
                 self._child(direction, head),
-                tuple(_to_endpoint(direction, name) for name in self._bins[head]),
-                unordered=True,
+                *(_to_endpoint(direction, name) for name in self._bins[head]),
             )
             for direction in DIRECTIONS
         ]
+
+    def _chain(self, name: str, *rules: Rule) -> Chain:
+        return Chain(name, (*rules, self._end), unordered=True, closed=True)
 
     def _child(self, direction: Direction, head: str) -> str:
         if head[:-1] == self._first and head[-1] in _PLAIN:

@@ -267,11 +267,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain of ours. `unordered`: its rules exclude each other, so a new one may stand last."""
+    """A chain of ours. `unordered`: its rules exclude each other, so a new one may stand anywhere.
+
+    `closed`: but for the last one, which takes what the others leave.
+    """
 
     name: str
     rules: tuple[Rule, ...] = ()
     unordered: bool = False
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

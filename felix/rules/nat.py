@@ -73,6 +73,24 @@ def nat_table(
     return TableModel("nat", chains, hooks, last)
 
 
+def bare_nat_table(
+    version: int,
+    nat: NatRules,
+    nat_outgoing: bool,
+    last_rules: tuple[Rule, ...],
+) -> TableModel:
+    """The same without what holds nothing."""
+    outgoing = (Rule(Jump("cali-nat-outgoing")),) if nat_outgoing else ()
+    leaving = (*outgoing, *last_rules)
+    if not leaving:
+        return TableModel("nat", ())
+    chains = [Chain("cali-POSTROUTING", leaving)]
+    if nat_outgoing:
+        chains.append(Chain("cali-nat-outgoing", _outgoing(version, nat)))
+    last = {"POSTROUTING": (Rule(Jump("cali-POSTROUTING")),)}
+    return TableModel("nat", tuple(chains), {}, last)
+
+
 def _outgoing(version: int, nat: NatRules) -> tuple[Rule, ...]:
     leaves: list[Condition] = [
         InSet(Side.SOURCE, names.ip_set(MASQUERADED_POOLS, version)),

@@ -1,5 +1,7 @@
 """The chains that every node has: hooks into the kernel's chains and what they lead to.
 
+Here with host endpoints, which is Calico's form; without one it is shorter (`felix.rules.bare`).
+
 Dataplane reference 2.2 to 2.6, in its order; the chains of host endpoints that they lead to are
 the rule book's (felix.rules.hosts). What a packet meets: raw (marks cleared, spoofed sources
 dropped), mangle, nat, then filter: INPUT for what a workload sends to its node, FORWARD for
@@ -19,10 +21,8 @@ Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwardi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from ipaddress import ip_network
 
-from felix.rules import names
-from felix.rules.dispatch import dispatch_roots
+from felix.rules import bare, guards, names
 from felix.rules.endpoints import Verdicts
 from felix.rules.hosts import HostRules, verdicts_of
 from felix.rules.model import (
@@ -32,19 +32,14 @@ from felix.rules.model import (
     Conntrack,
     Drop,
     Goto,
-    Icmp,
     InInterface,
     IPNetwork,
     Jump,
-    Mark,
     Marks,
-    Net,
     OutInterface,
-    Protocol,
     Return,
     ReversePathFails,
     Rule,
-    Side,
     TableModel,
     clear_bits,
     is_clear,
@@ -54,9 +49,6 @@ from felix.rules.model import (
 from felix.rules.nat import NatRules, nat_table
 from felix.rules.tunnels import NO_TUNNELS, TunnelRules, incoming, outgoing, own_source, untracked
 
-_NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
-_ROUTER_ADVERTISEMENT, _REDIRECT = 134, 137
-_UNSPECIFIED, _LOOPBACK = ip_network("::/128"), ip_network("127.0.0.0/8")
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
 
 
@@ -85,17 +77,20 @@ class Facts:
 
     `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
     `spoofing`: by interface, the networks whose addresses a workload may use as its source.
-    `tunnels`: which are in use.
+    `tunnels`: which are in use. `hosts`: whether host endpoints may have policy.
     """
 
     nat_outgoing: bool = False
     service_nets: tuple[IPNetwork, ...] = ()
     spoofing: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
     tunnels: TunnelRules = NO_TUNNELS
+    hosts: bool = True
 
 
 def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:
     """Every table of one family, without what endpoints and policies add."""
+    if not facts.hosts:
+        return bare.tables(version, settings, facts)
     return {
         "raw": _raw(version, settings, facts),
         "mangle": _mangle(settings),
@@ -110,17 +105,6 @@ def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict
     }
 
 
-def _hooks(
-    kernel_chains: tuple[str, ...], append: bool, **fixed: tuple[Rule, ...]
-) -> tuple[dict[str, tuple[Rule, ...]], dict[str, tuple[Rule, ...]]]:
-    jumps: dict[str, tuple[Rule, ...]] = {
-        chain: (Rule(Jump(f"cali-{chain}")),) for chain in kernel_chains
-    }
-    if not append:
-        return jumps, dict(fixed)
-    return {}, {chain: rules + fixed.get(chain, ()) for chain, rules in jumps.items()}
-
-
 def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     marks = settings.marks
     workload = marks.scratch0
@@ -128,14 +112,14 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Rule(clear_bits(marks.all)),
         *untracked(facts.tunnels),
         *(Rule(set_bits(workload), (InInterface(f"{p}+"),)) for p in settings.prefixes),
-        *_forged_advice(version, is_set(workload)),
+        *guards.forged_advice(version, is_set(workload)),
         Rule(Jump("cali-rpf-skip"), (is_set(workload),)),
         # Always DROP: the raw table knows no REJECT.
         Rule(Drop(), (is_set(workload), ReversePathFails())),
         Rule(Jump(names.FROM_HOST_DISPATCH), (is_clear(workload),)),
         Rule(Accept(), (is_set(marks.accept),)),
         # Behind Calico's own, whose hashes cover what stands before them.
-        *_loopback(version, is_set(workload)),
+        *guards.loopback(version, is_set(workload)),
     ]
     output = [
         Rule(clear_bits(marks.all)),
@@ -146,49 +130,10 @@ def _raw(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     chains = (
         Chain("cali-PREROUTING", tuple(prerouting)),
         Chain("cali-OUTPUT", tuple(output)),
-        Chain("cali-rpf-skip", tuple(_spoofing(version, facts))),
+        Chain("cali-rpf-skip", tuple(guards.spoofing(version, facts.spoofing))),
     )
-    inserts, appends = _hooks(("PREROUTING", "OUTPUT"), settings.append)
+    inserts, appends = guards.hooks(("PREROUTING", "OUTPUT"), settings.append)
     return TableModel("raw", chains, inserts, appends)
-
-
-def _forged_advice(version: int, workload: Mark) -> list[Rule]:
-    """What is not a workload's to say or to ask for, whatever the host's sysctls are (STA-4)."""
-    if version == 4:
-        # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
-        return []
-    kinds = ((_ROUTER_ADVERTISEMENT, "advertisements"), (_REDIRECT, "redirects"))
-    # The reverse path match lets the unspecified address pass; only ICMPv6 may have it (RFC 4862).
-    nobody = (workload, Protocol(58, negated=True), Net(Side.SOURCE, _UNSPECIFIED))
-    return [
-        Rule(Drop(), nobody, ("Drop what workloads send in nobody's name",)),
-        *(
-            Rule(
-                Drop(),
-                (workload, Protocol(58), Icmp(6, kind)),
-                (f"Drop router {what} that workloads send",),
-            )
-            for kind, what in kinds
-        ),
-    ]
-
-
-def _loopback(version: int, workload: Mark) -> list[Rule]:
-    """Workloads' links have route_localnet, for who translates to the loopback. Untranslated it
-    would come to what the node serves itself alone (CVE-2020-8558); the kernel of IPv6 drops it."""
-    if version == 6:
-        return []
-    said = ("Drop what workloads send to the node's loopback",)
-    return [Rule(Drop(), (workload, Net(Side.DESTINATION, _LOOPBACK)), said)]
-
-
-def _spoofing(version: int, facts: Facts) -> list[Rule]:
-    return [
-        Rule(Accept(), (InInterface(interface), Net(Side.SOURCE, net)))
-        for interface, nets in facts.spoofing
-        for net in nets
-        if net.version == version
-    ]
 
 
 def _mangle(settings: RuleSettings) -> TableModel:
@@ -210,7 +155,7 @@ def _mangle(settings: RuleSettings) -> TableModel:
         Chain("cali-PREROUTING", prerouting),
         Chain("cali-POSTROUTING", postrouting),
     )
-    inserts, appends = _hooks(("PREROUTING", "POSTROUTING"), settings.append)
+    inserts, appends = guards.hooks(("PREROUTING", "POSTROUTING"), settings.append)
     return TableModel("mangle", chains, inserts, appends)
 
 
@@ -227,13 +172,6 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Rule(Jump(names.FROM_HOST_DISPATCH)),
         Rule(allow, accepted, (_HOST_ACCEPTED,)),
     )
-    to_host: list[Rule] = []
-    if version == 6:
-        to_host += [Rule(allow, (Protocol(58), Icmp(6, kind))) for kind in _NEIGHBOUR_DISCOVERY]
-    to_host += [
-        Rule(Jump(names.FROM_WORKLOAD_DISPATCH)),
-        Rule(settings.endpoint_to_host, comments=("Configured DefaultEndpointToHostAction",)),
-    ]
     forward: list[Rule] = [
         Rule(clear_bits(marks.passed | marks.scratch0 | marks.scratch1)),
         Rule(Jump(names.FROM_FORWARD_DISPATCH), (is_clear(marks.accept),)),
@@ -254,23 +192,14 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Chain("cali-INPUT", cali_input),
         Chain("cali-FORWARD", tuple(forward)),
         Chain("cali-OUTPUT", output),
-        Chain(names.WORKLOAD_TO_HOST, tuple(to_host)),
-        Chain("cali-cidr-block", tuple(_loop_prevention(version, settings, facts))),
-        *dispatch_roots(marks, settings.verdicts.deny),
+        guards.to_host(version, allow, settings.endpoint_to_host),
+        guards.loop_prevention(version, settings.loop_prevention, facts.service_nets),
     ]
     end_of_forward = (
         Rule(allow, accepted, ("Policy explicitly accepted packet.",)),
         Rule(set_bits(marks.accept)),
     )
-    inserts, appends = _hooks(
+    inserts, appends = guards.hooks(
         ("INPUT", "FORWARD", "OUTPUT"), settings.append, FORWARD=end_of_forward
     )
     return TableModel("filter", tuple(chains), inserts, appends)
-
-
-def _loop_prevention(version: int, settings: RuleSettings, facts: Facts) -> list[Rule]:
-    """Nobody translated it, so it would go to the router, which would send it back (STA-5)."""
-    if settings.loop_prevention is None:
-        return []
-    nets = sorted({net for net in facts.service_nets if net.version == version}, key=str)
-    return [Rule(settings.loop_prevention, (Net(Side.DESTINATION, net),)) for net in nets]

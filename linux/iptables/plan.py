@@ -24,6 +24,8 @@ from linux.iptables.save import FOREIGN, Actual, KernelRule
 
 _CHAIN_NAME = re.compile(r"[^\s\"'!-][^\s\"']{0,27}")
 _JUMP = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
+_COMMENTS = re.compile(r'(?:-m comment --comment "[^"]*" ?)*')
+_ACTION = re.compile(r"(?:^| )(?:-j|--jump|-g|--goto) ")
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,15 @@ class Desired:
     e.g. `-m comment --comment "Unknown interface" --jump DROP`. We add the hash comment.
     `chains`: our own chains, whole. `inserts`: rules that stand first in kernel chains;
     `appends`: rules that stand last in kernel chains. `unordered` names the chains whose rules
-    exclude each other, so that new ones may stand at the end.
+    exclude each other, so that new ones may stand at the end; of those in `closed` the last rule
+    takes what the others leave, so new ones stand first.
     """
 
     chains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     inserts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     appends: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unordered: Collection[str] = ()
+    closed: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,13 @@ class RenderedChain:
     hashes: tuple[str, ...]
     rules: tuple[str, ...]
     unordered: bool = False
+    closed: bool = False
+
+    def editable(self, have: tuple[str, ...] | None) -> bool:
+        """Whether rules can come and go one by one: these are ours and the last one stands."""
+        if not self.unordered or have is None or "" in have:
+            return False
+        return not self.closed or have[-1:] == self.hashes[-1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +112,20 @@ class Renderer:
     def render(self, desired: Desired) -> Rendered:
         """Raises `ValueError` for a chain or rule that iptables-restore could misread."""
         chains = {
-            name: self.chain(name, rules, unordered=name in desired.unordered)
+            name: self.chain(
+                name, rules, unordered=name in desired.unordered, closed=name in desired.closed
+            )
             for name, rules in desired.chains.items()
         }
         return Rendered(chains, self.kernel(desired.inserts, desired.appends))
 
-    def chain(self, name: str, rules: Sequence[str], *, unordered: bool = False) -> RenderedChain:
+    def chain(
+        self, name: str, rules: Sequence[str], *, unordered: bool = False, closed: bool = False
+    ) -> RenderedChain:
         """One of our own chains. Raises as `render` does."""
         if not self._scheme.owns(name):
             raise ValueError(f"chain {name}: not ours by its name ({self._scheme.chain_prefixes})")
-        return self._chain(name, name, rules, unordered)
+        return self._chain(name, name, rules, unordered, closed)
 
     def kernel(
         self, inserts: Mapping[str, Sequence[str]], appends: Mapping[str, Sequence[str]]
@@ -118,8 +133,8 @@ class Renderer:
         """Our rules in the kernel's chains. Raises as `render` does."""
         return {
             name: (
-                self._chain(name, name, inserts.get(name, ()), False),
-                self._chain(name, name + APPENDS, appends.get(name, ()), False),
+                self._chain(name, name, inserts.get(name, ())),
+                self._chain(name, name + APPENDS, appends.get(name, ())),
             )
             for name in [*inserts, *(n for n in appends if n not in inserts)]
         }
@@ -128,19 +143,26 @@ class Renderer:
         """A chain is not wanted any more."""
         self._known.pop(name, None)
 
-    def _chain(self, chain: str, salt: str, rules: Sequence[str], unordered: bool) -> RenderedChain:
+    def _chain(
+        self,
+        chain: str,
+        salt: str,
+        rules: Sequence[str],
+        unordered: bool = False,
+        closed: bool = False,
+    ) -> RenderedChain:
         before = self._known.get(salt)
         if (
             before is None
-            or before[1].unordered != unordered
+            or (before[1].unordered, before[1].closed) != (unordered, closed)
             or (before[0] is not rules and tuple(before[0]) != tuple(rules))
         ):
-            before = (tuple(rules), self._hashed(chain, salt, rules, unordered))
+            before = (tuple(rules), self._hashed(chain, salt, rules, unordered, closed))
             self._known[salt] = before
         return before[1]
 
     def _hashed(
-        self, chain: str, salt: str, rules: Sequence[str], unordered: bool
+        self, chain: str, salt: str, rules: Sequence[str], unordered: bool, closed: bool
     ) -> RenderedChain:
         if not _CHAIN_NAME.fullmatch(chain):
             raise ValueError(f"chain name {chain!r}: want 1 to 28 characters, no blanks or quotes")
@@ -149,9 +171,24 @@ class Renderer:
                 raise ValueError(f"chain {chain}: a rule holds a line break: {rule!r}")
         hashes = (self._scheme.unordered if unordered else self._scheme.hashes)(salt, rules)
         text = tuple(
-            f"{self._scheme.comment(each)} {rule}" for each, rule in zip(hashes, rules, strict=True)
+            _behind(rule, self._scheme.comment(each))
+            for each, rule in zip(hashes, rules, strict=True)
         )
-        return RenderedChain(hashes, text, unordered)
+        return RenderedChain(hashes, text, unordered, closed)
+
+
+def _behind(rule: str, comment: str) -> str:
+    """The rule with this comment and its own behind the matches.
+
+    The kernel takes a comment for a match that always holds and asks in the order written: so only
+    packets that the rule is for pay for them.
+    """
+    found = _COMMENTS.match(rule)
+    said = found.group() if found is not None else ""
+    rest = rule[len(said) :]
+    action = _ACTION.search(rest)
+    end = len(rest) if action is None else action.start()
+    return " ".join(filter(None, (rest[:end].strip(), comment, said.strip(), rest[end:].strip())))
 
 
 def make_plan(
@@ -179,7 +216,7 @@ def make_plan(
         chain, have = wanted.chains[name], actual.chains.get(name)
         if have == chain.hashes:
             continue
-        if chain.unordered and have is not None and "" not in have:
+        if have is not None and chain.editable(have):
             lines, left, surplus = _edit_unordered(name, have, chain, sweep)
             frees = frees or (surplus and sweep)
             if surplus and not sweep:
@@ -252,8 +289,12 @@ def _edit_unordered(
         stay.append(each)
     # From the end, so that numbers keep their meaning.
     lines = [f"-D {name} {number}" for number in reversed(surplus)] if sweep else []
-    lines += [f"-A {name} {rule}" for rule in missing.values()]
-    return lines, (*stay, *missing), bool(surplus)
+    if not chain.closed:
+        lines += [f"-A {name} {rule}" for rule in missing.values()]
+        return lines, (*stay, *missing), bool(surplus)
+    # The new ones come first; the last one, which takes what the others leave, stays last.
+    lines += [f"-I {name} 1 {rule}" for rule in missing.values()]
+    return lines, (*reversed(missing), *stay), bool(surplus)
 
 
 def _edit_in_place(name: str, have: tuple[str, ...], chain: RenderedChain) -> list[str]:

@@ -99,13 +99,16 @@ class Table:
 
     # -- what is wanted ------------------------------------------------------------------------
 
-    def want(self, chain: str, rules: Sequence[str], *, unordered: bool = False) -> None:
+    def want(
+        self, chain: str, rules: Sequence[str], *, unordered: bool = False, closed: bool = False
+    ) -> None:
         """One of our chains, whole; nothing happens before the next commit.
 
-        `unordered`: the rules exclude each other, so a new one may stand at the end. Raises
-        `ValueError` for what iptables could misread.
+        `unordered`: the rules exclude each other, so a new one may stand anywhere; `closed`: but
+        for the last one, which takes what the others leave. Raises `ValueError` for what iptables
+        could misread.
         """
-        rendered = self._renderer.chain(chain, rules, unordered=unordered)
+        rendered = self._renderer.chain(chain, rules, unordered=unordered, closed=closed)
         if self._wanted.chains.get(chain) is not rendered:
             self._wanted.chains[chain] = rendered
             self._changed.add(chain)
@@ -241,7 +244,8 @@ class Table:
         for name in [name for name in self._wanted.chains if name not in desired.chains]:
             self.unwant(name)
         for name, rules in desired.chains.items():
-            self.want(name, rules, unordered=name in desired.unordered)
+            unordered, closed = name in desired.unordered, name in desired.closed
+            self.want(name, rules, unordered=unordered, closed=closed)
         self.want_hooks(desired.inserts, desired.appends)
 
     def _plan(self, sweep: bool) -> Plan:

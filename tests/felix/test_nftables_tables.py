@@ -34,7 +34,7 @@ def story(told: Callable[[NftTables, Sets, RuleBook], Awaitable[None]]) -> None:
         rules, sets = NftTables(FAMILIES), Sets(FAMILIES, 100, open_sets(FAMILIES))
         settings = RuleSettings()
         for family in (4, 6):
-            rules.want(family, tables(family, settings, Facts()))
+            rules.want(family, tables(family, settings, Facts(hosts=False)))
         book = WrittenBook(rules.places, settings, rules.dispatch)
         book.write_all()
         try:

@@ -111,7 +111,7 @@ def test_a_removed_hook_is_back_first(world: World, pod: Pod) -> None:
     rules = [line for line in world.chain("FORWARD").splitlines() if line.startswith("-A")]
     assert "cali-FORWARD" in rules[0]
     assert "192.0.2.1" in rules[1]
-    assert "MARK" in rules[-1]
+    assert "explicitly accepted" in rules[-1]
     world.iptables("-D", "FORWARD", "-s", "192.0.2.1", "-j", "DROP")
 
 

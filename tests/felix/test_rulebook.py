@@ -97,7 +97,7 @@ def test_only_referenced_chains_are_programmed() -> None:
     assert policy_chains_of(table) == {"cali-pi-np/ns/a", "cali-po-np/ns/a"}
     book.remove_endpoint("cali02")
     assert policy_chains_of(table) == set()
-    assert table.chains.keys() == {"cali-from-wl-known", "cali-to-wl-known", *DISPATCH["filter"]}
+    assert table.chains.keys() == {"cali-from-wl-dispatch", "cali-to-wl-dispatch"}
 
 
 def test_a_policy_that_nobody_told_denies() -> None:
@@ -235,6 +235,8 @@ def test_host_endpoints_name_policies_in_the_tables_where_they_work() -> None:
     decides = EndpointPolicy(tier(KEYS[0]), ("p",), tier(KEYS[1]), (), tier(KEYS[2]))
     key = ResourceKey("HostEndpoint", "h")
     book.set_host_endpoints({"eth0": HostEndpoint(key, "eth0", policy=decides)})
+    for (_, name), recorder in tables.items():
+        assert set(DISPATCH[name]) <= recorder.chains.keys(), "the static chains name them"
     named = {table: policy_chains_of(recorder) for (_, table), recorder in tables.items()}
     assert named == {
         "raw": {"cali-pi-np/ns/b", "cali-po-np/ns/b"},
@@ -248,9 +250,9 @@ def test_host_endpoints_name_policies_in_the_tables_where_they_work() -> None:
     book.set_host_endpoints({})
     assert all(policy_chains_of(recorder) == set() for recorder in tables.values())
     assert {table: set(recorder.chains) for (_, table), recorder in tables.items()} == {
-        "raw": set(DISPATCH["raw"]),
-        "mangle": set(DISPATCH["mangle"]),
-        "filter": {*DISPATCH["filter"], "cali-from-wl-known", "cali-to-wl-known"},
+        "raw": set(),
+        "mangle": set(),
+        "filter": {"cali-from-wl-dispatch", "cali-to-wl-dispatch"},
     }
 
 
@@ -266,7 +268,7 @@ def test_a_refused_chain_is_closed_until_it_is_another_or_taken() -> None:
     assert {n: r for n, r in table.chains.items() if r != before[n]}.keys() == {"cali-pi-np/ns/a"}
     assert "no such match" in book.degraded()[KEYS[0]]
     assert not book.refuse(FILTER, "cali-pi-np/ns/a", "no such match"), "that is known"
-    assert not book.refuse(FILTER, "cali-from-wl-known", "no such match"), "no policy's"
+    assert not book.refuse(FILTER, "cali-from-wl-dispatch", "no such match"), "no policy's"
     assert [chain.name for chain in book.refused[FILTER]] == ["cali-pi-np/ns/a"]
     book.accept(FILTER, "cali-pi-np/ns/a")
     assert (table.chains, book.degraded()) == (before, {})

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names
-from felix.rules.dispatch import Bins, dispatch_roots
+from felix.rules.dispatch import Bins
 from felix.rules.endpoints import EndpointRules, Verdicts, endpoint_chains, endpoint_rules
 from felix.rules.iptables import render_rule
 from felix.rules.model import (
@@ -200,8 +200,8 @@ def test_dispatch_finds_the_endpoint_and_drops_strangers(
     prefixes: tuple[str, ...], came: set[str], probes: set[str], left: set[int], mark: int
 ) -> None:
     """In whichever order endpoints come and go, and whatever mark a packet comes with."""
-    bins = Bins(prefixes)
-    chains = {chain.name: chain for chain in (*dispatch_roots(MARKS, Drop()), *bins.all())}
+    bins = Bins(prefixes, Drop())
+    chains = {chain.name: chain for chain in bins.all()}
     known: set[str] = set()
     for number, name in enumerate(came):
         chains |= {chain.name: chain for chain in bins.add(name)}

@@ -67,6 +67,42 @@ def test_growth_and_sweep_end_where_they_must(
         assert make_plan(again, wanted, backend, sweep=sweep).lines == ()
 
 
+@given(
+    st.sampled_from(["nft", "legacy"]),
+    st.lists(st.tuples(BAG, st.booleans(), st.booleans()), min_size=1, max_size=6),
+)
+def test_the_last_rule_of_a_closed_chain_stays_last(
+    backend: Backend, story: list[tuple[list[str], bool, bool]]
+) -> None:
+    """Rules come and go before it; what an older version left without it is written anew."""
+    model: Model = {"FORWARD": []}
+    renderer, end = Renderer(SCHEME), "--jump DROP"
+    for bag, closed, sweep in story:
+        rules = (*bag, end) if closed else tuple(bag)
+        names = {"our-bag"} if closed else set()
+        wanted = renderer.render(Desired({"our-bag": rules}, unordered={"our-bag"}, closed=names))
+        actual = parse_save(_save(model), "filter", SCHEME)
+        plan = make_plan(actual, wanted, backend, sweep=sweep)
+        before = {text_of(rule) for rule in model.get("our-bag", [])}
+        model = _restore(model, plan.lines)
+        there = [*map(text_of, model["our-bag"])]
+        assert set(rules) <= set(there) <= set(rules) | (set() if sweep else before)
+        assert not closed or there[-1] == end
+        again = parse_save(_save(model), "filter", SCHEME)
+        assert again.chains == plan.after.chains
+        assert make_plan(again, wanted, backend, sweep=sweep).lines == ()
+
+
+def test_a_comment_stands_behind_what_must_hold() -> None:
+    """So packets that a rule is not for do not pay for it; the hash is of the text as it came."""
+    said = '-m comment --comment "why --jump not"'
+    match, action = "! -p tcp -m mark --mark 0x1/0x1", '--jump LOG --log-prefix "a -j b"'
+    rule = f"{said} {match} {action}"
+    made = Renderer(SCHEME).render(Desired({"our-a": (rule, said, "")})).chains["our-a"]
+    hashes = [SCHEME.comment(each) for each in SCHEME.hashes("our-a", (rule, said, ""))]
+    assert made.rules == (f"{match} {hashes[0]} {said} {action}", f"{hashes[1]} {said}", hashes[2])
+
+
 def test_a_strangers_rule_in_a_chain_of_ours_goes_at_once() -> None:
     renderer = Renderer(SCHEME)
     wanted = renderer.render(Desired({"our-bag": ("--jump A1",)}, unordered={"our-bag"}))
