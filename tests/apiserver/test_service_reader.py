@@ -122,7 +122,8 @@ async def test_what_of_a_slice_counts(api: ApiServer, space: str, tmp_path: Path
         }
         # What does not count is not told: readiness, an annotation.
         before = told.calls
-        api.ensure(slices, {"metadata": {"name": "four", "annotations": {"a": "b"}}})
-        api.ensure(slices, {"metadata": {"name": "nobodys", "labels": label}})
+        noted = {"name": "four", "annotations": {"a": "b"}}
+        for more in (noted, {"name": "nobodys", "labels": label}):
+            api.ensure(slices, {"metadata": more, "addressType": "IPv4"})
         await until(lambda: SliceKey(space, "nobodys") in told.slices)
         assert told.calls == before + 1
