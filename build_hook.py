@@ -7,6 +7,7 @@ compiler the install still succeeds: the Python twin of the executable serves th
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -52,7 +53,8 @@ def compile_executable() -> list[str]:
     A compiler that is there but cannot link statically is passed over for the next one.
     """
     EXECUTABLE.parent.mkdir(exist_ok=True)
-    fresh = EXECUTABLE.with_suffix(".new")
+    # Several builds may run at once, as several test processes do.
+    fresh = EXECUTABLE.with_suffix(f".{os.getpid()}")
     for compiler in COMPILERS:
         if shutil.which(compiler[0]) is None:
             continue

@@ -22,7 +22,37 @@ if TYPE_CHECKING:
 _BACKEND = re.compile(r"\[(?:.*[-_])?(nft|nftables|legacy)(?:-.*)?\]$")
 _SESSION_WORLDS = {"advisories": "advisories", "netpol": "nine pods", "cyclonus": "nine pods"}
 # The groups that take longest, longest first: begun late, each would run on alone in the end.
-_LONGEST: tuple[str, ...] = ()
+_LONGEST = (
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_bad_input.py",
+    "tests/e2e/test_planted_faults.py",
+    "tests/policy_random/test_differential.py",
+    "tests/cni/test_vectors.py",
+    "nine pods nft",
+    "advisories nft",
+    "advisories nftables",
+    "tests/cni/test_executable_daemon.py",
+    "tests/cni/test_executable.py",
+    "tests/cni/test_daemon_add.py",
+    "tests/policy_random/test_packets.py",
+    "tests/policy_random/test_packets.py nftables",
+    "tests/cni/test_daemon_faults.py",
+    "tests/policy_random/test_generator.py",
+    "tests/policy_random/test_planted.py",
+    "tests/bgp/test_interop.py",
+    "tests/libcalico/test_etcd_failover.py",
+    "tests/cni/test_check.py",
+    "tests/felix/test_foreign_rules.py nft",
+    "tests/felix/test_restart.py nft",
+    "tests/felix/test_parameters.py",
+    "tests/felix/test_explain_plan.py",
+    "tests/cni/test_daemon_killed.py",
+    "tests/felix/test_backend_switch.py",
+    "tests/felix/test_node_rules.py nft",
+    "tests/felix/test_reporting.py",
+    "tests/felix/test_hosts.py nft",
+    "tests/felix/test_hosts.py nftables",
+)
 
 
 def group(nodeid: str) -> str:

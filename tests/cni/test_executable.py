@@ -75,6 +75,7 @@ def test_version_does_not_wait_for_a_silent_stdin(exe: Build, written: bytes) ->
     os.close(writing)
 
 
+@pytest.mark.alone
 def test_version_is_quick(exe: Build) -> None:
     """TIM-01. A static executable starts faster than /bin/true; the bounds allow for load."""
     times = []

@@ -120,5 +120,6 @@ def test_a_successor_is_never_met_by_its_predecessors_policy(world: World) -> No
                 "comeback", pod, container="b" * 60 + f"{number:04}", profiles=["kns.closed"]
             )
             assert not arrived(0.5)
-            assert world.route("10.65.0.30/32"), "it is in force"
+            eventually(lambda: world.route("10.65.0.30/32"), what="it is in force")
+            assert not arrived(0.1)
     world.delete_endpoint("comeback")

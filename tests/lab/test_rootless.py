@@ -95,7 +95,9 @@ def test_a_rootless_lab_lives_between_commands_and_leaves_nothing(own_base: Path
 
 def test_a_dead_world_is_made_anew(own_base: Path) -> None:
     assert lab("up", "--bare", "--nodes", "1").returncode == 0
-    os.kill(json.loads((own_base / "house.json").read_text())["pid"], 9)
+    pid = json.loads((own_base / "house.json").read_text())["pid"]
+    os.kill(pid, 9)
+    proc.wait_until(lambda: proc.start_time(pid) is None, "the world's end", timeout=10)
     assert "no lab 'lab' is up" in lab("status").stderr
     assert lab("up", "--bare", "--nodes", "1").returncode == 0
     assert lab("down").returncode == 0
