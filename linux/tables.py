@@ -11,7 +11,7 @@ Tested in tests/linux/test_tables.py (hypothesis).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, KeysView, Mapping
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
@@ -113,9 +113,9 @@ class DeltaTable(Generic[K, V]):
         for key in deletes:
             self.lost(key)
 
-    def outstanding(self) -> Iterator[K]:
-        """The keys that differ, for one who does not want all at once; change nothing meanwhile."""
-        return iter(self._dirty)
+    def outstanding(self) -> KeysView[K]:
+        """The keys that differ, in the order in which they came to; for who does not want all."""
+        return self._dirty.keys()
 
     def in_sync(self) -> bool:
         """Whether nothing is outstanding."""

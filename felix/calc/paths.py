@@ -19,7 +19,7 @@ Tested in tests/felix/test_calc_paths.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
@@ -39,7 +39,6 @@ _NEVER = {
     "224.0.0.0/4": "multicast",
     "ff00::/8": "multicast",
 }
-_NEVER_ANY = Networks(map(prefixes.parse, _NEVER))
 _VIAS_KEPT = 10_000
 """Texts of next hops that are remembered; with more all are read anew."""
 
@@ -70,23 +69,25 @@ class Judge:
         self._ranges = frozenset(
             prefixes.pack(n) for n in facts.services if n.prefixlen < n.max_prefixlen
         ) - frozenset(map(prefixes.pack, facts.pools))
-        self._own_blocks = Networks(map(prefixes.pack, facts.own_blocks))
+        blocks = set(map(prefixes.pack, facts.own_blocks))
+        # Most paths touch none of these: one look-up says so.
+        self._closed = Networks(blocks | set(map(prefixes.parse, _NEVER)))
         self._lent = frozenset(map(prefixes.pack_host, facts.lent))
         self._own = frozenset(map(prefixes.pack_host, facts.own_addresses))
         self._own_packed = frozenset(address.packed for address in facts.own_addresses)
 
     def refusal(self, prefix: Prefix, via: Via) -> str:
         """Why a path is not taken; empty if it is."""
-        if _NEVER_ANY.cover(prefix):
-            kinds = (
-                k for text, k in _NEVER.items() if Networks([prefixes.parse(text)]).cover(prefix)
-            )
-            return f"it is {next(kinds)}"
+        closed = self._closed.cover(prefix)
+        if closed:
+            for text, kind in _NEVER.items():
+                if Networks([prefixes.parse(text)]).cover(prefix):
+                    return f"it is {kind}"
         if prefix in self._own:
             return "it is an address of this node"
         if not self._own_packed.isdisjoint(via.next_hops):
             return "its next hop is this node"
-        if self._own_blocks.cover(prefix) and prefix not in self._lent:
+        if closed and prefix not in self._lent:
             return "it lies inside a block of this node"
         if via.external:
             return ""
@@ -117,9 +118,9 @@ class PathTable:
         self.malformed.clear()
         self.version += 1
 
-    def change(self, updated: Iterable[Path], withdrawn: Iterable[str]) -> set[Prefix]:
-        """Take changes; returns the prefixes that differ now."""
-        changed: set[Prefix] = set()
+    def change(self, updated: Iterable[Path], withdrawn: Iterable[str]) -> KeysView[Prefix]:
+        """Take changes; returns the prefixes that differ now, in the order in which they came."""
+        changed: dict[Prefix, None] = {}
         for text in withdrawn:
             self._accuse(text, "")
             try:
@@ -127,7 +128,7 @@ class PathTable:
             except ValueError:
                 continue
             if self.paths.pop(prefix, None) is not None:
-                changed.add(prefix)
+                changed[prefix] = None
             if self._named is not None:
                 self._named.discard(prefix)
         paths, named, malformed, parse = self.paths, self._named, self.malformed, prefixes.parse
@@ -146,8 +147,8 @@ class PathTable:
                 named.add(prefix)
             if paths.get(prefix) != via:
                 paths[prefix] = via
-                changed.add(prefix)
-        return changed
+                changed[prefix] = None
+        return changed.keys()
 
     def _via(self, path: Path) -> Via | str:
         key = (path.origin, *path.next_hops)

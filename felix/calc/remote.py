@@ -13,7 +13,7 @@ Tested in tests/felix/test_calc_remote.py (hypothesis).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from itertools import islice
 
 from felix.calc.nexthops import Resolver, Way
@@ -66,7 +66,7 @@ class RemoteRoutes:
         """These paths changed in the table."""
         self._pending.update(dict.fromkeys(changed))
 
-    def settle(self, limit: int | None = None) -> set[Prefix]:
+    def settle(self, limit: int | None = None) -> KeysView[Prefix]:
         """Judge what waits, so many paths at most; returns the prefixes whose route differs now."""
         if limit is None or len(self._pending) <= limit:
             batch, self._pending = list(self._pending), {}
@@ -74,7 +74,7 @@ class RemoteRoutes:
             batch = list(islice(self._pending, limit))
             for prefix in batch:
                 del self._pending[prefix]
-        changed: set[Prefix] = set()
+        changed: dict[Prefix, None] = {}
         moved: set[Prefix] = set()
         for prefix in batch:
             self._settle(prefix, changed, moved)
@@ -86,10 +86,10 @@ class RemoteRoutes:
             self._ways_at_most = 2 * len(self._ways) + _SPARE_WAYS
         if limit is None and self._pending:
             # What hangs on external paths of this batch; those are settled now.
-            changed |= self.settle()
-        return changed
+            changed.update(dict.fromkeys(self.settle()))
+        return changed.keys()
 
-    def _settle(self, prefix: Prefix, changed: set[Prefix], moved: set[Prefix]) -> None:
+    def _settle(self, prefix: Prefix, changed: dict[Prefix, None], moved: set[Prefix]) -> None:
         via = self.table.paths.get(prefix)
         reason = self._judge.refusal(prefix, via) if via is not None else ""
         taken = via if not reason else None
@@ -109,7 +109,7 @@ class RemoteRoutes:
             self.unresolved ^= {prefix}
             self._version += 1
         if hops != self.hops.get(prefix, ()):
-            changed.add(prefix)
+            changed[prefix] = None
             if hops:
                 self.hops[prefix] = hops
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -27,14 +27,14 @@ def prefix(n: int) -> Prefix:
     return parse(f"10.65.{n}.0/26")
 
 
-def learned(remote: RemoteRoutes, facts: PathFacts, *routes: Route) -> set[Prefix]:
+def learned(remote: RemoteRoutes, facts: PathFacts, *routes: Route) -> KeysView[Prefix]:
     remote.learn(facts, routes, NONE)
     return remote.settle()
 
 
 def changed(
     remote: RemoteRoutes, updated: Iterable[Path] = (), withdrawn: Iterable[str] = ()
-) -> set[Prefix]:
+) -> KeysView[Prefix]:
     remote.change(remote.table.change(updated, withdrawn))
     return remote.settle()
 
@@ -102,7 +102,8 @@ def test_many_external_paths_by_one_router_are_resolved_once(
 def test_slices_end_where_one_go_ends() -> None:
     table = PathTable()
     remote, sliced = RemoteRoutes(table), RemoteRoutes(table)
-    found = table.change([Path(text(prefix(n)), ["10.99.2.2"]) for n in range(100)], [])
+    found: set[Prefix] = set()
+    found |= table.change([Path(text(prefix(n)), ["10.99.2.2"]) for n in range(100)], [])
     found |= table.change([Path("10.99.2.0/24", ["10.99.1.254"], "external")], [])
     for each in (remote, sliced):
         each.learn(FACTS, (LINK,), NONE)
