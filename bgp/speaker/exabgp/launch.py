@@ -17,7 +17,6 @@ Standard library and ExaBGP only.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import resource
 import signal
@@ -25,7 +24,6 @@ import socket
 import struct
 import sys
 from pathlib import Path
-from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -71,16 +69,6 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _patches() -> Any:
-    """The module beside this file: `-I` keeps its directory out of the search path."""
-    spec = importlib.util.spec_from_file_location("patches", Path(__file__).with_name("patches.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def main() -> None:
     """Give up what is not needed, then run ExaBGP in this very process."""
     parent, uid, action, configuration = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:5]
@@ -93,7 +81,10 @@ def main() -> None:
         setproctitle("exabgp")
     except ImportError:
         pass
-    _patches().apply()
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+    from bgp.speaker.exabgp import patches
+
+    patches.apply()
     socket.getfqdn = lambda name="": name or socket.gethostname()
     sys.argv = ["exabgp", action, configuration]
     from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]

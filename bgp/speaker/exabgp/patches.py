@@ -18,7 +18,10 @@ Standard library and ExaBGP only.
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +30,7 @@ from exabgp.bgp.message import _NOP, NOP, KeepAlive, Message, Notify, Update
 from exabgp.bgp.message.direction import Direction
 from exabgp.bgp.message.open.capability import Capability
 from exabgp.bgp.message.update.attribute.attributes import Attributes
+from exabgp.bgp.neighbor import Neighbor
 from exabgp.bgp.timer import ReceiveTimer
 from exabgp.protocol.family import AFI, SAFI
 from exabgp.protocol.ip import IP
@@ -34,6 +38,7 @@ from exabgp.reactor import keepalive, listener, loop, protocol
 from exabgp.reactor import peer as peers
 from exabgp.reactor.api.processes import Processes
 from exabgp.reactor.delay import Delay
+from exabgp.reactor.network.error import NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
 
 REDIAL_SECONDS = 5
@@ -147,18 +152,33 @@ def header_errors() -> None:
     Processes.notification = lambda *_: None
 
 
-def patient_open_confirm() -> None:
-    """Waiting for the first KEEPALIVE sleeps; ExaBGP asks again at once, at a full processor.
+def open_confirm() -> None:
+    """What waits between the OPENs and an Established session.
 
-    A peer that sends its OPEN and then stays silent would cost that for the hold time.
+    - For the first KEEPALIVE it sleeps. ExaBGP asks again at once, at a full processor, for
+      the hold time, where a peer sends its OPEN and then stays silent.
+    - A connection that was accepted under TTL security (RFC 5082) must have acknowledged our
+      OPEN. What the peer said before the least TTL was set came from any distance; an
+      acknowledgement of what we said after that did not.
     """
 
     def read(self: Any) -> Iterator[Any]:
+        connection = self.proto.connection
+        if self.neighbor["incoming-ttl"] and connection.direction == "incoming":
+            while connection.io is not None and _unacknowledged(connection.io):
+                self.recv_timer.check_ka_timer(_NOP)
+                yield peers.ACTION.LATER
         for message in self.proto.read_keepalive():
             self.recv_timer.check_ka_timer(message)
             yield peers.ACTION.LATER if message.TYPE == NOP.TYPE else peers.ACTION.NOW
 
     peers.Peer._read_ka = read
+
+
+def _unacknowledged(opened: socket.socket) -> int:
+    """Octets that the other side has not acknowledged (`man 7 tcp`, SIOCOUTQ)."""
+    answer = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def replace_a_dead_session() -> None:
@@ -215,6 +235,24 @@ def _has_open(connection: Any) -> bool | None:
     return bool(start) and start[18] == Message.CODE.OPEN
 
 
+def prompt_change() -> None:
+    """A peer that is defined anew while its handshake waits takes the change at once.
+
+    ExaBGP looks only when the session is Established, or when the wait for an OPEN ends. And
+    our options are part of the definition.
+    """
+    establish, same = peers.Peer._establish, Neighbor.__eq__
+    Neighbor.__eq__ = lambda one, other: same(one, other) and options(one) == options(other)
+
+    def run(self: Any) -> Iterator[Any]:
+        for action in establish(self):
+            if self._teardown:
+                raise NetworkError("the peer is defined anew")
+            yield action
+
+    peers.Peer._establish = run
+
+
 def own_keepalive() -> None:
     """The option `keepalive`: seconds between KEEPALIVEs; at most a third of the hold time."""
     start = keepalive.KA.__init__
@@ -252,8 +290,9 @@ def any_source() -> None:
 def listening() -> None:
     """One socket serves many peers, and none of them sets a limit or keeps a key for another.
 
-    - The least TTL (RFC 5082) is checked on the accepted connection. ExaBGP sets it on the
-      listening socket, where one peer's limit of one hop locks all distant peers out.
+    - The least TTL (RFC 5082) is set on the accepted connection (see also `open_confirm`).
+      ExaBGP sets it for the whole listening socket, where one peer's limit of one hop locks
+      all distant peers out.
     - The key of a peer that was removed is removed from the socket; it would stay for the life
       of the process, and a peer that comes back without one would be ignored.
     - The option `listen-any` listens on all addresses.
@@ -317,8 +356,9 @@ def apply() -> None:
     raw_updates()
     teardown_with_notice()
     header_errors()
-    patient_open_confirm()
+    open_confirm()
     replace_a_dead_session()
+    prompt_change()
     own_keepalive()
     any_source()
     listening()
