@@ -69,8 +69,8 @@ def node(table: TableModel, settings: RuleSettings) -> Node:
     if table.name == "filter":
         bins = Bins(settings.prefixes, settings.verdicts.deny)
         for interface, profiles in ((OPEN, ("all",)), (SHUT, ())):
-            rules = endpoint_rules(interface, EndpointPolicy(profiles=profiles))
-            for chain in endpoint_chains(rules, settings.marks, settings.verdicts):
+            endpoint = endpoint_rules(interface, EndpointPolicy(profiles=profiles))
+            for chain in endpoint_chains(endpoint, settings.marks, settings.verdicts):
                 chains[chain.name] = chain
             bins.add(interface)
         chains |= {chain.name: chain for chain in bins.all()}
