@@ -146,19 +146,28 @@ def test_a_rule_takes_who_stands_behind_a_service_and_a_service_account(cluster:
         world.delete("profiles", "ksa.default.robot")
 
 
+@pytest.mark.parametrize("action", ["Allow", "Deny"])
 def test_a_restart_while_the_api_is_away_is_closed_until_services_are_known(
-    cluster: Cluster,
+    cluster: Cluster, action: str
 ) -> None:
+    """An allow rule opens nothing meanwhile, and a deny rule closes more than the service."""
     stage, api = cluster.stage, cluster.api
     api.slice("web", "web", [SERVER], [80])
-    cluster.to_web()
-    stage.comes_to({"client 4 tcp 80", "other 4 tcp 80"}, {"client 4 tcp 81"}, within=15)
+    to = {"services": {"name": "web", "namespace": "default"}}
+    egress = [{"action": action, "destination": to}]
+    passes, fails = "client 4 tcp 80", "client 4 tcp 81"
+    if action == "Deny":
+        egress.append(allow())
+        passes, fails = fails, passes
+    stage.policy("case", [], **CLIENT_EGRESS, egress=egress)
+    stage.comes_to({passes, "other 4 tcp 80"}, {fails}, within=15)
     api.kill()
     cluster.restart_felix()
-    stage.comes_to({"other 4 tcp 80"}, {"client 4 tcp 80", "client 4 tcp 81"}, within=15)
+    assert not stage.through(passes, fails)
     eventually(lambda: any("such rules stay closed" in c for c in cluster.conditions()), 15)
+    assert stage.through(passes, fails, "other 4 tcp 80") == {"other 4 tcp 80"}
     api.start()
-    stage.comes_to({"client 4 tcp 80"}, {"client 4 tcp 81"}, within=30)
+    stage.comes_to({passes}, {fails}, within=30)
     eventually(lambda: not cluster.conditions(), 15)
 
 
