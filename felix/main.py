@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -31,6 +32,8 @@ def main() -> int:
 
     `RESTART_STATUS` when a changed parameter asks for a new start.
     """
+    # What a start makes lives long: looking for garbage in it would take a sixth of the time.
+    gc.set_threshold(50_000, 50, 100)
     process.set_name("calico-felix")
     level = os.environ.get("CALICO_LOG_LEVEL", "INFO")
     form = os.environ.get("CALICO_LOG_FORMAT", "text")

@@ -17,15 +17,16 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from felix.calc.services import ServicePort, ServiceSink, ServiceSlice, SliceKey
 from libcalico import apiconfig
 from libcalico.errors import MuslinError
-from libcalico.kubernetes.access import find
-from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.names import Name
-from libcalico.kubernetes.objects import ENDPOINT_SLICES, EndpointSlice
-from libcalico.kubernetes.reflector import Reflector
+
+if TYPE_CHECKING:
+    from libcalico.kubernetes.names import Name
+    from libcalico.kubernetes.objects import EndpointSlice
+    from libcalico.kubernetes.reflector import Reflector
 
 FIRST = 3.0
 LINGER = 60.0
@@ -124,6 +125,12 @@ class ServiceReader:
         following.result()
 
     async def _follow(self) -> None:
+        # Few nodes have such rules; the rest start without loading a client.
+        from libcalico.kubernetes.access import find
+        from libcalico.kubernetes.client import Client
+        from libcalico.kubernetes.objects import ENDPOINT_SLICES
+        from libcalico.kubernetes.reflector import Reflector
+
         while True:
             try:
                 source = find(apiconfig.load(None, self._environ), self._environ)

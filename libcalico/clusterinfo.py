@@ -6,7 +6,6 @@ Data model 1.8. `ensure_initialized` is safe to run on many nodes at once.
 from __future__ import annotations
 
 import uuid
-from importlib import metadata as distribution
 
 import msgspec
 
@@ -36,6 +35,9 @@ ATTEMPTS = 10
 
 def our_version() -> str:
     """The version of this distribution."""
+    # Loads half of the standard library: not at every start of a process.
+    from importlib import metadata as distribution
+
     try:
         return distribution.version("muslin")
     except distribution.PackageNotFoundError:
