@@ -84,8 +84,7 @@ class Desire:
         """
         first = not calc.policy.told
         whole, self._whole = self._whole, True
-        changes = calc.policy.flush()
-        yield
+        changes = yield from calc.policy.flushing()
         if whole and not first:
             changes = yield from self._everything(calc)
         news = whole or bool(changes.host_endpoints) or hosts is not self._seen_hosts

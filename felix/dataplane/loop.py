@@ -47,6 +47,7 @@ from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
 from felix.dataplane.view import KernelView
+from libcalico import collector
 from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey
 from linux.errors import CommandError, KernelError
@@ -55,6 +56,8 @@ from linux.prefixes import Prefix
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 IDLE_BEAT = 10.0
+MUCH = 1000
+"""Chains that were rendered in one turn, from which on the collector leaves them alone."""
 SWEEP_DELAY, SWEEP_LIMIT = 0.5, 10.0
 """Rules that nobody wants go when nothing came for so many seconds, at the latest after so many."""
 PATHS_AT_ONCE, ROUTES_AT_ONCE = 2000, 0.1
@@ -293,15 +296,17 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
-        # What touches very much comes in slices: others work between.
-        await in_slices(self.calc.policy.settle())
-        self._switch_forwarding_on(due)
-        active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
-        self._flusher.left(self.state.active, active)
-        self.state.active, self.state.shadowed = active, shadowed
-        self._desire.tell = self._telling
-        parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
-        await in_slices(self._desire.update(parameters, self.calc, active, hosts))
+        before = self.renders
+        with collector.resting(lambda: self.renders - before >= MUCH):
+            # What touches very much comes in slices: others work between.
+            await in_slices(self.calc.policy.settle())
+            self._switch_forwarding_on(due)
+            active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
+            self._flusher.left(self.state.active, active)
+            self.state.active, self.state.shadowed = active, shadowed
+            self._desire.tell = self._telling
+            parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
+            await in_slices(self._desire.update(parameters, self.calc, active, hosts))
         if "ipsets" in due or self._drifted:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)

@@ -24,15 +24,14 @@ Invariants (tests/libcalico/test_syncer.py, test_syncer_model.py there):
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
+from libcalico import collector
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import (
     Compacted,
@@ -210,7 +209,8 @@ class Syncer:
             while True:
                 try:
                     if feed.revision is None:
-                        with _collector_resting(freeze=self._resident and not feed.listed):
+                        first = self._resident and not feed.listed
+                        with collector.resting(lambda: first):  # noqa: B023
                             await self._list(feed)
                     await self._watch(feed, backoff)
                 except Compacted as problem:
@@ -314,24 +314,3 @@ class Syncer:
 def _mark(entry: Entry) -> int:
     # The bytes count too: in a store that was set up anew, revisions begin anew.
     return hash((entry.revision, entry.raw))
-
-
-_resting = [0, 0]
-"""How many snapshots are being read, and whether the collector was on before the first."""
-
-
-@contextmanager
-def _collector_resting(freeze: bool) -> Iterator[None]:
-    """No pass of the cyclic collector meanwhile; `freeze`: nor ever over what was made."""
-    if not _resting[0]:
-        _resting[1] = gc.isenabled()
-    _resting[0] += 1
-    gc.disable()
-    try:
-        yield
-        if freeze:
-            gc.freeze()
-    finally:
-        _resting[0] -= 1
-        if not _resting[0] and _resting[1]:
-            gc.enable()

@@ -26,6 +26,7 @@ from felix.dataplane.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain
+from libcalico import collector
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Selection, rows_of
@@ -69,9 +70,9 @@ class Wanted:
         }
         self.refused: dict[Any, dict[str, str]] = {}
 
-    def dispatch(self, prefixes: tuple[str, ...]) -> Bins:
+    def dispatch(self, *given: Any) -> Bins:
         """How packets find their endpoint."""
-        return Bins(prefixes)
+        return Bins(*given)
 
     def want(self, family: int, models: Mapping[str, Any]) -> None:
         """What does not depend on endpoints or policies."""
@@ -113,13 +114,15 @@ class SnapshotFelix:
 
     async def settle(self) -> None:
         """What the main loop does before it asks what to write."""
-        await in_slices(self.calc.policy.settle())
+        with collector.resting(lambda: True):
+            await in_slices(self.calc.policy.settle())
 
     async def tell(self) -> None:
         """What is wanted now, in the tables and sets."""
         config = self.agent.config
         active, _ = self.calc.endpoints.active(config.interface_prefix)
-        await in_slices(self.desire.update(config, self.calc, active, {}))
+        with collector.resting(lambda: True):
+            await in_slices(self.desire.update(config, self.calc, active, {}))
 
     async def told(self) -> int:
         """The sets take what they were told, as before a commit; returns how many members."""
@@ -133,7 +136,7 @@ async def watched() -> AsyncIterator[Stalls]:
     stalls = Stalls()
     task = asyncio.create_task(stalls.run())
     await asyncio.sleep(0.05)
-    stalls.longest = 0.0
+    stalls.longest = stalls.busy = 0.0
     try:
         yield stalls
         await asyncio.sleep(0.01)
@@ -147,6 +150,7 @@ async def snapshot(store: Any) -> tuple[Json, SnapshotFelix]:
     seconds: Json = {}
     cpu: Json = {}
     stalled: Json = {}
+    busy: Json = {}
     result: Json = {"rss_before_mib": round(resident())}
     for name, phase in (
         ("read", felix.read),
@@ -160,11 +164,13 @@ async def snapshot(store: Any) -> tuple[Json, SnapshotFelix]:
             seconds[name] = round(time.perf_counter() - start, 3)
             cpu[name] = round(time.process_time() - before, 3)
         stalled[name] = round(stalls.longest * 1000, 1)
+        busy[name] = round(stalls.busy * 1000, 1)
         if name == "sets":
             result["members"] = outcome
     result["total_s"] = round(sum(seconds.values()), 2)
     result["total_cpu_s"] = round(sum(cpu.values()), 2)
     result["seconds"], result["cpu_s"], result["stall_ms"] = seconds, cpu, stalled
+    result["stall_cpu_ms"] = busy
     result["peak_rss_mib"] = round(peak())
     gc.collect()
     result["kept_rss_mib"] = round(resident())

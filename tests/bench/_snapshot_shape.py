@@ -2,7 +2,8 @@
 
 `markers` is its largest: every endpoint has one of thirty markers, five labels that one endpoint
 in so many has, and a name of its own; every policy selects a marker and lets others in by theirs.
-`sets` has policies that select everybody, each with a network set of its own.
+`sets` has policies that select everybody, each with a network set of its own. `different` has no
+two policies of one selector, and no two rules of one meaning.
 Pure: keys and bytes as Calico writes them.
 """
 
@@ -30,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much of what. `endpoints` are other nodes'; `kind` is `markers` or `sets`."""
+    """How much of what. `endpoints` are other nodes'; `kind` is `markers`, `sets`, `different`."""
 
     kind: str
     endpoints: int
@@ -85,6 +86,9 @@ def policy(shape: Shape, number: int) -> Pair:
     name = f"default.p{number}"
     if shape.kind == "sets":
         selectors = ["all()", f"set == 's{number}'"]
+    elif shape.kind == "different":
+        others = (f"pod-name == 'web-{number * 3 + step}'" for step in (0, 1, 2))
+        selectors = [f"{marker(number)} && pod-name != 'web-{number}'", *others]
     else:
         selectors = [marker(number + step) for step in (0, 1, 2, 3)]
     ingress: list[Json] = [
@@ -92,12 +96,12 @@ def policy(shape: Shape, number: int) -> Pair:
             "action": "Allow",
             "protocol": "TCP",
             "source": {"selector": text},
-            "destination": {"ports": [80 + step]},
+            "destination": {"ports": [_port(shape, number, step)]},
         }
         for step, text in enumerate(selectors[1:])
     ]
     egress: list[Json] = []
-    if shape.kind == "markers":
+    if shape.kind != "sets":
         ingress.append({"action": "Deny", "source": {"nets": ["192.0.2.0/24"]}, "destination": {}})
         egress.append({"action": "Allow", "source": {}, "destination": {}})
     spec = {
@@ -109,6 +113,10 @@ def policy(shape: Shape, number: int) -> Pair:
         "types": ["Ingress", "Egress"] if egress else ["Ingress"],
     }
     return resource("GlobalNetworkPolicy", name, spec)
+
+
+def _port(shape: Shape, number: int, step: int) -> int:
+    return 1024 + number if shape.kind == "different" and step else 80 + step
 
 
 def marker(number: int) -> str:

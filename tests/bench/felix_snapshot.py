@@ -1,14 +1,16 @@
 """`./run bench felix-snapshot`: from stored bytes in a real etcd to the last desired rule.
 
-200 local of 25,000 endpoints and 1,000 policies (`--full`: 250,000 and 10,000), and a shape of
-policies with network sets. Every measurement is a process of its own: felix's syncer, calculation
-and rule book of both families as they are, without a kernel. In the same run the same keys are
-read in the same pages by a client that does not look into them: the ratio holds on any machine.
-The collector is as felix has it: at rest while the snapshot is read, then frozen.
+200 local of 25,000 endpoints and 1,000 policies (`--full`: 250,000 and 10,000), shapes of
+policies with network sets, and one of policies that are all different. Every measurement is a
+process of its own: felix's syncer, calculation and rule book of both families as they are, without
+a kernel. In the same run the same keys are read in the same pages by a client that does not look
+into them: the ratio holds on any machine. The collector is as felix has it: at rest while much is
+made, which is then frozen.
 
 JSON: `results.<shape>` = {seconds: {read, match, tell, sets}, cpu_s, total_s, total_cpu_s,
-peak_rss_mib, kept_rss_mib, stall_ms, rules, members, raw: {seconds, ...}, ratio: total_s / raw,
-changes: {kind: {p50_ms, p99_ms, max_ms}, "at once": {kind: {ms, stall_ms, members}}}}.
+peak_rss_mib, kept_rss_mib, stall_ms, stall_cpu_ms, rules, members, raw: {seconds, ...},
+ratio: total_s / raw, changes: {kind: {p50_ms, p99_ms, max_ms}, "at once": {kind: {ms, stall_ms,
+members}}}}.
 """
 
 from __future__ import annotations
@@ -28,8 +30,13 @@ from tests.bench._snapshot_shape import Shape, objects
 from tests.support.etcd import Etcd
 
 ROOT = Path(__file__).parent.parent.parent
-SMALL = (Shape("markers", 25_000, 1_000), Shape("sets", 1_000, 100))
-FULL = (Shape("markers", 250_000, 10_000), Shape("sets", 10_000, 1_000))
+SMALL = (Shape("markers", 25_000, 1_000), Shape("sets", 1_000, 100), Shape("different", 1_000, 100))
+FULL = (
+    Shape("markers", 250_000, 10_000),
+    Shape("sets", 10_000, 10_000),
+    Shape("sets", 10_000, 1_000),
+    Shape("different", 10_000, 10_000),
+)
 Json = dict[str, Any]
 
 
@@ -102,7 +109,7 @@ def table(result: Json) -> str:
                   f"{one['rules']} rules, {one['members']} members"]  # fmt: skip
         lines += [
             f"  {phase:8}{seconds:8} s  {one['cpu_s'][phase]:8} s CPU  "
-            f"longest stall {one['stall_ms'][phase]} ms"
+            f"longest stall {one['stall_ms'][phase]} ms, {one['stall_cpu_ms'][phase]} of it CPU"
             for phase, seconds in one["seconds"].items()
         ]
         changes = dict(one["changes"])
@@ -124,9 +131,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run bench felix-snapshot", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--full", action="store_true", help="250,000 endpoints, 10,000 policies")
+    parser.add_argument("--only", default="", help="one shape, such as 'sets 10000/1000'")
     parser.add_argument("--rounds", type=int, default=1000, help="single changes of each kind")
     options = parser.parse_args()
-    shapes = FULL if options.full else SMALL
+    shapes = [one for one in (FULL if options.full else SMALL) if options.only in ("", one.name)]
     results = {shape.name: run(shape, options.rounds) for shape in shapes}
     result = {"load": [round(one, 1) for one in os.getloadavg()], "results": results}
     print(json.dumps(result, indent=1) if options.json else table(result))

@@ -33,7 +33,7 @@ def _smallest_slices() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "SLICE", 0)
         patch.setattr(search, "FEW", 0)
-        for name in ("PORTION", "MOVED", "TOUCHED"):
+        for name in ("PORTION", "MOVED", "TOUCHED", "TOLD"):
             patch.setattr(sets, name, 1)
         patch.setattr(search, "PORTION", 1)
         yield
@@ -66,6 +66,33 @@ def test_updates_between_slices_end_as_the_model_says(
             told.apply(engine.flush())
             assert told.sets == {name: engine.members(name) for name in engine.sets}
             assert told == calculate(final(batches[: number + 1]))
+    told.apply(engine.flush())
+    assert told == calculate(final(batches))
+    assert not engine.dirty
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.lists(objects(), min_size=1, max_size=4), min_size=2, max_size=12))
+def test_updates_between_the_slices_of_a_flush_are_for_the_next(batches: Batches) -> None:
+    """Each flush is legal by itself (`Told.apply`), whatever comes while it is told."""
+    engine, told = PolicyEngine(ME), Told()
+    engine.start()
+    words = iter([word for batch in batches for word in batch])
+    left = True
+    while left:
+        steps = engine.flushing()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                told.apply(end.value)
+                break
+            for key, value in [word for word in [next(words, None)] if word is not None]:
+                engine.update(key, value)
+        word = next(words, None)
+        left = word is not None
+        if word is not None:
+            engine.update(*word)
     told.apply(engine.flush())
     assert told == calculate(final(batches))
     assert not engine.dirty

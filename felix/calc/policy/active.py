@@ -59,6 +59,7 @@ class ActivePolicies:
         self.changed: set[ResourceKey] = set()
         self._dirty: set[ResourceKey] = set()
         self._touched: set[str] = set()
+        self._views: Views = {}
 
     @property
     def dirty(self) -> set[ResourceKey]:
@@ -72,6 +73,10 @@ class ActivePolicies:
         """The same; none is from now on."""
         dirty, self._dirty = self.dirty, set()
         return dirty
+
+    def forget_lists(self) -> None:
+        """Nobody asks for lists soon: they are large."""
+        self._views.clear()
 
     def forget_marks(self) -> None:
         """Nobody asks what may differ."""
@@ -114,6 +119,7 @@ class ActivePolicies:
         before = self._policies.get(key)
         if before == facts:
             return
+        self._views.clear()
         self.changed.add(key)
         if before is not None:
             self._touch(before)
@@ -137,6 +143,7 @@ class ActivePolicies:
         """A tier is so now; None: it is not defined."""
         if self._tiers.get(name) == facts:
             return
+        self._views.clear()
         if facts is None:
             del self._tiers[name]
         else:
@@ -146,6 +153,7 @@ class ActivePolicies:
 
     def put_endpoint(self, key: ResourceKey, item: Item | None) -> None:
         """A local endpoint is so now; None: it is gone."""
+        self._views.clear()
         if item is None:
             if self._profiles.pop(key, None) is None:
                 return
@@ -167,25 +175,32 @@ class ActivePolicies:
 
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A profile hands down these labels; None: it does not exist."""
+        self._views.clear()
         for flip in self._index.set_profile(name, labels):
             self.changed |= self._by_selector[flip.selector]
             self._dirty |= flip.items
 
-    def view(self, key: ResourceKey, views: Views) -> EndpointPolicy | None:
+    def prepare(self, key: ResourceKey) -> bool:
+        """Compute the lists of a local endpoint ahead of `view`; returns whether that was work."""
+        before = self._operations.views
+        self.view(key)
+        return self._operations.views != before
+
+    def view(self, key: ResourceKey) -> EndpointPolicy | None:
         """The policies and profiles of a local endpoint, None if there is none.
 
-        `views` keeps what was computed; it holds until the next change of anything.
+        What was computed is kept until the next change of anything, or `forget_lists`.
         """
         profiles = self._profiles.get(key)
         if profiles is None:
             return None
         selectors = frozenset(self._index.selectors_of(key))
         which = (key in self._hosts, selectors)
-        found = views.get(which)
+        found = self._views.get(which)
         if found is None:
             self._operations.views += 1
             matching = (self._policies[k] for text in selectors for k in self._by_selector[text])
-            found = views[which] = self.lists(matching, host=key in self._hosts)
+            found = self._views[which] = self.lists(matching, host=key in self._hosts)
         return replace(found, profiles=profiles)
 
     def matching(self, key: ResourceKey) -> list[PolicyFacts]:

@@ -17,12 +17,12 @@ _hosts.py, _services.py, _staged.py.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from felix.calc.endpoints import Endpoint, from_resource
-from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies, Views, tier_facts
+from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies, tier_facts
 from felix.calc.policy.facts import (
     Policy,
     closed,
@@ -272,6 +272,12 @@ class PolicyEngine:
             if spent >= SLICE:
                 spent = 0
                 yield
+        # Once each: should a change make some of it void, the flush computes that again.
+        for key in list(self._active.dirty) if self._in_sync else ():
+            spent += 1000 * self._active.prepare(key)
+            if spent >= SLICE:
+                spent = 0
+                yield
 
     def _step(self) -> int:
         """Do one thing that is pending; returns what it cost, in about microseconds."""
@@ -304,16 +310,31 @@ class PolicyEngine:
 
     def flush(self) -> PolicyChanges:
         """The differences since the last flush; nothing before `start`."""
+        steps = self.flushing()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                changes: PolicyChanges = end.value
+                return changes
+
+    def flushing(self) -> Generator[None, None, PolicyChanges]:
+        """The same in steps. Updates may come between two; but for members of sets they are for
+        the next flush. Given up half-way, what was to be told is lost: ask for the whole.
+        """
         changes = PolicyChanges()
         if not self._in_sync:
             return changes
         for _ in self.settle():
             pass
         self._told = True
-        changes.sets = self._needed.flush()
+        # Endpoints and policies at one moment, so that none has a policy that was not told.
         changes.policies = self._programs.flush()
         changes.profiles = self._profiles.flush()
         self._flush_endpoints(changes)
+        self._active.forget_lists()
+        yield
+        changes.sets = yield from self._needed.flush()
         return changes
 
     def _workload(self, key: ResourceKey, value: Any) -> None:
@@ -447,9 +468,8 @@ class PolicyEngine:
         self._say(key, unenforced(rules))
 
     def _flush_endpoints(self, changes: PolicyChanges) -> None:
-        views: Views = {}
         for key in self._active.take_dirty():
-            view = self._active.view(key, views)
+            view = self._active.view(key)
             if key.kind == HOST_ENDPOINT:
                 self._hosts.settle(key, view, changes.host_endpoints)
                 continue

@@ -24,7 +24,7 @@ from felix.calc.labels import WITH_PORTS, protocol_number
 from felix.calc.policy.items import IPNetwork, read_network
 from felix.calc.policy.service_sets import Need, ServiceNeed, service_set
 from felix.calc.policy.sets import port_set, selector_set
-from felix.calc.policy_model import EntityMatch, ResolvedRule, Verb
+from felix.calc.policy_model import ANYONE, EntityMatch, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
 from libcalico.model import EntityRule, Rule, numorstring
 from libcalico.model.rules import ICMPFields
@@ -35,6 +35,7 @@ VERBS = {"allow": Verb.ALLOW, "deny": Verb.DENY, "pass": Verb.PASS, "log": Verb.
 ICMP_VERSIONS = {1: 4, 58: 6}
 DEFAULT_PORT_PROTOCOL = 6
 EVERYONE = parse("all()")
+NOTHING_SAID = EntityRule()
 SERVICE_SIDES = {"spec.ingress": "source", "spec.egress": "destination"}
 """The only side of a rule that may name a service, by direction (data model 2.10)."""
 
@@ -184,6 +185,8 @@ class _Reader:
         return wanted
 
     def _entity(self, side: str, entity: EntityRule, protocol: int | None) -> EntityMatch:
+        if entity == NOTHING_SAID:
+            return ANYONE
         selector = self._selector(f"{side}.selector", entity)
         excluded = self._parse(f"{side}.notSelector", entity.notSelector)
         if selector is not None and excluded is not None:
@@ -242,6 +245,8 @@ class _Reader:
         self, field: str, values: Sequence[int | str], protocol: int | None
     ) -> tuple[tuple[tuple[int, int], ...], tuple[str, ...]]:
         """Ranges and names."""
+        if not values:
+            return (), ()
         ranges: list[tuple[int, int]] = []
         names: list[str] = []
         for value in values:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from felix.calc.policy.sets import SetNeed, SetTable
@@ -209,9 +209,10 @@ class NeededSets:
         else:
             self._selected.release(need)
 
-    def flush(self) -> list[SetChange]:
-        """What changed since the last: what is new or changed first, then what goes."""
-        changes, services = self._selected.flush(), self._services.flush()
+    def flush(self) -> Generator[None, None, list[SetChange]]:
+        """What changed since the last: what is new or changed first, then what goes; in steps."""
+        changes = yield from self._selected.flush()
+        services = self._services.flush()
         if not services:
             return changes
         both = [*changes, *services]

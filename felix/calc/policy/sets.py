@@ -44,7 +44,8 @@ from libcalico.selectors import Selector
 PORTION = 2000
 MOVED = 200
 TOUCHED = 200
-"""Label sets filled in, label sets relabelled, addresses looked at again, in one step."""
+TOLD = 500
+"""Label sets filled in, label sets relabelled, addresses looked at again, sets told, in a step."""
 NO_MATCH: frozenset[Followed] = frozenset()
 Port = tuple[str, str]
 Steps = Generator[int, None, None]
@@ -273,12 +274,21 @@ class SetTable:
             self._steps = None
             return 1
 
-    def flush(self) -> list[SetChange]:
-        """What changed since the last: new sets, then changed ones, then those that go."""
+    def flush(self) -> Generator[None, None, list[SetChange]]:
+        """What changed since the last: new sets, then changed ones, then those that go.
+
+        In steps, between which members may change: what was told is told, the rest is told as
+        it is by then. Given up half-way, the rest is in the next flush.
+        """
         while self.step():
-            pass
+            yield
         new, changed, gone = [], [], []
-        for one in self._dirty.values():
+        for number, name in enumerate(list(self._dirty), 1):
+            if not number % TOLD:
+                yield
+            one = self._dirty.pop(name, None)
+            if one is None:
+                continue
             if not one.users:
                 self._drop(one)
                 if one.announced:
@@ -293,7 +303,6 @@ class SetTable:
                 added, removed = frozenset(one.added), frozenset(one.removed)
                 changed.append(SetChange(one.need.id, one.kind, added=added, removed=removed))
                 one.added, one.removed = set(), set()
-        self._dirty.clear()
         return [*new, *changed, *gone]
 
     def _drop(self, one: _Set) -> None:

@@ -138,7 +138,7 @@ class StagedPolicies:
 
     def would_be(self, key: ResourceKey, enforced: ActivePolicies) -> EndpointPolicy | None:
         """What would decide about a local endpoint; its lists name staged policies as such."""
-        now = enforced.view(key, {})
+        now = enforced.view(key)
         if now is None or self._active is None:
             return now
         kept = (f for f in enforced.matching(key) if not self._replaced(f.key))
