@@ -92,6 +92,9 @@ class Agent:
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         self._beats = Heartbeats()
         self._updates = 0
+        # Without a speaker nobody tells this node ways: the datastore does.
+        backend = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
+        self.dataplane.tunnels.told = backend == "bird"
         self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._status = StatusFile(self._where.status)

@@ -21,6 +21,8 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
         for dst in plane.routes.conflicts
     ]
     found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
+    found += plane.tunnels.problems
+    found += calc.cluster.complaints().items()
     too_large = plane.mtu.too_large(plane.view, state.active)
     found += [
         (f"node {calc.node}", f"mtu: {text}") for text in (plane.mtu.problem, too_large) if text

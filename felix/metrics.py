@@ -133,6 +133,8 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
         ("ipset_writes", "Sets changed.", plane.set_writes),
         ("link_writes", "Settings of links written.", links.writes),
         ("link_drift", "Settings of links that were right, found changed.", links.repairs),
+        ("tunnel_writes", "Changes of tunnels.", plane.tunnels.all_writes + plane.mtu.writes),
+        ("tunnel_drift", "Of these, of what had been right.", plane.tunnels.all_repairs),
         ("policy_operations", "Work on policy.", policy.operations.total),
         ("rule_renders", "Chains rendered.", plane.renders),
     ):

@@ -147,7 +147,8 @@ class ClusterRoutes:
             found[node].add(why)
             counts[node] += 1
         return {
-            f"Node({node})": f"{counts[node]} network(s) of it have no route from the datastore: {_listed(whys)}"
+            f"Node({node})": f"{counts[node]} network(s) of it have no route from the datastore:"
+            f" {_listed(whys)}"
             for node, whys in found.items()
         }
 

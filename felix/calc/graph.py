@@ -67,6 +67,8 @@ class Calculator:
         self._claims: dict[IPNetwork, BlockAffinity] = {}
         self._blocks: dict[IPNetwork, BlockFacts] = {}
         self._own: frozenset[IPNetwork] | None = None
+        self.cluster_version = 0
+        """Grows when a pool or a node changes."""
         self.cluster = ClusterRoutes(node, self._blocks, self.nodes, self.pools)
 
     @property
@@ -107,11 +109,13 @@ class Calculator:
             case ResourceKey(kind="IPPool"):
                 changed = _put(self.pools, key.name, value, lambda v: _pool(key, v))
                 if changed:
+                    self.cluster_version += 1
                     self.cluster.pools_changed()
                 return changed
             case ResourceKey(kind="Node"):
                 changed = _put(self.nodes, key.name, value, lambda v: node_facts(key.name, v))
                 if changed:
+                    self.cluster_version += 1
                     self.cluster.node_changed(key.name)
                 return changed
             case ResourceKey(kind="BGPConfiguration", name="default"):
@@ -168,6 +172,7 @@ class Calculator:
             own_blocks=self.own_blocks,
             lent=lent_addresses(self.own_blocks, self._blocks),
             own_addresses=own_addresses,
+            services=self.service_nets,
         )
 
     def pool_members(self, version: int) -> frozenset[str]:

@@ -17,14 +17,14 @@ _FIELDS = """
     featureDetectOverride -; featureGates -; xdpRefreshInterval 90s; netlinkTimeout 10s;
     metadataAddr 127.0.0.1; metadataPort 8775; interfaceExclude kube-ipvs0;
     logFilePath /var/log/calico/felix.log;
-    logSeverityFile Info; logSeveritySys Info; logDebugFilenameRegex -; vxlanVNI 4096;
+    logSeverityFile Info; logSeveritySys Info; logDebugFilenameRegex -;
     prometheusGoMetricsEnabled true;
     prometheusWireGuardMetricsEnabled true; prometheusMetricsCAFile -;
     prometheusMetricsCertFile -; prometheusMetricsKeyFile -; prometheusMetricsClientAuth -;
     kubeNodePortRanges 30000:32767; policySyncPathPrefix -; usageReportingEnabled true;
     usageReportingInitialDelay 300s; usageReportingInterval 86400s;
     deviceRouteSourceAddress -; deviceRouteSourceAddressIPv6 -; deviceRouteProtocol 3;
-    removeExternalRoutes true; programClusterRoutes EnabledIPIPOnly; externalNodesList -;
+    removeExternalRoutes true; externalNodesList -;
     debugMemoryProfilePath -; debugDisableLogDropping -; debugSimulateCalcGraphHangAfter -;
     debugSimulateDataplaneHangAfter -; debugSimulateDataplaneApplyDelay -; debugHost -;
     debugPort -; sidecarAccelerationEnabled false; xdpEnabled true; genericXDPEnabled false;

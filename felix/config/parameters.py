@@ -127,7 +127,10 @@ class Config:
         "LogPrefix", kinds.text, "calico-packet", "Begins the line of a Log rule; %t %k %n %p."
     )
     vxlan_port: int = _row(
-        "VXLANPort", _PORT, 4789, "UDP port of VXLAN, barred to workloads.", field="vxlanPort"
+        "VXLANPort", _PORT, 4789, "UDP port of VXLAN; barred to workloads.", field="vxlanPort"
+    )
+    vxlan_vni: int = _row(
+        "VXLANVNI", kinds.integer(1, (1 << 24) - 1), 4096, "Network of VXLAN.", field="vxlanVNI"
     )
     allow_vxlan_from_workloads: bool = _row(
         "AllowVXLANPacketsFromWorkloads", kinds.boolean, False, "Let workloads send VXLAN."
@@ -156,15 +159,22 @@ class Config:
         "IpInIpEnabled",
         kinds.boolean,
         None,
-        "Whether IP in IP counts as in use; unset: as the pools say.",
+        "Whether IP in IP is in use; unset: as the pools say.",
         field="ipipEnabled",
     )
     vxlan_enabled: bool | None = _row(
         "VXLANEnabled",
         kinds.boolean,
         None,
-        "Whether VXLAN counts as in use; unset: as the pools say.",
+        "Whether VXLAN is in use; unset: as the pools say.",
         field="vxlanEnabled",
+    )
+    program_cluster_routes: str = _row(
+        "ProgramClusterRoutes",
+        kinds.choice("Enabled", "Disabled", "EnabledIPIPOnly", "EnabledNoEncapOnly"),
+        "",
+        "Enabled, EnabledNoEncapOnly: routes of pools without a tunnel come from the datastore,"
+        " not from bgp; unset: they do where no bgp runs. Tunnels' always do.",
     )
     ipip_mtu: int = _row(
         "IpInIpMtu", _MTU, 0, "MTU of tunl0; 0: the host's less 20.", field="ipipMTU"

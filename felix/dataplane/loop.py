@@ -26,17 +26,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix.calc.encapsulation import Encapsulation, encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
+from felix.calc.nodes import NodeFacts
 from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
 from felix.dataplane import backend
 from felix.dataplane.desired import Desire
+from felix.dataplane.elsewhere import Elsewhere
 from felix.dataplane.flush import Flusher
 from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
@@ -46,6 +49,7 @@ from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
+from felix.dataplane.tunnels import Tunnels
 from felix.dataplane.view import KernelView
 from libcalico import collector
 from libcalico.backoff import Backoff
@@ -87,6 +91,8 @@ class Dataplane:
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
+        self.tunnels = Tunnels(calc.node, time.monotonic, self.kick)
+        self.elsewhere = Elsewhere()
         self.tables: backend.Tables | None = None
         self._mode = backend.Mode()
         self._cleaning: asyncio.Task[None] | None = None
@@ -207,6 +213,7 @@ class Dataplane:
                 if task is not None:
                     task.cancel()
             await self._flusher.stop()
+            self.tunnels.close()
             host.close()
             if self._sets is not None:
                 self._sets.close()
@@ -216,6 +223,8 @@ class Dataplane:
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
         seconds = timers.sleep(self._mode.parameters(self.config), IDLE_BEAT, retry)
+        if self.tunnels.wait is not None:
+            seconds = min(seconds, self.tunnels.wait)
         if self._sweep_at is None or retry is not None:
             return seconds
         return min(seconds, max(0.0, self._sweep_at - asyncio.get_running_loop().time()))
@@ -234,6 +243,8 @@ class Dataplane:
         try:
             due = timers.due(self._mode.parameters(self.config))
             await host.refresh(everything="links" in due, all_routes="routes" in due)
+            if "routes" in due:
+                self.tunnels.forget()
             if not self.calc.ready:
                 return None
             began = asyncio.get_running_loop().time()
@@ -418,7 +429,9 @@ class Dataplane:
     def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
         self.interfaces.spoofing = self.config.workload_source_spoofing == "Any"
         touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
-        touched |= self.mtu.commit(host.sock, self.view, self.config, self.encapsulation())
+        view, config, used = self.view, self.config, self.encapsulation()
+        touched |= self.tunnels.commit(host.sock, view, config, self.calc, used)
+        touched |= self.mtu.commit(host.sock, view, config, used)
         host.touch(touched)
         host.verify(active)
         return dict(self.interfaces.failures)
@@ -429,6 +442,11 @@ class Dataplane:
         clock = asyncio.get_running_loop().time
         until = clock() + ROUTES_AT_ONCE
         self.routes.want_local(active, self.calc.blackholes, view, self._families)
+        me = self.calc.nodes.get(self.calc.node, NodeFacts())
+        means = self.tunnels.means(self.encapsulation(), self.config)
+        ends = self.tunnels.ends_v6
+        moved = self.elsewhere.settle(self.calc.cluster, means, view, me, ends)
+        self.routes.want_cluster(self.elsewhere.hops, moved, self._families)
         facts = self.calc.path_facts(view.own_addresses())
         remote.learn(facts, view.base_routes(), view.dead_links())
         changed, self._changed_paths = self._changed_paths, set()
@@ -439,7 +457,8 @@ class Dataplane:
             if not remote.pending or self._hurry or clock() > until:
                 break
             await asyncio.sleep(0)
-        if self.paths.complete and not remote.pending and not self._changed_paths:
+        told = self.paths.complete or not self.tunnels.told
+        if told and not remote.pending and not self._changed_paths:
             self.routes.paths_known()
         held = self._flusher.held | self._unsafe
         outcome = Outcome()

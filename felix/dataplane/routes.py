@@ -5,8 +5,8 @@ Invariants:
   RTE-2  Where a foreign route has the same destination and metric, ours is not written: a
          replace would take the foreign route's place. The conflict is named.
   RTE-3  Until `bgp`'s first snapshot is complete, no route to a remote network is removed.
-  RTE-4  Of several wishes for one destination a local pod wins over a blackhole, and both
-         over a remote route.
+  RTE-4  Of several wishes for one destination a local pod wins over a blackhole, both over the
+         datastore's way to another node, and that over a path of `bgp`.
 Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py.
 """
 
@@ -82,6 +82,7 @@ class RouteTable:
         self._pods: dict[str, tuple[Endpoint, int | None, tuple[Route, ...]]] = {}
         self._claims: dict[RouteKey, dict[str, Route]] = {}
         self._blackholes: dict[RouteKey, Route] = {}
+        self._cluster: dict[RouteKey, Route] = {}
         self._remote: dict[RouteKey, Route] = {}
         self.kept: dict[RouteKey, Route] = {}
         self._remote_known = False
@@ -156,7 +157,25 @@ class RouteTable:
         changed: Iterable[Prefix],
         families: frozenset[int],
     ) -> None:
-        """Remote networks: the changed ones, as they are now."""
+        """Networks that `bgp` told of: the changed ones, as they are now."""
+        self._want(self._remote, hops, changed, families)
+
+    def want_cluster(
+        self,
+        hops: Mapping[Prefix, tuple[NextHop, ...]],
+        changed: Iterable[Prefix],
+        families: frozenset[int],
+    ) -> None:
+        """Networks of other nodes, of tunnels above all, as the datastore tells them."""
+        self._want(self._cluster, hops, changed, families)
+
+    def _want(
+        self,
+        elsewhere: dict[RouteKey, Route],
+        hops: Mapping[Prefix, tuple[NextHop, ...]],
+        changed: Iterable[Prefix],
+        families: frozenset[int],
+    ) -> None:
         keys = []
         # Many paths have the same hops, and then the same object of them.
         shapes: dict[tuple[int, int], Shape] = {}
@@ -166,14 +185,14 @@ class RouteTable:
             keys.append(key)
             way = hops.get(prefix)
             if way is None or version not in families:
-                self._remote.pop(key, None)
+                elsewhere.pop(key, None)
                 continue
             shape = shapes.get((version, id(way)))
             if shape is None:
                 shape = shapes[version, id(way)] = Shape.of(
                     version, way, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC
                 )
-            self._remote[key] = Route.of(prefix, shape)
+            elsewhere[key] = Route.of(prefix, shape)
         self._merge(keys)
 
     def serves(self, interface: str) -> bool:
@@ -197,7 +216,7 @@ class RouteTable:
 
     def _merge(self, keys: Iterable[RouteKey]) -> None:
         for key in keys:
-            route = self._local(key) or self._remote.get(key)
+            route = self._local(key) or self._cluster.get(key) or self._remote.get(key)
             if route is None:
                 self.table.unwant(key)
                 continue

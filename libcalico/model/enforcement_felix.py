@@ -25,6 +25,7 @@ ENFORCED = """
     endpointReportingEnabled endpointReportingDelay prometheusProcessMetricsEnabled
     failsafeInboundHostPorts failsafeOutboundHostPorts serviceLoopPrevention
     workloadSourceSpoofing logActionRateLimit logActionRateLimitBurst
+    vxlanVNI ipipEnabled vxlanEnabled programClusterRoutes
     disableConntrackInvalidCheck nftablesMode nftablesRefreshInterval nftablesFilterAllowAction
     nftablesMangleAllowAction nftablesFilterDenyAction nftablesMarkMask
 """
@@ -68,7 +69,6 @@ _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "kubeNodePortRanges": ("node ports have no rules of their own", ("['30000:32767']",)),
     "usageReportingEnabled": ("no usage is reported to anybody", (True, False)),
     "removeExternalRoutes": ("routes of other programs are never removed", (False,)),
-    "programClusterRoutes": ("routes to other nodes are felix's, always", ("Enabled",)),
     "sidecarAccelerationEnabled": ("there is no eBPF data plane", (False,)),
     "xdpEnabled": ("there is no XDP", (True, False)),
     "genericXDPEnabled": ("there is no XDP", (False,)),
@@ -116,7 +116,6 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
         " wireguardRoutingRulePriority wireguardInterfaceName wireguardInterfaceNameV6"
         " wireguardMTU wireguardMTUV6 wireguardKeepAlive routeTableRanges routeTableRange",
     ),
-    ("acts with an overlay only", "vxlanVNI"),
     ("acts with XDP only", "xdpRefreshInterval"),
     ("acts with flow logs only", "flowLogsFlushInterval flowLogsPolicyEvaluationMode"),
     ("no usage is reported to anybody", "usageReportingInitialDelay usageReportingInterval"),
@@ -131,9 +130,6 @@ def _rows() -> dict[str, Row]:
     for table, state in ((_STORED, State.STORED), (_INFORMATION, State.INFORMATION)):
         for why, names in table:
             found |= {f"spec.{name}": Row(state, why) for name in names.split()}
-    for name in ("ipipEnabled", "vxlanEnabled"):
-        why = "counts for the MTU only: no overlay is built"
-        found[f"spec.{name}"] = Row(State.IN_PART, why, (False,))
     for name, (why, harmless) in _HARMLESS.items():
         found[f"spec.{name}"] = Row(State.STORED, why, harmless)
     return found

@@ -115,12 +115,15 @@ ROWS: dict[str, Rows] = {
         **enforced("bgp: sessions; felix: ways to the node", "spec.bgp.ipv4Address"),
         **enforced("bgp: sessions; felix: ways to the node", "spec.bgp.ipv6Address"),
         **enforced("bgp: route reflection", "spec.bgp.routeReflectorClusterID"),
-        **information(
-            "what a node that builds tunnels writes; none are built",
+        **enforced(
+            "felix: ends of tunnels",
             "spec.bgp.ipv4IPIPTunnelAddr",
             "spec.ipv4VXLANTunnelAddr",
             "spec.ipv6VXLANTunnelAddr",
             "spec.vxlanTunnelMACAddr",
+        ),
+        **information(
+            "what a node with WireGuard writes; nothing is encrypted",
             "spec.vxlanTunnelMACAddrV6",
             "spec.wireguard",
             "status.wireguardPublicKey",
@@ -162,12 +165,7 @@ ROWS: dict[str, Rows] = {
     },
     "IPPool": {
         **enforced("ipam: blocks; felix: outgoing NAT; bgp: what is announced", "spec.cidr"),
-        **{
-            f"spec.{name}": Row(
-                State.IN_PART, "no overlay is built: packets leave without it", ("Never",)
-            )
-            for name in ("vxlanMode", "ipipMode")
-        },
+        **enforced("felix: tunnels to other nodes", "spec.vxlanMode", "spec.ipipMode"),
         **enforced("felix: outgoing NAT", "spec.natOutgoing"),
         **enforced("ipam: no new addresses; bgp: not announced", "spec.disabled"),
         **enforced("bgp: not announced", "spec.disableBGPExport"),

@@ -1,0 +1,355 @@
+"""Tunnel devices of this node: made when a pool asks and an address is there, kept as they must be.
+
+VXLAN devices are felix's own: one that was made otherwise is replaced, one that nobody needs is
+removed when no route of ours leads into it, and a little later, for what is still on its way.
+`tunl0` is the kernel's: it gets our address and settings, and loses addresses of pools when no
+pool asks for IP-in-IP any more. A kernel without IP-in-IP is said once, by node and pool; what
+can do without goes on (reference 4.2, 4.3).
+
+Invariants:
+  TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
+  TDV-2  `means` names a tunnel only while its device stands.
+  TDV-3  With a tunnel that cannot be had nothing is made at all.
+Tested in tests/felix/test_vxlan.py, test_no_ipip.py and tests/uml.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_interface
+
+from felix.calc.encapsulation import Encapsulation
+from felix.calc.graph import Calculator
+from felix.calc.nodes import IPAddress, NodeFacts, Vtep
+from felix.calc.tunnels import Means
+from felix.config.parameters import Config
+from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXLAN_V6_HEADER
+from felix.dataplane.view import KernelView
+from felix.dataplane.vteps import VtepTables
+from linux import addresses, ipip, links, vxlan
+from linux.links import Link
+from linux.monitor import NEIGHBOURS, LinkChanged, Monitor
+from linux.netlink import Socket
+from linux.vxlan import Vxlan
+
+LINGER = 5.0
+"""How long a device that nobody needs stays, in seconds: other nodes learn of it in their time."""
+
+LACKING_IPIP = "this kernel has no IP-in-IP (modprobe ipip)"
+_NAMES = {4: VXLAN, 6: VXLAN_V6}
+_HEADERS = {4: VXLAN_HEADER, 6: VXLAN_V6_HEADER}
+_LOOSE = {"rp_filter": 2}
+_NOWHERE: Mapping[str, Vtep] = {}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Tunnels:
+    """The devices and their tables. `clock` gives seconds, `kick` asks for a turn; `told`: a
+    speaker tells this node ways. `problems` are (object, reason).
+
+    `writes` counts changes of devices, `repairs` those of devices that had been right.
+    """
+
+    node: str
+    clock: Callable[[], float]
+    kick: Callable[[], None]
+    told: bool = True
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    writes: int = 0
+    repairs: int = 0
+    tables: dict[int, VtepTables] = field(default_factory=dict)
+    wait: float | None = None
+    """Seconds after which to look again though nothing changed."""
+    _lacks_ipip: bool = False
+    _right: set[str] = field(default_factory=set)
+    _unneeded: dict[str, float] = field(default_factory=dict)
+    _ready: set[str] = field(default_factory=set)
+    _seen: tuple[object, ...] = ()
+    _watch: asyncio.Task[None] | None = None
+
+    def means(self, used: Encapsulation, config: Config) -> Means:
+        """What ways may be built from (TDV-2)."""
+        told = {"Enabled": False, "EnabledNoEncapOnly": False, "": self.told}
+        return Means(
+            ipip=used.ipip and IPIP in self._ready,
+            vxlan=frozenset(v for v, name in _NAMES.items() if name in self._ready),
+            told=told.get(config.program_cluster_routes, True),
+        )
+
+    def commit(
+        self, sock: Socket, view: KernelView, config: Config, calc: Calculator, used: Encapsulation
+    ) -> set[int]:
+        """Make the devices as they must be; returns the indexes of links that were touched.
+
+        Raises `KernelError` only when the socket fails.
+        """
+        seen = (view.host_interfaces(), view.host_links_version, calc.cluster_version, config, used)
+        quiet = self.wait is None and all(tables.quiet for tables in self.tables.values())
+        if quiet and seen == self._seen:
+            return set()
+        self._seen = seen
+        self.problems, self.wait = [], None
+        before, self._ready = self._ready, set()
+        me = calc.nodes.get(self.node, NodeFacts())
+        touched = self._ipip(sock, view, me, calc, used)
+        for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
+            if wanted:
+                self._unneeded.pop(_NAMES[version], None)
+                touched |= self._vxlan(sock, view, config, calc, me, version)
+            else:
+                self._remove(sock, view, version)
+        for name in self._ready - before:
+            log.info("%s stands", name)
+        self._listen()
+        return touched
+
+    def _listen(self) -> None:
+        if self.tables and self._watch is None:
+            self._watch = asyncio.create_task(self._follow())
+        elif not self.tables:
+            self.close()
+
+    async def _follow(self) -> None:
+        """Hear of changes of the tables, for ever."""
+        with Monitor(NEIGHBOURS) as monitor:
+            async for batch in monitor.batches():
+                news = [t.absorb(event) for event in batch for t in self.tables.values()]
+                if any(news):
+                    self.kick()
+
+    @property
+    def ends_v6(self) -> Mapping[str, Vtep]:
+        """The IPv6 ends of VXLAN elsewhere; the same object while nothing changed."""
+        tables = self.tables.get(6)
+        return tables.ends if tables is not None and VXLAN_V6 in self._ready else _NOWHERE
+
+    @property
+    def all_writes(self) -> int:
+        """Changes of devices and entries of their tables."""
+        return self.writes + sum(tables.writes for tables in self.tables.values())
+
+    @property
+    def all_repairs(self) -> int:
+        """Those of what had been right before."""
+        return self.repairs + sum(tables.repairs for tables in self.tables.values())
+
+    def forget(self) -> None:
+        """Read the tables again at the next commit."""
+        for tables in self.tables.values():
+            tables.forget()
+
+    def close(self) -> None:
+        """Stop listening; what the kernel has stays."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    # -- IP-in-IP ----------------------------------------------------------------------------
+
+    def _ipip(
+        self,
+        sock: Socket,
+        view: KernelView,
+        me: NodeFacts,
+        calc: Calculator,
+        used: Encapsulation,
+    ) -> set[int]:
+        link = view.link_named(IPIP)
+        if not used.ipip:
+            self._right.discard(IPIP)
+            return self._release(sock, view, calc, link)
+        if link is None:
+            if not self._lacks_ipip:
+                link = ipip.ensure(sock)
+                self._lacks_ipip = link is None
+            if link is None:
+                self._lack(calc)
+                return set()
+            self._shown(view, link)
+            self.writes += 1
+        self._lacks_ipip = False
+        if me.ipip is None:
+            self._misses("IP-in-IP", "it has no tunnel address yet")
+            return set()
+        touched = self._settings(sock, view, link, me.ipip)
+        self._ready.add(IPIP)
+        return touched
+
+    def _lack(self, calc: Calculator) -> None:
+        self._misses("IP-in-IP", LACKING_IPIP)
+        for name, pool in calc.pools.items():
+            if pool.ipip and pool.network.version == 4:
+                told = (
+                    f"spec.ipipMode: {pool.ipip_mode}: {LACKING_IPIP}; nothing is wrapped here,"
+                    " and only what bgp routes without it gets through"
+                )
+                self.problems.append((f"IPPool({name})", told))
+
+    def _release(
+        self, sock: Socket, view: KernelView, calc: Calculator, link: Link | None
+    ) -> set[int]:
+        """Take our addresses off a device that stays."""
+        if link is None or _used(view, link.index):
+            return set()
+        pools = [pool.network for pool in calc.pools.values()]
+        found = [
+            address
+            for (index, _), address in view.addresses.items()
+            if index == link.index and any(address.interface.ip in pool for pool in pools)
+        ]
+        if found:
+            self.writes += len(found)
+            sock.transact([addresses.delete(link.index, each.interface) for each in found])
+        return set()
+
+    # -- VXLAN -------------------------------------------------------------------------------
+
+    def _vxlan(
+        self,
+        sock: Socket,
+        view: KernelView,
+        config: Config,
+        calc: Calculator,
+        me: NodeFacts,
+        version: int,
+    ) -> set[int]:
+        name, end = _NAMES[version], me.vtep(version)
+        if end is None:
+            self._misses(f"VXLAN for IPv{version}", "it has no tunnel address yet")
+            return set()
+        parent = holder(view, end.node)
+        if parent is None:
+            self._misses(f"VXLAN for IPv{version}", f"no link has its address {end.node}")
+            return set()
+        wanted = Vxlan(config.vxlan_vni, config.vxlan_port, end.node, parent.index)
+        link = view.link_named(name)
+        if link is None or vxlan.decode(link) != wanted or link.mac != end.mac:
+            link = self._make(sock, view, name, wanted, end, parent.mtu - _HEADERS[version], link)
+            if link is None:
+                return set()
+        touched = self._settings(sock, view, link, end.address)
+        self._tables(sock, calc, version, link)
+        self._ready.add(name)
+        return touched
+
+    def _make(
+        self,
+        sock: Socket,
+        view: KernelView,
+        name: str,
+        wanted: Vxlan,
+        end: Vtep,
+        mtu: int,
+        before: Link | None,
+    ) -> Link | None:
+        messages = [links.delete(before.index)] if before is not None else []
+        messages.append(vxlan.create(name, wanted, mac=end.mac, mtu=max(mtu, 1280)))
+        self.writes += 1
+        self.repairs += name in self._right
+        self._right.discard(name)
+        *_, result = sock.transact(messages)
+        link = links.get(sock, name)
+        if before is not None:
+            # Its routes went with it, in silence.
+            view.absorb([LinkChanged(before, True)])
+            view.stale_routes = True
+        if link is None:
+            self._misses(f"VXLAN for IPv{end.node.version}", str(result.error(f"make {name}")))
+            return None
+        self._shown(view, link)
+        return link
+
+    def _tables(self, sock: Socket, calc: Calculator, version: int, link: Link) -> None:
+        tables = self.tables.get(version)
+        if tables is None or tables.index != link.index:
+            self._forget_tables(version)
+            tables = self.tables[version] = VtepTables(link.index)
+        tables.want(
+            {
+                name: end
+                for name, facts in calc.nodes.items()
+                if name != self.node and (end := facts.vtep(version)) is not None
+            }
+        )
+        for failure in tables.commit(sock):
+            self._misses(f"VXLAN for IPv{version}", failure)
+
+    def _forget_tables(self, version: int) -> None:
+        """They went with their device; what was counted stays counted."""
+        tables = self.tables.pop(version, None)
+        if tables is not None:
+            self.writes += tables.writes
+            self.repairs += tables.repairs
+
+    def _remove(self, sock: Socket, view: KernelView, version: int) -> None:
+        name = _NAMES[version]
+        self._right.discard(name)
+        link = view.link_named(name)
+        if link is None or link.kind != vxlan.KIND:
+            self._unneeded.pop(name, None)
+            self._forget_tables(version)
+            return
+        left = self._unneeded.setdefault(name, self.clock() + LINGER) - self.clock()
+        if _used(view, link.index):
+            return
+        if left > 0:
+            self.wait = max(left, self.wait or 0.0)
+            return
+        self.writes += 1
+        self._forget_tables(version)
+        sock.transact([links.delete(link.index)])
+
+    # -- what all devices have ---------------------------------------------------------------
+
+    def _settings(self, sock: Socket, view: KernelView, link: Link, own: IPAddress) -> set[int]:
+        """Address, reverse path, state (TDV-1); the MTU is `MtuKeeper`'s."""
+        wanted = ip_interface(own)
+        have = [
+            address.interface
+            for (index, _), address in view.addresses.items()
+            if index == link.index
+            and address.interface.version == own.version
+            and not address.interface.ip.is_link_local
+        ]
+        messages = [addresses.delete(link.index, each) for each in have if each != wanted]
+        if wanted not in have:
+            messages.append(addresses.add(link.index, wanted, replace=True))
+        settings = dict(links.differing_conf(link, _LOOSE))
+        if settings:
+            messages.append(links.set_inet_conf(link.index, settings))
+        if not link.up:
+            messages.append(links.set_up(link.index))
+        if not messages:
+            self._right.add(link.name)
+            return set()
+        for result in sock.transact(messages):
+            if not result.ok:
+                self._misses(link.name, str(result.error(f"set up {link.name}")))
+        self.writes += len(messages)
+        self.repairs += len(messages) if link.name in self._right else 0
+        return {link.index}
+
+    def _shown(self, view: KernelView, link: Link) -> None:
+        """The view knows a device before the kernel tells of it."""
+        view.absorb([LinkChanged(link, False)])
+
+    def _misses(self, what: str, why: str) -> None:
+        self.problems.append((f"Node({self.node})", f"{what}: {why}"))
+
+
+def holder(view: KernelView, address: IPAddress) -> Link | None:
+    """The link that has an address of this node."""
+    for name, own in view.host_interfaces().items():
+        if address in own:
+            return view.link_named(name)
+    return None
+
+
+def _used(view: KernelView, index: int) -> bool:
+    """Whether a route of ours leads into a link."""
+    return any(hop.oif == index for route in view.own.values() for hop in route.next_hops)

@@ -1,0 +1,298 @@
+"""VXLAN of one felix against another node that ip(8) made: devices, tables, routes, packets.
+
+ pod 10.65.0.1 -- [ node 10.99.7.1 ] eth0 == VXLAN == [ outside 10.99.7.2 ] pod 10.65.1.1 (on lo)
+
+The other node's side is Calico's, by the reference: VNI 4096, port 4789, the MAC that follows
+from its name, routes by the tunnel's address. Drift is made by hand and counted by felix.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from libcalico.names import vxlan_mac
+from tests.felix.stage import conditions_of
+from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, eventually, make_world
+
+OTHER = "node2"
+THEIR_BLOCK, THEIR_BLOCK6 = "10.65.1.0/26", "fd65::40/122"
+OURS = {4: ("10.99.7.1", "10.65.0.0"), 6: ("2001:db8:7::1", "fd65::2")}
+THEIRS = {4: ("10.99.7.2", "10.65.1.0"), 6: ("2001:db8:7::2", "fd65::41")}
+THEIR_POD = {4: "10.65.1.1", 6: "fd65::43"}
+DEVICE = {4: "vxlan.calico", 6: "vxlan-v6.calico"}
+BLOCKS = {4: THEIR_BLOCK, 6: THEIR_BLOCK6}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with make_world(tmp_path_factory.mktemp("world")) as world:
+        world.environment["CALICO_NETWORKING_BACKEND"] = "vxlan"
+        world.etcd.start()
+        world.write_cluster()
+        set_pools(world, "Always")
+        put_nodes(world)
+        world.put_block(THEIR_BLOCK, OTHER)
+        world.put_block(THEIR_BLOCK6, OTHER)
+        become_a_node(world)
+        world.add_pod("a", "calia", "10.65.0.1", "fd65::1")
+        world.start_felix(
+            FELIX_ROUTEREFRESHINTERVAL="2", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT"
+        )
+        world.wait_ready()
+        yield world
+
+
+def set_pools(world: World, mode: str, **more: Any) -> None:
+    for name, cidr in (("v4", POOL), ("v6", POOL6)):
+        world.put("ippools", name, "IPPool", {"cidr": cidr, "vxlanMode": mode, **more})
+
+
+def put_nodes(world: World, prefix: int = 24) -> None:
+    for name, ends in ((NODE, OURS), (OTHER, THEIRS)):
+        bgp = {"ipv4Address": f"{ends[4][0]}/{prefix}", "ipv6Address": f"{ends[6][0]}/64"}
+        spec = {"ipv4VXLANTunnelAddr": ends[4][1], "ipv6VXLANTunnelAddr": ends[6][1]}
+        world.put("nodes", name, "Node", {"bgp": bgp, **spec})
+
+
+def become_a_node(world: World) -> None:
+    """What felix would make on the other node, made by ip(8)."""
+    run = world.outside.run
+    run("ip", "route", "del", "10.65.0.0/16")
+    for version, block in ((4, BLOCK), (6, BLOCK6)):
+        name, (own, tunnel), (far, end) = DEVICE[version], THEIRS[version], OURS[version]
+        suffix = "" if version == 4 else "-v6"
+        bits = 32 if version == 4 else 128
+        kind = f"type vxlan id 4096 dstport 4789 local {own} dev eth0 nolearning"
+        theirs, ours = vxlan_mac(OTHER + suffix), vxlan_mac(NODE + suffix)
+        run(*f"ip link add {name} address {theirs} mtu 1400 {kind}".split())
+        run(*f"ip addr add {tunnel}/{bits} dev {name}".split())
+        run("ip", "link", "set", name, "up")
+        run(*f"bridge fdb add {ours} dev {name} dst {far}".split())
+        run(*f"ip neigh add {end} lladdr {ours} dev {name}".split())
+        run(*f"ip -{version} route add {block} via {end} dev {name} onlink".split())
+        run(*f"ip addr add {THEIR_POD[version]}/{bits} dev lo".split())
+
+
+def device(world: World, version: int) -> dict[str, Any]:
+    text = world.ip(f"-j -d address show {DEVICE[version]}")
+    found: dict[str, Any] = json.loads(text)[0]
+    return found
+
+
+def neighbours(world: World, version: int) -> set[str]:
+    text = world.ip(f"-j neigh show dev {DEVICE[version]} nud permanent")
+    return {f"{n['dst']} {n['lladdr']}" for n in json.loads(text) if ".0.0." not in n["dst"]}
+
+
+def forwards(world: World, version: int) -> set[str]:
+    text = world.node.run("bridge", "-j", "fdb", "show", "dev", DEVICE[version])
+    return {f"{n['mac']} {n['dst']}" for n in json.loads(text)}
+
+
+def stands(world: World, version: int) -> bool:
+    """Whether everything is as it must be."""
+    suffix = "" if version == 4 else "-v6"
+    theirs = vxlan_mac(OTHER + suffix)
+    own, tunnel = OURS[version]
+    far, end = THEIRS[version]
+    try:
+        found = device(world, version)
+    except AssertionError:
+        return False
+    data = found["linkinfo"]["info_data"]
+    addresses = [a["local"] for a in found["addr_info"] if a["scope"] != "link"]
+    if version == 4:
+        addresses = [a for a in addresses if ":" not in a]
+    local = data.get("local", data.get("local6"))
+    route = world.route(BLOCKS[version])
+    return (
+        (data["id"], data["port"], data["link"], local) == (4096, 4789, "eth0", own)
+        and not data["learning"]
+        and found["address"] == vxlan_mac(NODE + suffix)
+        and found["mtu"] == (1450 if version == 4 else 1430)
+        and "UP" in found["flags"]
+        and addresses == [tunnel]
+        and forwards(world, version) == {f"{theirs} {far}"}
+        and f"{end} {theirs}" in neighbours(world, version)
+        and f"via {end} dev {DEVICE[version]}" in route
+        and "onlink" in route
+    )
+
+
+def writes(world: World) -> float:
+    kinds = ("tunnel", "route", "link")
+    return sum(world.metric(f"muslin_felix_{kind}_writes_total") for kind in kinds)
+
+
+@pytest.mark.promise("F-60", "F-58", "PAIN-21")
+@pytest.mark.parametrize("version", [4, 6])
+def test_packets_go_through_the_tunnel_both_ways(world: World, version: int) -> None:
+    eventually(lambda: stands(world, version), 10)
+    pod = world.pods[0]
+    eventually(lambda: pod.reaches(THEIR_POD[version]), 10)
+    before = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
+    assert pod.reaches(THEIR_POD[version], 5)
+    after = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
+    for way in ("tx", "rx"):
+        assert after[way]["packets"] - before[way]["packets"] >= 5
+
+
+@pytest.mark.promise("PAIN-23")
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "link delete {device}",
+        "link set {device} down",
+        "link set {device} mtu 1300",
+        "link set {device} address 66:00:00:00:00:99",
+        "address flush dev {device} scope global",
+        "address add {other} dev {device}",
+        "neigh del {end} dev {device}",
+        "neigh replace {end} lladdr 66:00:00:00:00:99 dev {device}",
+        "neigh add {stray} lladdr 66:00:00:00:00:98 dev {device}",
+        "-{version} route del {block}",
+        "fdb del {theirs} dev {device} dst {far} self",
+        "fdb append 66:00:00:00:00:97 dev {device} dst {far} self",
+    ],
+)
+def test_drift_is_repaired_and_counted(world: World, version: int, harm: str) -> None:
+    eventually(lambda: stands(world, version), 10)
+    far, end = THEIRS[version]
+    words = harm.format(
+        device=DEVICE[version],
+        version=version,
+        end=end,
+        far=far,
+        other="10.65.0.63/32" if version == 4 else "fd65::3f/128",
+        stray="10.65.0.62" if version == 4 else "fd65::3e",
+        block=BLOCKS[version],
+        theirs=vxlan_mac(OTHER + ("" if version == 4 else "-v6")),
+    )
+    before = writes(world)
+    if words.startswith("fdb"):
+        world.node.run("bridge", *words.split())
+    else:
+        world.ip(words)
+    eventually(lambda: stands(world, version), 10, f"repaired: {words}")
+    if "stray" in harm:
+        stray = words.split()[2]
+        eventually(lambda: not any(n.startswith(f"{stray} ") for n in neighbours(world, version)))
+    eventually(lambda: writes(world) > before, 5)
+    eventually(lambda: world.pods[0].reaches(THEIR_POD[version]), 10)
+
+
+@pytest.mark.promise("F-60")
+def test_a_device_that_was_made_otherwise_is_replaced(world: World) -> None:
+    assert world.process is not None
+    world.process.send_signal(signal.SIGSTOP)
+    world.ip("link delete vxlan.calico")
+    world.ip("link add vxlan.calico type vxlan id 77 dstport 4789 local 10.99.7.1 dev eth0")
+    world.process.send_signal(signal.SIGCONT)
+    eventually(lambda: stands(world, 4), 10)
+
+
+@pytest.mark.promise("F-62", "M-147", "M-149", "F-60")
+def test_the_mode_changes_live(world: World) -> None:
+    """Neighbours are spared with CrossSubnet; nothing is left of it with Never."""
+    eventually(lambda: stands(world, 4), 10)
+    try:
+        set_pools(world, "CrossSubnet")
+        eventually(lambda: f"via {THEIRS[4][0]} dev eth0" in world.route(THEIR_BLOCK), 10)
+        eventually(lambda: f"via {THEIRS[6][0]} dev eth0" in world.route(THEIR_BLOCK6), 10)
+        assert device(world, 4), "the tunnel stands for nodes elsewhere"
+        put_nodes(world, prefix=32)
+        eventually(lambda: stands(world, 4), 10)
+        set_pools(world, "Never")
+        eventually(lambda: "no tunnel leads there" in str(conditions_of(world, OTHER)), 15)
+        eventually(lambda: not world.route(THEIR_BLOCK), 10)
+        eventually(lambda: f"via {THEIRS[6][0]} dev eth0" in world.route(THEIR_BLOCK6), 10)
+        eventually(lambda: "calico" not in world.ip("-br link"), 20, "no device is left")
+    finally:
+        put_nodes(world)
+        set_pools(world, "Always")
+    eventually(lambda: stands(world, 4), 10)
+    eventually(lambda: stands(world, 6), 10)
+
+
+def test_without_an_address_of_the_tunnel_the_node_says_so(world: World) -> None:
+    bgp = {"ipv4Address": "10.99.7.1/24", "ipv6Address": f"{OURS[6][0]}/64"}
+    try:
+        world.put("nodes", NODE, "Node", {"bgp": bgp})
+        eventually(
+            lambda: "no tunnel address yet" in str(conditions_of(world, f"Node({NODE})")), 15
+        )
+    finally:
+        put_nodes(world)
+    eventually(lambda: stands(world, 4), 10)
+    eventually(lambda: not conditions_of(world, f"Node({NODE})"), 15)
+
+
+@pytest.mark.promise("M-144", "F-61")
+def test_a_kernel_without_ipip_says_so_by_node_and_pool_and_nothing_else_suffers(
+    world: World,
+) -> None:
+    if "tunl0" in world.ip("-br link") or "tunl0" in world.node.run(
+        "sh", "-c", "ip link add t0 type ipip 2>&1; ip link delete t0 2>&1", check=False
+    ):
+        pytest.skip("this kernel has IP-in-IP")
+    block = "10.66.0.0/26"
+    try:
+        world.put("ippools", "ipip", "IPPool", {"cidr": "10.66.0.0/16", "ipipMode": "Always"})
+        world.put_block(block, OTHER)
+        eventually(lambda: conditions_of(world, "IPPool(ipip)"), 15)
+        (told,) = conditions_of(world, "IPPool(ipip)")
+        assert "spec.ipipMode: Always: this kernel has no IP-in-IP" in told
+        assert any("IP-in-IP" in each for each in conditions_of(world, f"Node({NODE})"))
+        assert not world.route(block)
+        assert "tunl0" not in world.ip("-br link")
+        assert world.ready()
+        assert stands(world, 4)
+        assert world.pods[0].reaches(THEIR_POD[4])
+    finally:
+        world.delete("ippools", "ipip")
+        world.etcd.ctl("del", "/calico/ipam/v2/assignment/ipv4/block/10.66.0.0-26")
+    eventually(lambda: not conditions_of(world, "IPPool(ipip)"), 15)
+
+
+@pytest.mark.promise("F-60")
+def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> None:
+    """The rule counts what it drops; a node's own packets go on."""
+    eventually(lambda: stands(world, 4), 10)
+    stranger = "203.0.113.9"
+    run = world.outside.run
+    dropped = "Drop IPv4 VXLAN packets from non-allowed hosts"
+
+    def count() -> int:
+        return sum(
+            packets for packets, text in world.kernel.counted("cali-INPUT") if dropped in text
+        )
+
+    before = count()
+    code = (
+        "import socket\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        f"s.bind(('{stranger}', 0))\n"
+        "for _ in range(5): s.sendto(bytes(64), ('10.99.7.1', 4789))\n"
+    )
+    run("python3", "-c", code)
+    eventually(lambda: count() >= before + 5, 10)
+    assert world.pods[0].reaches(THEIR_POD[4])
+
+
+@pytest.mark.promise("F-59")
+def test_a_restart_finds_all_as_it_must_be_and_writes_nothing(world: World) -> None:
+    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+    index = device(world, 4)["ifindex"]
+    world.stop_felix()
+    world.start_felix(FELIX_ROUTEREFRESHINTERVAL="2", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT")
+    world.wait_ready()
+    assert stands(world, 4)
+    assert stands(world, 6)
+    assert device(world, 4)["ifindex"] == index
+    assert world.metric("muslin_felix_tunnel_writes_total") == 0
