@@ -1,8 +1,8 @@
 """The agent: events in, pure decisions, wishes out. All state lives in one event loop.
 
-    datastore -> ClusterView -> peering.plan  -> speaker.configure
-                             -> export.routes -> speaker.announce
-    speaker   -> Rib, Helper -> best paths    -> Publisher -> felix
+    datastore -> ClusterView -> peering.plan          -> speaker.configure
+                             -> terms -> Routing      -> speaker.announce, speaker.change
+    speaker   -> Rib, Helper -> Routing -> best paths -> Publisher -> felix
 
 Nothing here waits for anything but events, so no two of them ever interleave within a
 decision. A datastore that is away changes nothing: sessions and routes stay.
@@ -14,36 +14,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from ipaddress import ip_address
+from collections.abc import Coroutine, Iterable, Mapping
+from ipaddress import ip_address, ip_network
 from typing import Any
 
-from bgp import export, peering
-from bgp.bestpath import Candidate, Source
-from bgp.graceful_restart import START_DEADLINE, Action, Helper, StartGate, Verb
-from bgp.memory import PATIENCE, Memory
+from bgp import telling
+from bgp.graceful_restart import START_DEADLINE, StartGate
+from bgp.handover import Handover
+from bgp.memory import PATIENCE, Last, Memory
 from bgp.metrics import Metrics
-from bgp.peering import Plan, PlannedPeer, Settings
+from bgp.passwords import PasswordSource
+from bgp.peering import Plan, Settings
+from bgp.picture import Picture
+from bgp.planned import PlannedPeer
 from bgp.publish import Publisher
-from bgp.rib import Rib
-from bgp.speaker.interface import (
-    DownReason,
-    EndOfRib,
-    Event,
-    IPAddress,
-    IPNetwork,
-    PathsReceived,
-    PeerDown,
-    PeerOpen,
-    PeerProgress,
-    PeerUp,
-    Route,
-    Speaker,
-    SpeakerDown,
-    SpeakerFailed,
-    SpeakerUp,
-)
-from bgp.status import ESTABLISHED, PeerStatus, Writer
+from bgp.routing import Routing
+from bgp.services import ServiceSource
+from bgp.sessions import Sessions
+from bgp.speaker.interface import Event, IPAddress, Speaker, SpeakerFailed
+from bgp.status import Writer
 from bgp.view import Changed, ClusterView
 from libcalico.datastore.interface import Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer
@@ -54,6 +43,9 @@ from libcalico.model.lacking import Lacking
 
 log = logging.getLogger(__name__)
 
+FELIX_REFUSED_SHOWN = 100
+EVERYTHING = Changed.PEERING | Changed.EXPORT | Changed.FILTERS
+
 
 class SpeakerBroken(MuslinError):
     """The speaker cannot go on: exit, and let the supervisor start us afresh."""
@@ -61,7 +53,10 @@ class SpeakerBroken(MuslinError):
 
 def selections() -> list[Selection]:
     """What BGP follows in the datastore."""
-    families = ("Node", "BGPConfiguration", "BGPPeer", "IPPool", "BlockAffinity", "Block")
+    families = (
+        *("Node", "BGPConfiguration", "BGPPeer", "BGPFilter"),
+        *("IPPool", "BlockAffinity", "Block"),
+    )
     return [Selection(family) for family in families]
 
 
@@ -70,7 +65,7 @@ def _ours(key: Key, me: str) -> bool:
     if not isinstance(key, ResourceKey):
         return False
     mine = key.kind == "BGPConfiguration" and key.name in ("default", f"node.{me}")
-    return mine or key.kind == "BGPPeer"
+    return mine or key.kind in ("BGPPeer", "BGPFilter")
 
 
 class Agent:
@@ -85,30 +80,62 @@ class Agent:
         *,
         start_deadline: float = START_DEADLINE,
         memory: Memory | None = None,
+        handover: Handover | None = None,
+        service_source: ServiceSource | None = None,
+        password_source: PasswordSource | None = None,
+        service_patience: float = PATIENCE,
     ) -> None:
-        self.view = ClusterView(me)
+        self.routing = Routing(publisher.current, publisher.publish)
+        self.picture = Picture(me, settings, self.routing)
+        self.view = self.picture.view
         self.plan = Plan()
-        self.routes: frozenset[Route] = frozenset()
-        self.rib = Rib()
-        self.helper = Helper()
-        self.status: dict[IPAddress, PeerStatus] = {}
         self.felix_refused: dict[str, str] = {}
         self.in_sync = False
         self.lacking = Lacking(log)
         self.writer = Writer(self.describe)
         self.metrics = Metrics()
-        self._speaker, self._publisher, self._settings = speaker, publisher, settings
+        self.speaker, self.publisher = speaker, publisher
         self._loop = asyncio.get_running_loop()
         self.gate = StartGate(self._loop.time(), start_deadline)
-        self._sources: dict[IPAddress, Source] = {}
-        self._planned: dict[IPAddress, PlannedPeer] = {}
+        self.sessions = Sessions(self.routing, self.gate, self.metrics)
+        self.handover = handover or Handover()
         self._syncer: Syncer | None = None
         self._memory = memory or Memory(None)
-        self._facts: list[str] = []
-        self._speaker_up = False
+        self._local_addresses: list[str] = []
+        self._password_source = password_source
+        self._service_source = service_source
+        self._services_known = service_source is None
+        self._service_patience = service_patience
+        self._complete = False
+        self._announced = False
         self._timer = asyncio.Event()
 
-    # -- datastore
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """All that runs as long as the agent does, besides `follow_datastore`."""
+        found = [
+            self.follow_speaker(),
+            self.remember(),
+            self.keep_time(),
+            self.writer.run(),
+            self.publisher.run(),
+        ]
+        if self._service_source is not None:
+            found += [self.follow_services(self._service_source), self._services_in_time()]
+        if self._password_source is not None:
+            found.append(self.follow_passwords(self._password_source))
+        return found
+
+    @property
+    def connected(self) -> bool:
+        """The datastore answers."""
+        return self._syncer is not None and self._syncer.connected
+
+    @property
+    def published(self) -> int:
+        """Prefixes that felix is told of."""
+        return len(self.publisher.current)
+
+    # -- the datastore, services, passwords
 
     async def follow_datastore(self, syncer: Syncer) -> None:
         """Take batches for ever."""
@@ -126,15 +153,29 @@ class Agent:
                 self.lacking.update(update.key, value)
             if why := self.view.broken.get(str(update.key)):
                 log.error("left out, not usable: %s", why, extra={"object": str(update.key)})
-        if not batch.in_sync:
-            return
-        if not self.in_sync:
-            self.in_sync, changed = True, Changed.PEERING | Changed.EXPORT
-        if Changed.EXPORT in changed:
-            await self._decide_export()
-        if Changed.PEERING in changed:
-            await self._decide_peering()
-        self._memory.save(self.plan.peers, self.routes)
+        self._complete = self._complete or batch.in_sync
+        await self._decide(changed)
+
+    async def follow_services(self, source: ServiceSource) -> None:
+        """Take changes of services for ever."""
+        async for batch in source.batches():
+            self.picture.serve(batch)
+            self._services_known = self._services_known or batch.in_sync
+            await self._decide(Changed.EXPORT)
+
+    async def _services_in_time(self) -> None:
+        """Without word from Kubernetes, go on without services."""
+        await asyncio.sleep(self._service_patience)
+        if not self._services_known:
+            log.warning("no word about services: going on without them")
+            self._services_known = True
+            await self._decide(Changed.NOTHING)
+
+    async def follow_passwords(self, source: PasswordSource) -> None:
+        """Take passwords for ever."""
+        async for known in source.changes():
+            self.picture.passwords = known
+            await self._decide(Changed.PEERING)
 
     async def remember(self, patience: float = PATIENCE) -> None:
         """Take up the last decisions if the datastore stays silent (`bgp.memory`)."""
@@ -142,159 +183,118 @@ class Agent:
         last = None if self.in_sync else self._memory.load()
         if last is not None:
             log.warning("no word from the datastore: going on with the last decisions")
-            await self._apply_routes(frozenset(last[1]))
-            await self._apply_plan(Plan(tuple(last[0])))
+            self.picture.take_filters(last.filters)
+            self.routing.remember(last.routes)
+            await self._apply_plan(Plan(tuple(last.peers)))
+            await self._tell_speaker()
 
-    async def _decide_export(self) -> None:
-        view = self.view
-        routes = export.routes(view.affinities, view.mine, view.pools.values())
-        await self._apply_routes(routes)
+    # -- decisions
 
-    async def _apply_routes(self, routes: frozenset[Route]) -> None:
-        if routes != self.routes:
-            self.routes = routes
-            log.info("announcing", extra={"routes": len(routes)})
-            await self._speaker.announce(routes)
+    async def _decide(self, changed: Changed) -> None:
+        """Decide what these changes touch, once the picture is complete."""
+        if not (self._complete and self._services_known):
+            return
+        if not self.in_sync:
+            self.in_sync, changed = True, EVERYTHING | Changed.IMPORT
+            self.routing.forget()  # what was remembered is decided anew
+            self._announced = False
+        if Changed.FILTERS in changed:
+            self.picture.decide_filters()
+        if Changed.PEERING in changed:
+            plan = self.picture.planned()
+            if self._password_source is not None:
+                self._password_source.want(plan.secrets)
+            await self._apply_plan(plan)
+        if Changed.EXPORT in changed:
+            self.picture.decide_own()
+        if changed & EVERYTHING:
+            self.picture.decide_terms(self.plan.peers)
+        if Changed.IMPORT in changed:
+            self.picture.decide_owners()
+        await self._tell_speaker()
+        if changed:
+            specs = self.picture.filters_of(self.plan.peers)
+            self._memory.save(Last(list(self.plan.peers), list(self.routing.own_routes()), specs))
+
+    async def _tell_speaker(self) -> None:
+        if self.routing.take_changed() or not self._announced:
+            routes = self.routing.routes()
+            log.log(
+                logging.DEBUG if self._announced else logging.INFO,
+                "announcing",
+                extra={"routes": len(routes)},
+            )
+            self._announced = True
+            await self.speaker.announce(routes)
             self.writer.changed()
-
-    async def _decide_peering(self) -> None:
-        await self._apply_plan(peering.plan(self.view, self._settings))
 
     async def _apply_plan(self, plan: Plan) -> None:
         for refused in set(plan.refused) - set(self.plan.refused):
             log.error("peering refused: %s", refused.reason, extra={"object": refused.source})
-        old, self.plan = self._planned, plan
-        self._planned = {each.peer.address: each for each in plan.peers}
-        for address in old.keys() - self._planned.keys():
-            self._act(self.helper.forget(address))
-            self.status.pop(address, None)
-            self._sources.pop(address, None)
-        for address, planned in self._planned.items():
-            if address not in old:
-                self.status[address] = PeerStatus(_waiting(planned))
+        wanted = {each.peer.address: each for each in plan.peers}
+        held = self.handover.plan(self.sessions.planned, wanted, self._exists)
+        await self._hold(held, plan)
+
+    def _exists(self, planned: PlannedPeer) -> bool:
+        node = self.view.nodes.get(planned.node)
+        return node is not None and planned.peer.address in node.addresses
+
+    async def _hold(self, peers: Mapping[IPAddress, PlannedPeer], plan: Plan) -> None:
+        """Hold exactly these sessions."""
+        ordered = tuple(sorted(peers.values(), key=lambda each: _order(each.peer.address)))
+        old = self.plan.peers
+        self.plan = Plan(ordered, plan.refused, plan.secrets)
+        self.sessions.hold({each.peer.address: each for each in ordered})
+        self.routing.fix(
+            {
+                ip_network(each.peer.address): each.reachable_by
+                for each in ordered
+                if each.reachable_by is not None
+            }
+        )
         self._set_own()
         self.metrics.refused.set(len(plan.refused))
-        self.gate.expect(
-            [(each.peer.address, family) for each in plan.peers for family in each.peer.families]
-        )
-        if self._planned != old:
-            log.info("peers", extra={"count": len(self._planned)})
-            await self._speaker.configure([each.peer for each in plan.peers])
-        self._check_gate()
-        self.writer.changed()
-
-    # -- speaker
-
-    async def follow_speaker(self) -> None:
-        """Take events for ever. Raises `SpeakerBroken`."""
-        async for event in self._speaker.events():
-            self.on_event(event)
-
-    def on_event(self, event: Event) -> None:
-        """Take one event."""
-        now = self._loop.time()
-        if isinstance(event, PathsReceived):
-            source = self._sources.get(event.peer)
-            if source is not None:
-                self._choose(self.rib.update(event, source))
-        elif isinstance(event, EndOfRib):
-            log.info("End-of-RIB", extra={"peer": event.peer, "family": event.family.value})
-            self._act(self.helper.end_of_rib(event.peer, event.family))
-            self.gate.end_of_rib(event.peer, event.family)
-        elif isinstance(event, PeerOpen):
-            self.helper.opened(event)
-        elif isinstance(event, PeerUp):
-            self._on_up(event, now)
-        elif isinstance(event, PeerDown):
-            self._on_down(event, now)
-        elif isinstance(event, PeerProgress):
-            self._on_progress(event)
-        elif isinstance(event, SpeakerUp):
-            self._speaker_up = True
-        elif isinstance(event, SpeakerDown):
-            self._on_speaker_down(event, now)
-        elif isinstance(event, SpeakerFailed):
-            raise SpeakerBroken("the speaker cannot be kept: see the log above")
+        wanted = [each.peer for each in ordered]
+        if wanted != [each.peer for each in old]:
+            log.info("peers", extra={"count": len(ordered)})
+            await self.speaker.configure(wanted)
         self._check_gate()
         self._timer.set()
         self.writer.changed()
 
-    def _on_up(self, event: PeerUp, now: float) -> None:
-        planned = self._planned.get(event.peer)
-        if planned is None:
-            return
-        peer, message = planned.peer, self.helper.peer_open(event.peer)
-        identifier = message.router_id if message else None
-        self._sources[event.peer] = Source(
-            peer=peer.address,
-            internal=peer.internal,
-            local_as=peer.local_as,
-            remote_as=peer.remote_as,
-            router_id=identifier or peer.router_id,
-            own_router_id=peer.router_id,
-            in_cluster=planned.in_cluster,
-            allowed_local_as=planned.allowed_local_as,
-        )
-        self._act(self.helper.up(event.peer, peer.families, now))
-        self.gate.up(event.peer, bool(message and message.restart_time is not None), now)
-        self.status[event.peer].change(ESTABLISHED)
-        self.metrics.ups.inc()
-        log.info("session up", extra={"peer": event.peer})
+    # -- speaker and time
 
-    def _on_down(self, event: PeerDown, now: float) -> None:
-        self._act(self.helper.down(event.peer, event.reason, now))
-        self.metrics.downs.labels(event.reason.value).inc()
-        planned = self._planned.get(event.peer)
-        level = logging.INFO if planned is None else logging.WARNING
-        log.log(level, "session down: %s", event.detail, extra={"peer": event.peer})
-        if planned is not None and event.reason is not DownReason.REMOVED:
-            self.status[event.peer].change(_waiting(planned), event.detail)
+    async def follow_speaker(self) -> None:
+        """Take events for ever. Raises `SpeakerBroken`.
 
-    def _on_progress(self, event: PeerProgress) -> None:
-        status, planned = self.status.get(event.peer), self._planned.get(event.peer)
-        if status is None or planned is None or status.up:
-            return
-        info = event.state if event.state == "OpenSent" else _waiting(planned)
-        status.change(info, event.detail)
+        What peers are told follows when no event waits (`keep_time`): many UPDATEs, one wish.
+        """
+        async for event in self.speaker.events():
+            self.on_event(event)
 
-    def _on_speaker_down(self, event: SpeakerDown, now: float) -> None:
-        self._speaker_up = False
-        self.metrics.speaker_restarts.inc()
-        if self._planned:
-            log.warning("the speaker is down: %s", event.detail)
-        self._act(self.helper.speaker_down(now))
-        for address, planned in self._planned.items():
-            self.status[address].change(_waiting(planned), event.detail)
-
-    # -- decisions about paths
-
-    def _act(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            if action.verb is Verb.MARK:
-                self.rib.mark_stale(action.peer, action.family)
-            elif action.verb is Verb.SWEEP:
-                self._choose(self.rib.sweep(action.peer, action.family))
-            else:
-                self._choose(self.rib.drop(action.peer, action.family))
-
-    def _choose(self, prefixes: Iterable[IPNetwork]) -> None:
-        changes = []
-        for prefix in prefixes:
-            path = best_path(prefix, self.rib.best(prefix))
-            if path != self._publisher.current.get(prefix):
-                changes.append((prefix, path))
-        if changes:
-            self._publisher.publish(changes)
+    def on_event(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, SpeakerFailed):
+            raise SpeakerBroken("the speaker cannot be kept: see the log above")
+        self.sessions.take(event, self._loop.time())
+        self._check_gate()
+        self._timer.set()
+        self.writer.changed()
 
     def _check_gate(self) -> None:
         if not self.gate.passed and self.gate.check(self._loop.time()):
-            log.info("start complete", extra={"prefixes": len(self._publisher.current)})
-            self._publisher.complete()
+            log.info("start complete", extra={"prefixes": self.published})
+            self.publisher.complete()
 
     async def keep_time(self) -> None:
-        """Expire stale paths and pass the start gate when their time has come."""
+        """Expire stale paths, pass the start gate, end handovers when their time has come."""
         while True:
-            moments = (self.helper.next_deadline(), self.gate.next_check())
+            now = self._loop.time()
+            moments = (
+                self.sessions.helper.next_deadline(),
+                self.gate.next_check(),
+                self.handover.next_check(now),
+            )
             wait = min((each for each in moments if each is not None), default=None)
             try:
                 async with asyncio.timeout_at(wait):
@@ -302,8 +302,30 @@ class Agent:
             except TimeoutError:
                 pass
             self._timer.clear()
-            self._act(self.helper.expired(self._loop.time()))
+            self.sessions.expired(self._loop.time())
             self._check_gate()
+            await self._release()
+            if self._announced:
+                await self._tell_speaker()
+
+    async def _release(self) -> None:
+        """End the sessions whose successors carry their routes."""
+        held = self.handover.held
+        if not held:
+            return
+        rib = self.routing.rib
+
+        def covered(address: IPAddress) -> bool:
+            return all(rib.offered_by(net) - held.keys() for net in rib.of(address))
+
+        gone = self.handover.release(self._loop.time(), self.sessions.complete, covered)
+        if gone:
+            log.info("sessions end: their successors carry the routes", extra={"count": len(gone)})
+            peers = {each.peer.address: each for each in self.plan.peers}
+            for address in gone:
+                del peers[address]
+            await self._hold(peers, self.plan)
+            self.picture.decide_terms(self.plan.peers)
 
     # -- felix
 
@@ -313,66 +335,37 @@ class Agent:
             self.metrics.felix_refused.inc()
             self.felix_refused[message.prefix] = message.reason
             log.warning("felix refuses a path: %s", message.reason, extra={"net": message.prefix})
-            if len(self.felix_refused) > 100:
+            if len(self.felix_refused) > FELIX_REFUSED_SHOWN:
                 self.felix_refused.pop(next(iter(self.felix_refused)))
             self.writer.changed()
         elif isinstance(message, node_api.Fact):
-            self._facts = message.local_addresses
+            self._local_addresses = message.local_addresses
             self._set_own()
+            if self.picture.take_networks(message.networks) and self.in_sync:
+                self.picture.decide_own()
+                self.picture.decide_terms(self.plan.peers)
+                self.routing.judge_again()
+            self._timer.set()
 
     def _set_own(self) -> None:
-        own = own_addresses(self.view, self._facts)
-        if own != self.rib.own:
-            self.rib.own = own
-            self._choose(self.rib.prefixes())
+        own = own_addresses(self.view, self._local_addresses)
+        if self.routing.address(own) and self.in_sync:
+            self.picture.decide_terms(self.plan.peers)
 
     # -- telling
 
     def describe(self) -> dict[str, Any]:
         """The content of the status file (`bgp.status`)."""
-        peers = [self._describe(planned) for planned in self.plan.peers]
-        self.metrics.tell(peers, len(self._publisher.current), self.rib.rejected)
-        first = self.plan.peers[0].peer if self.plan.peers else None
-        speaker = "stopped" if first is None else "running" if self._speaker_up else "restarting"
-        return {
-            "router_id": str(first.router_id) if first else "",
-            "local_as": first.local_as if first else 0,
-            "speaker": speaker,
-            "start_complete": self.gate.passed,
-            "datastore": self._syncer is not None and self._syncer.connected,
-            "felix": self._publisher.connected,
-            "peers": peers,
-            "refused": [{"peer": each.source, "reason": each.reason} for each in self.plan.refused],
-            "felix_refused": self.felix_refused,
-            "conditions": [
-                {"object": subject, "reason": reason}
-                for subject, reason in self.lacking.conditions()[:100]
-            ],
-        }
+        return telling.describe(self)
 
-    def _describe(self, planned: PlannedPeer) -> dict[str, Any]:
-        address = planned.peer.address
-        status, message = self.status[address], self.helper.peer_open(address)
-        received, stale = self.rib.count(address)
-        graceful = message is not None and message.restart_time is not None
-        keeping = self.helper.stale_until(address) is not None
-        sent = getattr(self._speaker, "sent", None)
-        return {
-            "address": str(address),
-            "type": planned.kind,
-            "state": "up" if status.up else "start",
-            "since": status.since,
-            "info": status.text,
-            "asn": planned.peer.remote_as,
-            "received": received,
-            "stale": stale,
-            "sent": sent(address) if sent else 0,
-            "graceful_restart": "keeping routes" if keeping else "yes" if graceful else "no",
-        }
-
-
-def _waiting(planned: PlannedPeer) -> str:
-    return "Active" if planned.peer.passive else "Connect"
+    def conditions(self) -> list[tuple[str, str]]:
+        """What an operator should know of now: (object, reason)."""
+        kept = [
+            (f"peer {address}", "is kept until its successors carry its routes")
+            for address in sorted(self.handover.held, key=str)
+        ]
+        unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
+        return [*self.speaker.conditions(), *kept, *unread, *self.lacking.conditions()]
 
 
 def own_addresses(view: ClusterView, facts: Iterable[str]) -> frozenset[IPAddress]:
@@ -382,15 +375,5 @@ def own_addresses(view: ClusterView, facts: Iterable[str]) -> frozenset[IPAddres
     return frozenset(seen | set(me.addresses if me else ()))
 
 
-def best_path(prefix: IPNetwork, best: list[Candidate]) -> node_api.Path | None:
-    """What felix is told of a prefix: all equal next hops of one kind of origin."""
-    if not best:
-        return None
-    first = best[0].source
-    hops = {each.next_hop for each in best if each.source.in_cluster == first.in_cluster}
-    return node_api.Path(
-        prefix=str(prefix),
-        next_hops=[str(hop) for hop in sorted(hops, key=lambda hop: (hop.version, int(hop)))],
-        origin="node" if first.in_cluster else "external",
-        peer=str(first.peer),
-    )
+def _order(address: IPAddress) -> tuple[int, int]:
+    return address.version, int(address)

@@ -20,11 +20,18 @@ from typing import TypeVar
 from bgp.speaker.interface import Attributes, IPAddress
 
 DEFAULT_LOCAL_PREF = 100
+PRIORITIES = 2_147_483_647 // 2
+"""A LOCAL_PREF above this carries a kernel metric, as 2147483647 less the metric."""
+NORMAL_LOCAL_PREF = 2_147_483_647 - 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The session a path came over. `in_cluster`: a node of this cluster sent it."""
+    """The session a path came over.
+
+    `in_cluster`: a node of this cluster sent it, `node` is its name. `client`: we reflect for
+    it; `own_cluster` is our cluster id, if we reflect. `filters` are the peering's BGPFilters.
+    """
 
     peer: IPAddress
     internal: bool
@@ -34,28 +41,36 @@ class Source:
     own_router_id: IPv4Address
     in_cluster: bool = False
     allowed_local_as: int = 0
+    node: str = ""
+    client: bool = False
+    own_cluster: str = ""
+    filters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A path that may be used."""
+    """A path that may be used. `preference`: what our own rules made of LOCAL_PREF."""
 
     source: Source
     next_hop: IPAddress
     attributes: Attributes
     path_id: int = 0
+    preference: int | None = None
 
 
 def acceptable(candidate: Candidate) -> str:
     """Why a path must not be used; empty if it may.
 
-    Loops: our AS number in the path (RFC 4271 9.1.2), our id as ORIGINATOR_ID (RFC 4456 8).
+    Loops: our AS number in the path (RFC 4271 9.1.2), our id as ORIGINATOR_ID or our cluster
+    id in CLUSTER_LIST (RFC 4456 8).
     """
     source, attributes = candidate.source, candidate.attributes
     if attributes.as_path.count(source.local_as) > source.allowed_local_as:
         return f"AS loop: {source.local_as} is in the path"
     if attributes.originator_id == source.own_router_id:
         return "reflected back to its originator"
+    if source.own_cluster and source.own_cluster in attributes.cluster_list:
+        return f"reflection loop: cluster {source.own_cluster} is in its list"
     if candidate.next_hop.is_unspecified or candidate.next_hop.is_multicast:
         return f"the next hop {candidate.next_hop} is no host address"
     return ""
@@ -82,10 +97,22 @@ def _least(candidates: list[Candidate], key: _Key) -> list[Candidate]:
     return [each for each in candidates if key(each) == best]
 
 
+def local_pref(candidate: Candidate) -> int | None:
+    """The LOCAL_PREF that counts here; of an external peer none (RFC 4271 5.1.5)."""
+    if candidate.preference is not None:
+        return candidate.preference
+    return candidate.attributes.local_pref if candidate.source.internal else None
+
+
 def _local_pref(candidate: Candidate) -> int:
-    # LOCAL_PREF from an external peer is ignored (RFC 4271 5.1.5)
-    given = candidate.attributes.local_pref if candidate.source.internal else None
-    return -(DEFAULT_LOCAL_PREF if given is None else given)
+    given = local_pref(candidate)
+    if given is None:
+        given = DEFAULT_LOCAL_PREF
+    elif given > PRIORITIES:
+        # Newer Calico carries a kernel metric in it. Its normal metric is what a plain 100
+        # is elsewhere, so that mixed clusters share the load of one prefix.
+        given += DEFAULT_LOCAL_PREF - NORMAL_LOCAL_PREF
+    return -given
 
 
 def _path_length(candidate: Candidate) -> int:

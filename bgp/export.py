@@ -1,57 +1,55 @@
-"""Which routes this node originates. Pure: affinities, addresses and pools in, routes out.
+"""Which routes this node has to tell of itself. Pure: affinities, addresses, services in.
 
-A node announces its confirmed blocks, and a host route for each of its addresses that lies
-in no block of its own (borrowed, or the block is not confirmed yet). Calico's order
-(dataplane reference 5.3, 5.4): nothing of a pool with `disableBGPExport`; then own blocks;
-then host routes inside an enabled pool. A block of a single address is no block route: its
-address goes as a host route.
+A node originates its confirmed blocks, a host route for each of its addresses that lies in
+no block of its own (borrowed, or the block is not confirmed yet; its tunnel addresses are
+such addresses too), and addresses of services. A block of a single address is no block
+route: its address goes as a host route. Who hears of which is `bgp.offer`'s.
 
-  BGP-4  Nothing outside the node's blocks and addresses is ever originated.
+  BGP-4  Nothing outside the node's blocks and addresses, the configured service ranges and
+         its connected networks is ever originated.
 Tested in tests/bgp/test_export.py.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_network
 
-from bgp.speaker.interface import IPAddress, IPNetwork, Route
-from bgp.view import PoolView
+from bgp.ownership import CONFIRMED
+from bgp.speaker.interface import IPAddress, IPNetwork
 
 
-def routes(
+class Kind(enum.Enum):
+    """What a route of our own is."""
+
+    BLOCK = "block"
+    HOST = "host"
+    SERVICE = "service"
+    CONNECTED = "connected"
+
+
+def originated(
     affinities: Mapping[IPNetwork, str],
     mine: Mapping[IPNetwork, Collection[IPAddress]],
-    pools: Iterable[PoolView],
-) -> frozenset[Route]:
-    """The routes to offer to every peer, next hop self.
+    services: Iterable[IPNetwork] = (),
+    connected: Iterable[IPNetwork] = (),
+) -> dict[IPNetwork, Kind]:
+    """This node's own routes.
 
-    `affinities`: state of this node's block affinities; `mine`: its addresses by block.
+    `affinities`: state of its block affinities; `mine`: its addresses by block; `services`:
+    what `bgp.services` chose; `connected`: networks of its interfaces, which go out only if a
+    BGPFilter or a pool lets them.
     """
-    pools = tuple(pools)
+    found = dict.fromkeys(connected, Kind.CONNECTED)
+    found.update(dict.fromkeys(services, Kind.SERVICE))
     blocks = {
         cidr
         for cidr, state in affinities.items()
-        if state == "confirmed" and cidr.prefixlen < cidr.max_prefixlen
+        if state == CONFIRMED and cidr.prefixlen < cidr.max_prefixlen
     }
-    found = {Route(cidr) for cidr in blocks if not _hidden(cidr, pools)}
+    found.update(dict.fromkeys(blocks, Kind.BLOCK))
     for block, addresses in mine.items():
-        if block in blocks:
-            continue
-        for address in addresses:
-            host = ip_network(address)
-            if _inside_enabled(host, pools) and not _hidden(host, pools):
-                found.add(Route(host))
-    return frozenset(found)
-
-
-def _contains(pool: PoolView, net: IPNetwork) -> bool:
-    return pool.cidr.version == net.version and net.subnet_of(pool.cidr)  # type: ignore[arg-type]
-
-
-def _hidden(net: IPNetwork, pools: Iterable[PoolView]) -> bool:
-    return any(not pool.exported and _contains(pool, net) for pool in pools)
-
-
-def _inside_enabled(net: IPNetwork, pools: Iterable[PoolView]) -> bool:
-    return any(pool.enabled and _contains(pool, net) for pool in pools)
+        if block not in blocks:
+            found.update((ip_network(address), Kind.HOST) for address in addresses)
+    return found

@@ -2,7 +2,8 @@
 
 NODENAME (else `/var/lib/calico/nodename`, waited for; else the host name), the datastore
 variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_ROUTER_ID, CALICO_LOG_LEVEL,
-CALICO_LOG_FORMAT, CALICO_BGP_HEALTH_PORT (9097). A stop sends no CEASE: peers keep our
+CALICO_LOG_FORMAT, CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR
+(/etc/calico/bgp-passwords), CALICO_ADVERTISE_CLUSTER_IPS. A stop sends no CEASE: peers keep our
 routes for the restart time, felix keeps the kernel's.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from bgp.agent import Agent, SpeakerBroken, selections
 from bgp.memory import Memory
+from bgp.passwords import FilePasswords
 from bgp.peering import Settings
 from bgp.publish import Publisher
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
@@ -31,6 +33,7 @@ from libcalico.errors import InvalidValue, MuslinError
 log = logging.getLogger(__name__)
 
 RUN_DIR = paths.RUN / "bgp"
+PASSWORDS = Path("/etc/calico/bgp-passwords")
 _HEARTBEAT = 2.0
 
 
@@ -48,7 +51,8 @@ def settings(environ: Mapping[str, str]) -> Settings:
         router_id(NodeView("any", {}), wanted)
     except ValueError as error:
         raise InvalidValue("CALICO_ROUTER_ID", wanted, "an IPv4 address, or hash") from error
-    return Settings(hold_time=int(text), router_id=wanted)
+    cluster_ips = environ.get("CALICO_ADVERTISE_CLUSTER_IPS", "")
+    return Settings(hold_time=int(text), router_id=wanted, cluster_ips=cluster_ips)
 
 
 def health_port(environ: Mapping[str, str]) -> int:
@@ -57,6 +61,11 @@ def health_port(environ: Mapping[str, str]) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 65535:
         raise InvalidValue("CALICO_BGP_HEALTH_PORT", text, "a port, 1 to 65535")
     return int(text)
+
+
+def password_directory(environ: Mapping[str, str]) -> Path:
+    """Where passwords lie as files, one directory for each Secret (`bgp.passwords`)."""
+    return Path(environ.get("CALICO_BGP_PASSWORD_DIR", "") or PASSWORDS)
 
 
 async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> str:
@@ -79,7 +88,14 @@ async def serve(environ: Mapping[str, str]) -> int:
     store = await connect(config)
     speaker = ExaBGPSpeaker(RUN_DIR)
     publisher = Publisher(paths.NODE_SOCKET)
-    agent = Agent(me, speaker, publisher, chosen, memory=Memory(RUN_DIR / "last.json"))
+    agent = Agent(
+        me,
+        speaker,
+        publisher,
+        chosen,
+        memory=Memory(RUN_DIR / "last.json"),
+        password_source=FilePasswords(password_directory(environ)),
+    )
     publisher.on_message = agent.on_felix
     loop = health.Reporter("event-loop", timeout=30.0, ready=True)
     sync = health.Reporter("datastore-snapshot")
@@ -104,11 +120,7 @@ async def serve(environ: Mapping[str, str]) -> int:
         async with asyncio.TaskGroup() as group:
             for work in (
                 agent.follow_datastore(syncer),
-                agent.follow_speaker(),
-                agent.remember(),
-                agent.keep_time(),
-                agent.writer.run(),
-                publisher.run(),
+                *agent.work(),
                 server.run(),
                 report(),
             ):

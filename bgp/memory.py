@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from bgp.peering import PlannedPeer
+from bgp.offer import NextHop
+from bgp.planned import PlannedPeer
 from bgp.speaker.interface import Family, Origin, Peer, Route
+from libcalico.model.bgpfilter import BGPFilterSpec
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,15 @@ PATIENCE = 3.0
 _LISTS = ("communities", "large_communities", "as_path", "extended_communities", "cluster_list")
 
 
+@dataclass
+class Last:
+    """The last decisions: sessions, this node's own routes, the BGPFilters of the sessions."""
+
+    peers: list[PlannedPeer] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
+    filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
+
+
 class Memory:
     """A file with the last decisions; `path` None remembers nothing."""
 
@@ -38,10 +49,12 @@ class Memory:
         self._path = path
         self._last = b""
 
-    def save(self, peers: Collection[PlannedPeer], routes: Collection[Route]) -> None:
+    def save(self, last: Last) -> None:
         """Write what was decided, if it is new. A failure is logged: the work goes on."""
-        text = encode(peers, routes)
-        if self._path is None or text == self._last:
+        if self._path is None:
+            return
+        text = encode(last)
+        if text == self._last:
             return
         fresh = self._path.with_suffix(".new")
         try:
@@ -56,7 +69,7 @@ class Memory:
         except OSError as error:
             log.warning("the last decisions cannot be kept: %s", error)
 
-    def load(self) -> tuple[list[PlannedPeer], list[Route]] | None:
+    def load(self) -> Last | None:
         """What was decided last; None if there is nothing, or nothing readable."""
         if self._path is None or not self._path.exists():
             return None
@@ -67,16 +80,21 @@ class Memory:
             return None
 
 
-def encode(peers: Collection[PlannedPeer], routes: Collection[Route]) -> bytes:
-    """Peers and routes as JSON; equal decisions give equal bytes."""
-    ordered = sorted(routes, key=lambda route: (route.prefix.version, str(route)))
-    return msgspec.json.encode({"peers": list(peers), "routes": ordered}, enc_hook=str)
+def encode(last: Last) -> bytes:
+    """The decisions as JSON; equal ones give equal bytes."""
+    ordered = sorted(last.routes, key=lambda route: (route.prefix.version, str(route)))
+    tree = {"peers": last.peers, "routes": ordered, "filters": last.filters}
+    return msgspec.json.encode(tree, enc_hook=str, order="sorted")
 
 
-def decode(raw: bytes) -> tuple[list[PlannedPeer], list[Route]]:
+def decode(raw: bytes) -> Last:
     """The inverse of `encode`. Raises what broken input causes."""
     tree = msgspec.json.decode(raw)
-    return [_planned(each) for each in tree["peers"]], [_route(each) for each in tree["routes"]]
+    return Last(
+        [_planned(each) for each in tree["peers"]],
+        [_route(each) for each in tree["routes"]],
+        msgspec.convert(tree["filters"], dict[str, BGPFilterSpec]),
+    )
 
 
 def _planned(tree: dict[str, Any]) -> PlannedPeer:
@@ -85,7 +103,11 @@ def _planned(tree: dict[str, Any]) -> PlannedPeer:
         peer[name] = ip_address(peer[name])
     peer["router_id"] = IPv4Address(peer["router_id"])
     peer["families"] = tuple(Family(name) for name in peer["families"])
-    return PlannedPeer(**{**tree, "peer": Peer(**peer)})
+    values = {**tree, "peer": Peer(**peer), "filters": tuple(tree["filters"])}
+    values["next_hop"] = NextHop(tree["next_hop"])
+    if values["reachable_by"] is not None:
+        values["reachable_by"] = ip_address(values["reachable_by"])
+    return PlannedPeer(**values)
 
 
 def _route(tree: dict[str, Any]) -> Route:

@@ -1,5 +1,8 @@
 """What the peers told us: paths by (peer, prefix, path id), and the best of each prefix.
 
+Paths are kept as they came, with what our own rules (`judge`) made of them: a rule that
+changes later is applied to what is already here, without asking the peer again.
+
 A path is stale when its peer's session ended without a word and graceful restart keeps it
 (RFC 4724 section 4.2). A stale path is used like any other until it is learned again,
 swept at End-of-RIB or dropped by a timer. Timers live in `graceful_restart`; here only
@@ -9,11 +12,12 @@ what it touches.
   RIB-1  A peer's paths never influence another peer's.
   RIB-2  After a session ended and came back and End-of-RIB was seen, the table is what the
          new session alone would have made (hypothesis: tests/bgp/test_rib.py).
+  RIB-3  After `judge_again` the table is what it were if the rules had always been so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bgp import bestpath
@@ -21,45 +25,114 @@ from bgp.bestpath import Candidate, Source
 from bgp.speaker.interface import Family, IPAddress, IPNetwork, PathsReceived
 
 _Key = tuple[IPNetwork, int]
+_WALK = 256
+"""Networks of at most so many addresses are looked up piece by piece, larger ones searched."""
+Judge = Callable[[IPNetwork, Candidate], Candidate | str]
+
+
+def only_loops(prefix: IPNetwork, path: Candidate) -> Candidate | str:
+    """The judge that knows no datastore: everything that is no loop."""
+    return bestpath.acceptable(path) or path
 
 
 @dataclass
 class _PeerTable:
-    """One peer's paths: all keys, and those of them that are stale."""
+    """One peer's paths: all keys, those of them that are stale, and why some are refused."""
 
     keys: set[_Key] = field(default_factory=set)
     stale: set[_Key] = field(default_factory=set)
+    refused: dict[_Key, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A path as it came, and as it is used; None: refused."""
+
+    raw: Candidate
+    used: Candidate | None
 
 
 class Rib:
     """The table. `own` are this node's addresses; who changes them asks for all bests again."""
 
-    def __init__(self) -> None:
-        self._paths: dict[IPNetwork, dict[tuple[IPAddress, int], Candidate]] = {}
+    def __init__(self, judge: Judge = only_loops) -> None:
+        self.judge = judge
+        self._paths: dict[IPNetwork, dict[tuple[IPAddress, int], _Entry]] = {}
         self._peers: dict[IPAddress, _PeerTable] = {}
         self.own: frozenset[IPAddress] = frozenset()
         self.rejected = 0
 
     def update(self, received: PathsReceived, source: Source) -> set[IPNetwork]:
-        """Take one UPDATE. A path that must not be used replaces, and removes, the old one."""
+        """Take one UPDATE. A path that must not be used takes the place of the old one, too."""
         dirty: set[IPNetwork] = set()
         table = self._peers.setdefault(received.peer, _PeerTable())
         for gone in received.withdrawn:
             self._remove(received.peer, table, (gone.prefix, gone.path_id), dirty)
         for each in received.announced:
             key = (each.prefix, each.path_id)
-            candidate = Candidate(source, each.next_hop, received.attributes, each.path_id)
-            if bestpath.acceptable(candidate):
-                self.rejected += 1
-                self._remove(received.peer, table, key, dirty)
-                continue
+            raw = Candidate(source, each.next_hop, received.attributes, each.path_id)
             table.keys.add(key)
             table.stale.discard(key)
             paths = self._paths.setdefault(each.prefix, {})
-            if paths.get((received.peer, each.path_id)) != candidate:
-                paths[received.peer, each.path_id] = candidate
-                dirty.add(each.prefix)
+            entry = paths.get((received.peer, each.path_id))
+            if entry is None or entry.raw != raw:
+                if entry is None:
+                    entry = paths[received.peer, each.path_id] = _Entry(raw, None)
+                entry.raw = raw
+                if self._judge(entry, key, table):
+                    dirty.add(each.prefix)
         return dirty
+
+    def _judge(self, entry: _Entry, key: _Key, table: _PeerTable) -> bool:
+        """Judge a path; returns whether what is used differs now."""
+        verdict = self.judge(key[0], entry.raw)
+        if isinstance(verdict, str):
+            if table.refused.get(key) != verdict:
+                self.rejected += 1
+            table.refused[key] = verdict
+            used = None
+        else:
+            table.refused.pop(key, None)
+            used = verdict
+        changed, entry.used = used != entry.used, used
+        return changed
+
+    def judge_again(self, prefixes: Iterable[IPNetwork] | None = None) -> set[IPNetwork]:
+        """The rules changed, for these prefixes (None: for all)."""
+        dirty = set()
+        for prefix in list(self._paths) if prefixes is None else prefixes:
+            for (peer, path_id), entry in self._paths.get(prefix, {}).items():
+                if self._judge(entry, (prefix, path_id), self._peers[peer]):
+                    dirty.add(prefix)
+        return dirty
+
+    def source_changed(self, source: Source) -> set[IPNetwork]:
+        """What we know of a session changed: its paths are judged anew."""
+        dirty = set()
+        table = self._peers.get(source.peer, _PeerTable())
+        for key in table.keys:
+            entry = self._paths[key[0]][source.peer, key[1]]
+            raw = entry.raw
+            entry.raw = Candidate(source, raw.next_hop, raw.attributes, raw.path_id)
+            if self._judge(entry, key, table):
+                dirty.add(key[0])
+        return dirty
+
+    def inside(self, network: IPNetwork) -> list[IPNetwork]:
+        """The prefixes of the table that are `network` or lie inside it."""
+        if network.num_addresses > _WALK:
+            return [
+                prefix
+                for prefix in self._paths
+                if prefix.version == network.version and prefix.subnet_of(network)  # type: ignore[arg-type]
+            ]
+        lengths = range(network.prefixlen, network.max_prefixlen + 1)
+        return [
+            subnet
+            for length in lengths
+            for subnet in network.subnets(new_prefix=length)
+            if subnet in self._paths
+        ]
 
     def mark_stale(self, peer: IPAddress, family: Family) -> None:
         """All paths of the peer and family are old from now on."""
@@ -97,6 +170,7 @@ class Rib:
             return
         table.keys.discard(key)
         table.stale.discard(key)
+        table.refused.pop(key, None)
         paths = self._paths[key[0]]
         del paths[peer, key[1]]
         if not paths:
@@ -111,11 +185,21 @@ class Rib:
         paths = self._paths.get(prefix)
         if not paths:
             return []
-        return bestpath.select(each for each in paths.values() if each.next_hop not in self.own)
+        used = (entry.used for entry in paths.values())
+        return bestpath.select(each for each in used if each and each.next_hop not in self.own)
 
     def prefixes(self) -> set[IPNetwork]:
         """All prefixes that have a path."""
         return set(self._paths)
+
+    def of(self, peer: IPAddress) -> set[IPNetwork]:
+        """The prefixes that a peer offers."""
+        table = self._peers.get(peer)
+        return {prefix for prefix, _ in table.keys} if table else set()
+
+    def offered_by(self, prefix: IPNetwork) -> set[IPAddress]:
+        """The peers that offer a prefix, refused paths left out."""
+        return {peer for (peer, _), each in self._paths.get(prefix, {}).items() if each.used}
 
     def peers(self) -> set[IPAddress]:
         """All peers that have a path here."""
@@ -125,3 +209,8 @@ class Rib:
         """How many paths of a peer there are, and how many of them are stale."""
         table = self._peers.get(peer)
         return (len(table.keys), len(table.stale)) if table else (0, 0)
+
+    def refused(self, peer: IPAddress) -> dict[IPNetwork, str]:
+        """The prefixes that are not taken from a peer, and why."""
+        table = self._peers.get(peer)
+        return {key[0]: why for key, why in table.refused.items()} if table else {}

@@ -1,9 +1,10 @@
 """What BGP needs of the datastore, reduced at the edge to small frozen values.
 
 The datastore holds every block of the cluster; of a foreign block only the addresses that
-this node borrowed matter here. `ClusterView.apply` takes one change and says which of the
-two decisions, peering or export, it may have changed, so a pod start elsewhere costs a
-look-up and no more. Tested in tests/bgp/test_peering.py.
+this node borrowed, or that are lent between others, matter here. `ClusterView.apply` takes
+one change and says which decisions (peering, export, import) it may have changed, so a pod
+start elsewhere costs a look-up and no more. For import it also collects the networks
+concerned. Tested in tests/bgp/test_peering.py.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ from ipaddress import (
 )
 from typing import Any
 
+from bgp.ownership import CONFIRMED, Ownership, lent_of
 from bgp.speaker.interface import IPAddress, IPNetwork
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+
+AUTOMATIC_REFLECTORS = "muslin/automatic-reflectors"
+DRAIN = "muslin/bgp-drain"
+"""Annotation of a Node: `true` makes its routes the last choice everywhere (RFC 8326)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,8 @@ class NodeView:
     ipv6: IPv6Interface | None = None
     asn: int | None = None
     cluster_id: str = ""
+    created: str = ""
+    draining: bool = False
 
     def address(self, version: int) -> IPAddress | None:
         """The address for sessions of an IP version, if the node has one."""
@@ -62,6 +70,9 @@ class Changed(enum.Flag):
     NOTHING = 0
     PEERING = enum.auto()
     EXPORT = enum.auto()
+    IMPORT = enum.auto()
+    FILTERS = enum.auto()
+    """What filters say, for both directions."""
 
 
 @dataclass
@@ -76,6 +87,12 @@ class ClusterView:
     affinities: dict[IPNetwork, str] = field(default_factory=dict)
     mine: dict[IPNetwork, frozenset[IPAddress]] = field(default_factory=dict)
     """Addresses of this node, by the block they lie in (own blocks too)."""
+    filters: dict[str, Any] = field(default_factory=dict)
+    automatic: str = ""
+    """The annotation that asks for reflectors chosen automatically (`bgp.reflectors`)."""
+    ownership: Ownership = field(default_factory=Ownership)
+    touched: set[IPNetwork] = field(default_factory=set)
+    """Networks whose owners changed since the reader cleared it."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def apply(self, key: Key, value: Any | None) -> Changed:
@@ -98,25 +115,52 @@ class ClusterView:
 
     def _resource(self, key: ResourceKey, value: Any | None) -> Changed:
         if key.kind == "Node":
-            return _put(self.nodes, key.name, value and node_view(value), Changed.PEERING)
+            what = Changed.PEERING | Changed.EXPORT
+            return _put(self.nodes, key.name, value and node_view(value), what)
         if key.kind == "IPPool":
             return _put(self.pools, key.name, value and _pool(value), Changed.EXPORT)
         if key.kind == "BGPConfiguration":
+            if key.name == "default":
+                annotations = value.metadata.annotations if value else {}
+                self.automatic = annotations.get(AUTOMATIC_REFLECTORS, "")
             spec = value and value.spec
-            return _put(self.configurations, key.name, spec, Changed.PEERING)
+            _put(self.configurations, key.name, spec, Changed.PEERING)
+            return Changed.PEERING | Changed.EXPORT | Changed.FILTERS
+        if key.kind == "BGPFilter":
+            what = Changed.PEERING | Changed.FILTERS
+            return _put(self.filters, key.name, value and value.spec, what)
         if key.kind == "BGPPeer":
             return _put(self.peers, key.name, value and value.spec, Changed.PEERING)
         return Changed.NOTHING
 
     def _affinity(self, key: AffinityKey, value: Any | None) -> Changed:
-        if key.host != self.me or key.kind != "host":
+        if key.kind != "host":
             return Changed.NOTHING
-        state = value and (value.state or "confirmed")
-        return _put(self.affinities, key.cidr, state, Changed.EXPORT)
+        state = value and (value.state or CONFIRMED)
+        changed = Changed.NOTHING
+        if self.ownership.claim(key.host, key.cidr, state):
+            self.touched.add(key.cidr)
+            changed = Changed.IMPORT
+        if key.host != self.me:
+            return changed
+        return changed | _put(self.affinities, key.cidr, state, Changed.EXPORT)
 
     def _block(self, key: BlockKey, value: Any | None) -> Changed:
         held = addresses_of(self.me, key.cidr, value) if value is not None else frozenset()
-        return _put(self.mine, key.cidr, held or None, Changed.EXPORT)
+        changed = _put(self.mine, key.cidr, held or None, Changed.EXPORT)
+        if self.ownership.lend(key.cidr, lent_of(key.cidr, value) if value is not None else {}):
+            self.touched.add(key.cidr)
+            changed |= Changed.IMPORT
+        return changed
+
+    def owner(self, address: IPAddress) -> NodeView | None:
+        """The node that has an address for its sessions."""
+        return next((node for node in self.nodes.values() if address in node.addresses), None)
+
+    def default(self, name: str) -> Any:
+        """A field of the cluster's BGPConfiguration; None where there is none."""
+        spec = self.configurations.get("default")
+        return getattr(spec, name) if spec is not None else None
 
 
 def _put(table: dict[Any, Any], name: Any, value: Any | None, what: Changed) -> Changed:
@@ -145,6 +189,8 @@ def node_view(node: Any) -> NodeView:
         ipv6=ipv6,
         asn=bgp.asNumber,
         cluster_id=bgp.routeReflectorClusterID,
+        created=node.metadata.creationTimestamp,
+        draining=node.metadata.annotations.get(DRAIN) == "true",
     )
 
 

@@ -100,9 +100,11 @@ class InForce(msgspec.Struct, tag="in_force", frozen=True):
 
 
 class Fact(msgspec.Struct, tag="fact", frozen=True):
-    """Something of the node that `bgp` cannot see itself: `local_addresses`, for now."""
+    """What of the node `bgp` cannot see itself: its addresses, and its connected networks with
+    the interface of each."""
 
     local_addresses: list[str] = []
+    networks: dict[str, str] = {}
 
 
 class Station(msgspec.Struct, frozen=True):

@@ -138,23 +138,33 @@ class MemorySpeaker:
             and (route.peers is None or address in route.peers)
         }
         other = self._fabric.speakers[address]
-        attributes = Attributes(
-            as_path=() if peer.internal else (peer.local_as,),
-            as_path_length=0 if peer.internal else 1,
-        )
-        other._events.put_nowait(
-            PathsReceived(
-                peer.local_address,
-                attributes,
-                announced=tuple(
-                    Announced(route.prefix, route.next_hop or peer.local_address)
-                    for route in wish
-                    if route not in offered
-                ),
-                withdrawn=tuple(Withdrawn(route.prefix) for route in offered if route not in wish),
-            )
-        )
+        named = {route.prefix for route in wish}
+        gone = tuple(Withdrawn(route.prefix) for route in offered if route.prefix not in named)
+        if gone:
+            other._events.put_nowait(PathsReceived(peer.local_address, Attributes(), (), gone))
+        for route in wish:
+            if route not in offered:
+                announced = Announced(route.prefix, route.next_hop or peer.local_address)
+                other._events.put_nowait(
+                    PathsReceived(peer.local_address, _attributes(route, peer), (announced,))
+                )
         self._up[address] = wish
         if end:
             for family in peer.families:
                 other._events.put_nowait(EndOfRib(peer.local_address, family))
+
+
+def _attributes(route: Route, peer: Peer) -> Attributes:
+    """What a route looks like at the other end."""
+    path = route.as_path if peer.internal else (peer.local_as, *route.as_path)
+    return Attributes(
+        origin=route.origin,
+        as_path=path,
+        as_path_length=len(path),
+        local_pref=route.local_pref if peer.internal else None,
+        med=route.med,
+        originator_id=route.originator_id,
+        cluster_list=route.cluster_list,
+        communities=route.communities,
+        large_communities=route.large_communities,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -11,73 +10,16 @@ from typing import Any
 import pytest
 
 from bgp import main
-from bgp.agent import Agent, SpeakerBroken
-from bgp.peering import Settings
-from bgp.publish import Publisher
+from bgp.agent import SpeakerBroken
 from bgp.speaker.interface import SpeakerFailed
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.errors import InvalidValue
 from libcalico.local.node_api import Fact, RefusedPath
-from libcalico.model.codec import resource_from_tree
-from libcalico.model.ipam import BlockAffinity
-from libcalico.model.keys import AffinityKey, Key, ResourceKey
-from tests.bgp.memory_speaker import Fabric, MemorySpeaker
+from libcalico.model.keys import AffinityKey, ResourceKey
+from tests.bgp.agents import Cluster, affinity, node, resource
 
 pytestmark = pytest.mark.asyncio
-
-
-@dataclass
-class Cluster:
-    """Agents that share a fabric and get the same batches."""
-
-    fabric: Fabric = field(default_factory=Fabric)
-    agents: dict[str, Agent] = field(default_factory=dict)
-    speakers: dict[str, MemorySpeaker] = field(default_factory=dict)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-    def add(self, name: str, **more: Any) -> Agent:
-        speaker = self.speakers[name] = MemorySpeaker(self.fabric)
-        publisher = Publisher(Path("/nonexistent/node.sock"))
-        agent = self.agents[name] = Agent(name, speaker, publisher, Settings(), **more)
-        self.tasks.append(asyncio.create_task(agent.follow_speaker()))
-        self.tasks.append(asyncio.create_task(agent.keep_time()))
-        return agent
-
-    async def say(self, *changes: tuple[Key, Any], in_sync: bool = True) -> None:
-        updates = [
-            Update(key, None if value is None else Entry(key, value, 1, b""))
-            for key, value in changes
-        ]
-        for agent in self.agents.values():
-            await agent.take(SyncBatch(updates, in_sync))
-        await self.calm()
-
-    async def calm(self) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0)
-
-    def table(self, name: str) -> dict[str, list[str]]:
-        current = self.agents[name]._publisher.current
-        return {path.prefix: path.next_hops for path in current.values()}
-
-    async def stop(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-def node(number: int) -> tuple[Key, Any]:
-    return resource("Node", f"n{number}", {"bgp": {"ipv4Address": f"10.0.0.{number}/24"}})
-
-
-def resource(kind: str, name: str, spec: dict[str, Any]) -> tuple[Key, Any]:
-    tree = {"kind": kind, "apiVersion": "projectcalico.org/v3", "metadata": {"name": name}}
-    return ResourceKey(kind, name), resource_from_tree({**tree, "spec": spec})
-
-
-def affinity(name: str, cidr: str) -> tuple[Key, Any]:
-    return AffinityKey(name, ip_network(cidr)), BlockAffinity()
 
 
 BASE = [
@@ -143,7 +85,7 @@ async def test_own_speaker_crash_moves_no_route() -> None:
     cluster.add("n2")
     await cluster.say(*BASE)
     told: list[Any] = []
-    n1._publisher.publish = lambda changes: told.extend(changes)  # type: ignore[method-assign]
+    n1.routing._publish = told.extend
     cluster.speakers["n1"].crash()
     await cluster.calm()
     assert told == []
@@ -175,7 +117,7 @@ async def test_what_felix_says() -> None:
     assert cluster.table("n1") == {}
     n1.on_felix(Fact(["10.0.0.1"]))
     assert cluster.table("n1") == {"10.65.2.0/26": ["10.0.0.2"]}
-    assert ip_address("10.0.0.1") in n1.rib.own
+    assert ip_address("10.0.0.1") in n1.routing.rib.own
     with pytest.raises(SpeakerBroken):
         n1.on_event(SpeakerFailed())
     await cluster.stop()

@@ -9,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp import export
+from bgp.offer import Manner, Terms, audiences, offers
+from bgp.speaker.interface import Family
 from bgp.view import Changed, ClusterView, PoolView
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
 
 ME, OTHER = "n1", "n2"
+PLANNED = Changed.PEERING | Changed.EXPORT
 
 
-def block(cidr: str, **owners: list[int]) -> Block:
+def block(cidr: str, affinity: str | None = None, /, **owners: list[int]) -> Block:
     """A block with addresses used on nodes: `n2=[5, 6]`."""
     network = ip_network(cidr)
     allocations: list[int | None] = [None] * network.num_addresses
@@ -26,7 +29,7 @@ def block(cidr: str, **owners: list[int]) -> Block:
         attributes.append(Attribute(handle_id=node, secondary={"node": node}))
         for ordinal in ordinals:
             allocations[ordinal] = index
-    return Block(cidr=cidr, allocations=allocations, attributes=attributes)
+    return Block(cidr=cidr, affinity=affinity, allocations=allocations, attributes=attributes)
 
 
 class World(ClusterView):
@@ -52,18 +55,24 @@ class World(ClusterView):
 
     @property
     def announced(self) -> set[str]:
-        routes = export.routes(self.affinities, self.mine, self.pools.values())
-        return {str(route.prefix) for route in routes}
+        """What an ordinary peer is told."""
+        peer = ip_address("10.0.0.9")
+        manner = Manner((Family.IPV4, Family.IPV6), internal=True)
+        told = Terms(audiences([(peer, manner)]), tuple(self.pools.values()))
+        own = export.originated(self.affinities, self.mine)
+        return {str(net) for net, kind in own.items() if offers(net, kind, None, told)}
 
 
 def test_blocks_and_borrowed_addresses() -> None:
     world = World()
     world.pool("10.65.0.0/16")
     world.affinity("10.65.1.0/26")
+    assert world.affinity("10.65.2.0/26", host=OTHER) is Changed.IMPORT
     assert world.affinity("10.65.2.0/26", host=OTHER) is Changed.NOTHING
     world.put(block("10.65.1.0/26", n1=[1, 2], n2=[3]))
-    assert world.put(block("10.65.2.0/26", n1=[7], n2=[8])) is Changed.EXPORT
-    assert world.put(block("10.65.2.0/26", n1=[7], n2=[9])) is Changed.NOTHING
+    lent = block("10.65.2.0/26", "host:n2", n1=[7], n2=[8])
+    assert world.put(lent) is Changed.EXPORT | Changed.IMPORT
+    assert world.put(block("10.65.2.0/26", "host:n2", n1=[7], n2=[9])) is Changed.NOTHING
     assert world.announced == {"10.65.1.0/26", "10.65.2.7/32"}
     world.apply(BlockKey(ip_network("10.65.2.0/26")), None)
     assert world.announced == {"10.65.1.0/26"}
@@ -113,9 +122,9 @@ def test_unreadable_node_is_named_and_left_out() -> None:
         "metadata": {"name": "n2"},
         "spec": {"bgp": {"ipv4Address": "10.0.0.2/24"}},
     }
-    assert world.apply(key, resource_from_tree(tree)) is Changed.PEERING
+    assert world.apply(key, resource_from_tree(tree)) is PLANNED
     tree["spec"] = {"bgp": {"ipv4Address": "10.0.0.2.3"}}
-    assert world.apply(key, resource_from_tree(tree)) is Changed.PEERING
+    assert world.apply(key, resource_from_tree(tree)) is PLANNED
     assert "10.0.0.2.3" in world.broken[str(key)]
     assert "n2" not in world.nodes
 
@@ -137,7 +146,9 @@ def test_never_more_than_ours(
     """BGP-4: own confirmed blocks and own addresses, each address covered at most once."""
     mine = {net: frozenset(net[number] for number in numbers) for net, numbers in used.items()}
     pool = PoolView(ip_network("10.65.0.0/16"), enabled, exported)
-    prefixes = [route.prefix for route in export.routes(affinities, mine, [pool])]
+    told = Terms(audiences([(ip_address("10.0.0.9"), Manner((Family.IPV4,), True))]), (pool,))
+    own = export.originated(affinities, mine)
+    prefixes = [net for net, kind in own.items() if offers(net, kind, None, told)]
     confirmed = {net for net, state in affinities.items() if state == "confirmed"}
     everything = {ip_address(each) for addresses in mine.values() for each in addresses}
     if not exported:

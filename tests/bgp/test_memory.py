@@ -7,15 +7,46 @@ from pathlib import Path
 
 import pytest
 
-from bgp.memory import Memory
-from bgp.peering import MESH, PlannedPeer
+from bgp.memory import Last, Memory
+from bgp.offer import NextHop
+from bgp.planned import MESH, NODE, PlannedPeer
 from bgp.speaker.interface import Family, Route
+from libcalico.model.bgpfilter import (
+    BGPFilterOperation,
+    BGPFilterPrefixLength,
+    BGPFilterRule,
+    BGPFilterSetPriority,
+    BGPFilterSpec,
+)
 from tests.bgp.test_exabgp import a_peer
 
 PEERS = [
     PlannedPeer(a_peer("10.0.0.2", "10.0.0.1", passive=True, password="x"), MESH, True),
     PlannedPeer(a_peer("fd00::2", "fd00::1", families=(Family.IPV4, Family.IPV6)), MESH, False, 2),
+    PlannedPeer(
+        a_peer("10.0.0.3", "10.0.0.1"),
+        NODE,
+        False,
+        filters=("strict", "mild"),
+        next_hop=NextHop.KEEP,
+        client=True,
+        own_cluster="1.2.3.4",
+        reachable_by=ip_address("10.0.0.254"),
+    ),
 ]
+FILTERS = {
+    "strict": BGPFilterSpec(
+        importV4=[
+            BGPFilterRule(
+                cidr="10.0.0.0/8",
+                matchOperator="In",
+                prefixLength=BGPFilterPrefixLength(min=24),
+                action="Accept",
+                operations=[BGPFilterOperation(setPriority=BGPFilterSetPriority(value=7))],
+            )
+        ]
+    )
+}
 ROUTES = {
     Route(ip_network("10.65.0.0/26")),
     Route(
@@ -32,18 +63,22 @@ ROUTES = {
 def test_round_trip(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "run" / "last.json")
     assert memory.load() is None
-    memory.save(PEERS, ROUTES)
-    memory.save(PEERS, ROUTES)
+    last = Last(PEERS, list(ROUTES), FILTERS)
+    memory.save(last)
+    memory.save(last)
     loaded = memory.load()
     assert loaded is not None
-    assert loaded[0] == PEERS
-    assert set(loaded[1]) == ROUTES
+    assert loaded.peers == PEERS
+    assert set(loaded.routes) == ROUTES
+    assert loaded.filters == FILTERS
     assert (tmp_path / "run" / "last.json").stat().st_mode & 0o777 == 0o400
-    memory.save([], [])
-    assert memory.load() == ([], [])
+    memory.save(Last())
+    assert memory.load() == Last()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"peers":[{}],"routes":[]}', '{"peers":1}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"peers":[{}],"routes":[]}', '{"peers":1}', '{"peers":[],"routes":[]}']
+)
 def test_broken(tmp_path: Path, text: str) -> None:
     path = tmp_path / "last.json"
     path.write_text(text)

@@ -39,6 +39,8 @@ from tests.support.netns import Namespace, network_namespace
 HOLD = 9
 ROUTER = "10.99.0.254"
 ROUTER6 = "fd99::254"
+PRIMARY = ("show", "route", "primary", "where", "source", "=", "RTS_BGP")
+"""Chosen routes only: a node that learned a block tells it to routers outside, too."""
 
 
 def eventually(
@@ -280,7 +282,7 @@ class World:
     def bird_routes(self) -> dict[str, set[str]]:
         """Prefix -> next hops of BIRD's BGP routes."""
         table: dict[str, set[str]] = {}
-        for line in self.birdc("show", "route", "where", "source", "=", "RTS_BGP").splitlines():
+        for line in self.birdc(*PRIMARY).splitlines():
             words = line.split()
             if words and "/" in words[0]:
                 prefix = words[0]

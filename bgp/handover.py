@@ -1,0 +1,104 @@
+"""Sessions that a new plan no longer has stay until their successors carry the routes. Pure.
+
+When a mesh becomes reflectors (or the other way round) the old sessions must outlive the new
+ones' first full table: make before break. Each end decides alone, and one that drops a session
+early drops it for both. So an end lets go only when a successor has sent End-of-RIB, every
+prefix of the old session is offered by another one (which shows that its peer talks to the
+successors as well), and some time has passed since.
+
+  HND-1  While no successor is complete, no session between nodes is given up for it.
+  HND-2  A session whose node is gone, or that has no successor at all, ends at once.
+Time is a parameter (seconds, monotonic). Tested in tests/bgp/test_handover.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bgp.planned import PlannedPeer
+from bgp.speaker.interface import IPAddress
+
+LINGER = 10.0
+"""How long a session stays after others offer all its prefixes."""
+LIMIT = 120.0
+"""How long it stays after a successor is complete, if some prefix is offered by nobody else."""
+CHECK = 0.5
+
+Peers = Mapping[IPAddress, PlannedPeer]
+
+
+@dataclass
+class _Held:
+    """A session beyond its plan; `covered`: since when others offer all it does."""
+
+    planned: PlannedPeer
+    covered: float | None = None
+
+
+class Handover:
+    """The sessions that are kept beyond their plan."""
+
+    def __init__(self, linger: float = LINGER, limit: float = LIMIT) -> None:
+        self._linger, self._limit = linger, limit
+        self._held: dict[IPAddress, _Held] = {}
+        self._fresh: set[IPAddress] = set()
+        self._successors: set[IPAddress] = set()
+        self._complete: float | None = None
+
+    @property
+    def held(self) -> Peers:
+        """What is kept."""
+        return {address: each.planned for address, each in self._held.items()}
+
+    def plan(self, old: Peers, new: Peers, exists: Callable[[PlannedPeer], bool]) -> Peers:
+        """The sessions to hold now: the new plan, and what is kept of the old.
+
+        `old` is what was held so far; `exists`: the node still has this address.
+        """
+        self._fresh = {address for address in new if address in self._fresh or address not in old}
+        # A session that was there before may be a reflector's by now: where none is new, all
+        # that stay are successors.
+        self._successors = self._fresh or set(new)
+        for address, planned in old.items():
+            if address not in new and planned.in_cluster and address not in self._held:
+                self._held[address] = _Held(planned)
+        for address, held in list(self._held.items()):
+            if address in new or not exists(held.planned) or not self._successors:
+                del self._held[address]
+        if not self._held:
+            self._fresh, self._complete = set(), None
+        return {**self.held, **new}
+
+    def release(
+        self,
+        now: float,
+        complete: Callable[[IPAddress], bool],
+        covered: Callable[[IPAddress], bool],
+    ) -> set[IPAddress]:
+        """The sessions that may end now.
+
+        `complete`: a session is up and has sent End-of-RIB; `covered`: all that a session
+        offers is offered by one that stays.
+        """
+        if not self._held or not any(complete(each) for each in self._successors):
+            self._complete = None
+            return set()
+        self._complete = now if self._complete is None else self._complete
+        gone = set()
+        for address, held in self._held.items():
+            if not covered(address):
+                held.covered = None
+                if now - self._complete >= self._limit:
+                    gone.add(address)
+                continue
+            held.covered = now if held.covered is None else held.covered
+            if now - held.covered >= self._linger:
+                gone.add(address)
+        for address in gone:
+            del self._held[address]
+        return gone
+
+    def next_check(self, now: float) -> float | None:
+        """When to ask again."""
+        return now + CHECK if self._held else None

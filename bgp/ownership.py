@@ -1,0 +1,119 @@
+"""Whose addresses are whose: what each node of the cluster may announce. Pure.
+
+The datastore says it in two ways. A block affinity gives a block to a node. The `node`
+attribute of an allocation gives one address to a node, which matters where that node is not
+the block's owner: the address is borrowed, and then it is nobody else's.
+
+  OWN-1  An address that is lent belongs to the borrower alone, whoever owns the block.
+  OWN-2  An affinity that is not confirmed gives single addresses, never the block.
+Tested in tests/bgp/test_ownership.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from typing import Any
+
+from bgp.speaker.interface import IPAddress, IPNetwork
+
+CONFIRMED = "confirmed"
+HOST = "host:"
+
+
+@dataclass
+class Ownership:
+    """The affinities of all nodes and the addresses lent between them."""
+
+    affinities: dict[IPNetwork, dict[str, str]] = field(default_factory=dict)
+    """Block -> node -> state."""
+    lent: dict[IPNetwork, dict[IPAddress, str]] = field(default_factory=dict)
+    """Block -> address -> node, of the addresses that are not used by the block's owner."""
+    _lengths: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _block_lengths: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def claim(self, host: str, cidr: IPNetwork, state: str | None) -> bool:
+        """A node's affinity is now in `state` (None: gone); returns whether that is new."""
+        held = self.affinities.get(cidr, {})
+        if held.get(host) == state:
+            return False
+        if state is None:
+            del held[host]
+            if not held:
+                del self.affinities[cidr]
+                self._count(self._lengths, cidr, -1)
+            return True
+        if not held:
+            self.affinities[cidr] = held
+            self._count(self._lengths, cidr, 1)
+        held[host] = state
+        return True
+
+    def lend(self, cidr: IPNetwork, lent: dict[IPAddress, str]) -> bool:
+        """The lent addresses of a block are now these; returns whether that is new."""
+        if self.lent.get(cidr, {}) == lent:
+            return False
+        if cidr not in self.lent:
+            self._count(self._block_lengths, cidr, 1)
+        if lent:
+            self.lent[cidr] = lent
+        else:
+            del self.lent[cidr]
+            self._count(self._block_lengths, cidr, -1)
+        return True
+
+    def owners(self, prefix: IPNetwork) -> frozenset[str]:
+        """The nodes that may announce a prefix; none: it is no node's."""
+        single = prefix.prefixlen == prefix.max_prefixlen
+        if single:
+            for cidr in self._around(prefix, self._block_lengths):
+                borrower = self.lent.get(cidr, {}).get(prefix.network_address)
+                if borrower is not None:
+                    return frozenset({borrower})
+        found: set[str] = set()
+        for cidr in self._around(prefix, self._lengths):
+            for host, state in self.affinities.get(cidr, {}).items():
+                if single or state == CONFIRMED:
+                    found.add(host)
+        return frozenset(found)
+
+    @staticmethod
+    def _count(lengths: Counter[tuple[int, int]], cidr: IPNetwork, step: int) -> None:
+        key = (cidr.version, cidr.prefixlen)
+        lengths[key] += step
+        if not lengths[key]:
+            del lengths[key]
+
+    @staticmethod
+    def _around(prefix: IPNetwork, lengths: Counter[tuple[int, int]]) -> list[IPNetwork]:
+        """The networks around a prefix that have a length that occurs."""
+        return [
+            prefix.supernet(new_prefix=length)
+            for version, length in lengths
+            if version == prefix.version and length <= prefix.prefixlen
+        ]
+
+
+def lent_of(cidr: IPNetwork, block: Any) -> dict[IPAddress, str]:
+    """The addresses of a block that are used on another node than its owner's."""
+    owner = block.owner or ""
+    host = owner.removeprefix(HOST) if owner.startswith(HOST) else ""
+    others = {
+        index: node
+        for index, attribute in enumerate(block.attributes)
+        if (node := (attribute.secondary or {}).get("node")) and node != host
+    }
+    if not others:
+        return {}
+    first, make = int(cidr.network_address), type(cidr.network_address)
+    return {
+        make(first + ordinal): others[index]
+        for ordinal, index in enumerate(block.allocations)
+        if index in others
+    }
+
+
+def host_route(address: IPAddress) -> IPNetwork:
+    """The prefix of one address."""
+    return ip_network(address)

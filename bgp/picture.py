@@ -1,0 +1,103 @@
+"""All that decisions are made from, and the decisions, one method each. No clock, no waiting.
+
+The agent feeds it (datastore, services, passwords, felix's facts) and calls the decision that
+a change touches; the results go into `Routing` and the plan. Tested in tests/bgp/test_agent.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from bgp import peering, services, tagging, terms
+from bgp.interfaces import Interfaces
+from bgp.passwords import Passwords
+from bgp.peering import Plan, Settings
+from bgp.planned import PlannedPeer
+from bgp.routing import Routing
+from bgp.services import ServiceBatch, ServiceKey, ServiceView
+from bgp.view import ClusterView
+from libcalico.model.bgpfilter import BGPFilterSpec
+
+log = logging.getLogger(__name__)
+
+
+class Picture:
+    """What the node `me` knows."""
+
+    def __init__(self, me: str, settings: Settings, routing: Routing) -> None:
+        self.view = ClusterView(me)
+        self.passwords = Passwords()
+        self.tags = tagging.Tags()
+        self._settings, self._routing = settings, routing
+        self._services: dict[ServiceKey, ServiceView] = {}
+        self._filters = terms.FilterTable()
+        self._interfaces = Interfaces()
+
+    # -- what is known
+
+    def serve(self, batch: ServiceBatch) -> None:
+        """Take changes of services."""
+        for key, service in batch.changes:
+            if service is None:
+                self._services.pop(key, None)
+            else:
+                self._services[key] = service
+
+    def take_filters(self, specs: Mapping[str, BGPFilterSpec]) -> None:
+        """The BGPFilters are these."""
+        if self._filters.update(specs):
+            self._routing.intake.filters = self._filters.rules
+            self._routing.judge_again()
+
+    def take_networks(self, told: Mapping[str, str]) -> bool:
+        """The connected networks, as felix names them; returns whether they are new."""
+        interfaces = Interfaces.of(told)
+        if interfaces == self._interfaces:
+            return False
+        self._interfaces = interfaces
+        self._routing.intake.interface = interfaces.towards
+        return True
+
+    def filters_of(self, peers: Iterable[PlannedPeer]) -> dict[str, BGPFilterSpec]:
+        """The BGPFilters that these sessions use."""
+        used = {name for each in peers for name in each.filters}
+        return {name: self.view.filters[name] for name in used if name in self.view.filters}
+
+    # -- what follows
+
+    def planned(self) -> Plan:
+        """The sessions that this node shall hold."""
+        return peering.plan(self.view, self._settings, self.passwords)
+
+    def decide_filters(self) -> None:
+        """BGPFilters and communities."""
+        self.tags = tagging.tags(self.view)
+        for problem in self.tags.problems:
+            log.error("%s", problem)
+        self.take_filters(self.view.filters)
+
+    def decide_own(self) -> None:
+        """The routes that this node has itself."""
+        ranges = self._ranges()
+        connected = self._interfaces.own(self.view.default("ignoredInterfaces") or ())
+        own = terms.own_routes(self.view, ranges, self._services.values(), connected)
+        self._routing.have(own, ranges.whole)
+
+    def decide_terms(self, peers: Iterable[PlannedPeer]) -> None:
+        """What is taken from whom, and what is told to whom."""
+        facts = terms.of_import(self.view, self._ranges(), self._routing.rib.own)
+        if facts != self._routing.intake.facts:
+            self._routing.intake.facts = facts
+            self._routing.judge_again()
+        rules, interface = self._filters.rules, self._interfaces.towards
+        self._routing.agree(terms.of_export(self.view, peers, rules, self.tags, interface))
+
+    def _ranges(self) -> services.Ranges:
+        return services.ranges(self.view, self._settings.cluster_ips)
+
+    def decide_owners(self) -> None:
+        """The paths to networks whose owners changed are judged anew."""
+        touched, self.view.touched = self.view.touched, set()
+        for network in touched:
+            self._routing.judge_again(self._routing.rib.inside(network))

@@ -1,0 +1,93 @@
+"""Which learned prefixes are believed, from whom. Pure: facts and a path in, a reason out.
+
+A node of the cluster may announce what the datastore says is its own (confirmed blocks,
+single addresses of it, tunnel addresses among them) and addresses of services in configured
+ranges; a reflector what its nodes may, with their next hop. A configured external peer may
+send a default route and other nodes' addresses: the operator named it. Nobody may pull away
+this node's own blocks and addresses, or link-local traffic.
+
+  VAL-1  No path from a node of the cluster is a default route.
+  VAL-2  No accepted path lies inside an own block, unless it is an address lent to another node.
+felix checks pools and own addresses once more (`felix.calc.paths`).
+Tested in tests/bgp/test_validity.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, ip_network
+
+from bgp.bestpath import Candidate
+from bgp.speaker.interface import IPAddress, IPNetwork
+from bgp.view import ClusterView
+
+_NEVER = (
+    (ip_network("169.254.0.0/16"), "link-local"),
+    (ip_network("fe80::/10"), "link-local"),
+    (ip_network("127.0.0.0/8"), "loopback"),
+    (ip_network("::1/128"), "loopback"),
+    (ip_network("224.0.0.0/4"), "multicast"),
+    (ip_network("ff00::/8"), "multicast"),
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the acceptance of paths depends on.
+
+    `view` counts for its owners and affinities, which change in place; the rest is compared.
+    `reflectors`: the nodes that reflect; if there are some, `addresses` are those of all nodes.
+    """
+
+    view: ClusterView
+    services: tuple[IPNetwork, ...]
+    reflectors: frozenset[str]
+    own: frozenset[IPAddress]
+    addresses: Mapping[str, tuple[IPAddress, ...]] = field(default_factory=dict)
+
+
+def refusal(prefix: IPNetwork, path: Candidate, facts: Facts) -> str:
+    """Why a path is not believed; empty if it is."""
+    for network, word in _NEVER:
+        if _inside(prefix, network):
+            return f"it is {word}"
+    single = prefix.prefixlen == prefix.max_prefixlen
+    if single and prefix.network_address in facts.own:
+        return "it is an address of this node"
+    me = facts.view.me
+    if me in (owners := facts.view.ownership.owners(prefix)):
+        return "it lies inside a block of this node" if _in_own(prefix, facts) else ""
+    if not path.source.in_cluster:
+        return ""
+    if prefix.prefixlen == 0:
+        return "a node of the cluster may not announce a default route"
+    if any(_inside(prefix, network) for network in facts.services):
+        return ""
+    name = path.source.node
+    if name in owners:
+        return ""
+    if owners and name in facts.reflectors and _next_hop_owns(path, owners | {name}, facts):
+        return ""
+    if not owners:
+        return f"the datastore gives it to no node, so not to {name}"
+    return f"the datastore gives it to {', '.join(sorted(owners))}, not to {name}"
+
+
+def _in_own(prefix: IPNetwork, facts: Facts) -> bool:
+    return any(
+        _inside(prefix, cidr)
+        for cidr, state in facts.view.affinities.items()
+        if state == "confirmed"
+    )
+
+
+def _next_hop_owns(path: Candidate, names: Collection[str], facts: Facts) -> bool:
+    """Whether the next hop is one of these nodes (RFC 4456: a reflector keeps it)."""
+    return any(path.next_hop in facts.addresses.get(name, ()) for name in names)
+
+
+def _inside(prefix: IPNetwork, network: IPNetwork) -> bool:
+    if isinstance(prefix, IPv4Network) is not isinstance(network, IPv4Network):
+        return False
+    return prefix.subnet_of(network)  # type: ignore[arg-type]

@@ -1,0 +1,284 @@
+"""Whole agents: reflectors, filters that change, what is not believed, services, drain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from bgp.handover import Handover
+from bgp.passwords import Passwords, SecretRef
+from bgp.services import Endpoint, ServiceBatch, ServiceView
+from libcalico.datastore.interface import Entry
+from libcalico.datastore.syncer import SyncBatch, Update
+from libcalico.local.node_api import Fact
+from libcalico.model.keys import ResourceKey
+from tests.bgp.agents import Cluster, affinity, node, resource
+
+pytestmark = pytest.mark.asyncio
+
+POOL = resource("IPPool", "pool", {"cidr": "10.65.0.0/16"})
+NODES = [node(1), node(2), node(3)]
+BLOCKS = [affinity(f"n{number}", f"10.65.{number}.0/26") for number in (1, 2, 3)]
+REFLECTED = [
+    node(3, routeReflectorClusterID="1.0.0.1", labels={"rr": "yes"}),
+    resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False}),
+    resource("BGPPeer", "rr", {"peerSelector": "rr == 'yes'"}),
+]
+ALL_OF_N1 = {"10.65.2.0/26": ["10.0.0.2"], "10.65.3.0/26": ["10.0.0.3"]}
+
+
+async def three(**more: Any) -> Cluster:
+    cluster = Cluster()
+    for number in (1, 2, 3):
+        cluster.add(f"n{number}", **more)
+    await cluster.say(POOL, *NODES, *BLOCKS)
+    return cluster
+
+
+@pytest.mark.promise("F-39")
+@pytest.mark.promise("M-128")
+async def test_clients_of_a_reflector_reach_each_other_directly() -> None:
+    """The next hop is the other client: no packet passes the reflector."""
+    cluster = Cluster()
+    for number in (1, 2, 3):
+        cluster.add(f"n{number}")
+    await cluster.say(POOL, *NODES, *BLOCKS, *REFLECTED)
+    assert [peer["address"] for peer in cluster.agents["n1"].describe()["peers"]] == ["10.0.0.3"]
+    assert cluster.table("n1") == ALL_OF_N1
+    assert cluster.table("n3") == {"10.65.1.0/26": ["10.0.0.1"], "10.65.2.0/26": ["10.0.0.2"]}
+    clients = [peer["reflector_client"] for peer in cluster.agents["n3"].describe()["peers"]]
+    assert clients == [True, True]
+    await cluster.stop()
+
+
+@pytest.mark.promise("PAIN-15")
+async def test_from_mesh_to_reflectors_no_route_is_ever_missing() -> None:
+    """The nodes hear of the change one after the other; each table stays whole throughout."""
+    cluster = await three()
+    for agent in cluster.agents.values():
+        agent.handover = Handover(linger=0.3)
+    lost: list[tuple[str, Any]] = []
+    for name, agent in cluster.agents.items():
+
+        def publish(changes: Any, name: str = name, agent: Any = agent) -> None:
+            lost.extend((name, prefix) for prefix, path in changes if path is None)
+            type(agent.publisher).publish(agent.publisher, changes)
+
+        agent.routing._publish = publish
+    everybody = cluster.agents
+    for name in ("n1", "n2", "n3"):
+        cluster.agents = {name: everybody[name]}
+        await cluster.say(*REFLECTED)
+        await asyncio.sleep(0.4)
+    cluster.agents = everybody
+    async with asyncio.timeout(20):
+        while any(agent.handover.held for agent in everybody.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert lost == []
+    assert cluster.table("n1") == ALL_OF_N1
+    assert [peer["address"] for peer in everybody["n1"].describe()["peers"]] == ["10.0.0.3"]
+    await cluster.stop()
+
+
+async def test_held_sessions_are_named() -> None:
+    cluster = await three()
+    n1 = cluster.agents["n1"]
+    cluster.agents = {"n1": n1}
+    await cluster.say(*REFLECTED)
+    leaving = {peer["address"]: peer["leaving"] for peer in n1.describe()["peers"]}
+    assert leaving == {"10.0.0.2": True, "10.0.0.3": False}
+    assert ("peer 10.0.0.2", "is kept until its successors carry its routes") in n1.conditions()
+    await cluster.stop()
+
+
+@pytest.mark.promise("ADV-8")
+async def test_what_is_not_believed_is_counted_and_named() -> None:
+    """n2 offers a block that the datastore gives to n3; the datastore's word changes it."""
+    cluster = await three()
+    n1 = cluster.agents["n1"]
+    wrong = affinity("n2", "10.65.9.0/26")
+    await cluster.agents["n2"].take(batch(wrong))
+    await cluster.calm()
+    assert "10.65.9.0/26" not in cluster.table("n1")
+    (peer,) = [each for each in n1.describe()["peers"] if each["address"] == "10.0.0.2"]
+    assert peer["refused"] == 1
+    reason = "the datastore gives it to no node, so not to n2"
+    assert peer["refused_paths"] == {"10.65.9.0/26": reason}
+    await n1.take(batch(wrong))
+    assert cluster.table("n1")["10.65.9.0/26"] == ["10.0.0.2"]
+    await n1.take(batch((wrong[0], None)))
+    assert "10.65.9.0/26" not in cluster.table("n1")
+    await cluster.stop()
+
+
+def batch(*changes: tuple[Any, Any]) -> SyncBatch:
+    """What one agent alone hears."""
+    return SyncBatch(
+        [Update(key, value and Entry(key, value, 1, b"")) for key, value in changes], True
+    )
+
+
+@pytest.mark.promise("F-44")
+async def test_a_filter_that_changes_moves_routes_and_no_session() -> None:
+    cluster = await three()
+    peer = resource("BGPPeer", "all", {"peerSelector": "all()", "filters": ["f"]})
+    await cluster.say(resource("BGPFilter", "f", {}), peer)
+    n1 = cluster.agents["n1"]
+    before = [each["since"] for each in n1.describe()["peers"]]
+    assert cluster.table("n1") == ALL_OF_N1
+    configured = cluster.speakers["n1"]._peers
+    no_two = {"cidr": "10.65.2.0/26", "matchOperator": "Equal", "action": "Reject"}
+    await cluster.say(resource("BGPFilter", "f", {"importV4": [no_two]}))
+    assert set(cluster.table("n1")) == {"10.65.3.0/26"}
+    await cluster.say(resource("BGPFilter", "f", {"exportV4": [no_two]}))
+    assert set(cluster.table("n1")) == {"10.65.3.0/26"}
+    assert n1.describe()["peers"][0]["received"] == 0  # not even offered
+    await cluster.say(resource("BGPFilter", "f", {}))
+    assert cluster.table("n1") == ALL_OF_N1
+    assert [each["since"] for each in n1.describe()["peers"]] == before
+    assert cluster.speakers["n1"]._peers is configured
+    await cluster.stop()
+
+
+class Services:
+    """A `ServiceSource` of values."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[ServiceBatch] = asyncio.Queue()
+
+    async def batches(self) -> AsyncIterator[ServiceBatch]:
+        while True:
+            yield await self.queue.get()
+
+
+RANGES = resource(
+    "BGPConfiguration", "default", {"serviceLoadBalancerIPs": [{"cidr": "198.51.100.0/24"}]}
+)
+
+
+def local_service(*nodes: str) -> ServiceView:
+    return ServiceView(
+        "LoadBalancer",
+        (ip_address("10.96.0.7"),),
+        load_balancer_ips=(ip_address("198.51.100.7"),),
+        local=True,
+        endpoints=frozenset(Endpoint(name, 4) for name in nodes),
+    )
+
+
+@pytest.mark.promise("F-47")
+async def test_services_travel_as_single_addresses() -> None:
+    """Nodes with endpoints announce; others use all of them; nobody routes whole ranges."""
+    cluster = Cluster()
+    sources = {}
+    for number in (1, 2, 3):
+        sources[f"n{number}"] = source = Services()
+        agent = cluster.add(f"n{number}", service_source=source)
+        cluster.tasks.append(asyncio.create_task(agent.follow_services(source)))
+    await cluster.say(POOL, *NODES, *BLOCKS, RANGES)
+    assert not cluster.agents["n1"].in_sync  # services first: a restart must not withdraw them
+    for name, source in sources.items():
+        source.queue.put_nowait(ServiceBatch(((("ns", "web"), local_service("n2", "n3")),)))
+        assert name in cluster.agents
+    await cluster.calm()
+    assert cluster.table("n1") == {**ALL_OF_N1, "198.51.100.7/32": ["10.0.0.2", "10.0.0.3"]}
+    assert "198.51.100.7/32" not in cluster.table("n2")  # its own endpoints serve it
+    for source in sources.values():
+        source.queue.put_nowait(ServiceBatch(((("ns", "web"), local_service("n2")),)))
+    await cluster.calm()
+    assert cluster.table("n1")["198.51.100.7/32"] == ["10.0.0.2"]
+    for source in sources.values():
+        source.queue.put_nowait(ServiceBatch(((("ns", "web"), None),)))
+    await cluster.calm()
+    assert cluster.table("n1") == ALL_OF_N1
+    await cluster.stop()
+
+
+async def test_without_word_about_services_it_goes_on() -> None:
+    cluster = Cluster()
+    agent = cluster.add("n1", service_source=Services(), service_patience=0.02)
+    cluster.tasks.append(asyncio.create_task(agent._services_in_time()))
+    await cluster.say(POOL, *NODES, *BLOCKS)
+    assert not agent.in_sync
+    async with asyncio.timeout(10):
+        while not agent.in_sync:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await cluster.stop()
+
+
+class Secrets:
+    """A `PasswordSource` of values."""
+
+    def __init__(self) -> None:
+        self.wanted: frozenset[SecretRef] = frozenset()
+        self.queue: asyncio.Queue[Passwords] = asyncio.Queue()
+
+    def want(self, refs: frozenset[SecretRef]) -> None:
+        self.wanted = refs
+
+    async def changes(self) -> AsyncIterator[Passwords]:
+        while True:
+            yield await self.queue.get()
+
+
+@pytest.mark.promise("F-41")
+async def test_a_password_that_comes_and_changes_touches_its_session_only() -> None:
+    cluster, secrets = Cluster(), Secrets()
+    agent = cluster.add("n1", password_source=secrets)
+    cluster.tasks.append(asyncio.create_task(agent.follow_passwords(secrets)))
+    reference = {"secretKeyRef": {"name": "tor", "key": "key"}}
+    tor = {"peerIP": "10.0.0.254", "asNumber": 64500, "password": reference}
+    await cluster.say(POOL, *NODES, *BLOCKS, resource("BGPPeer", "tor", tor))
+    ref = SecretRef("tor", "key")
+    assert secrets.wanted == {ref}
+    assert len(agent.plan.peers) == 2
+    for value in ("first-canary", "second-canary"):
+        secrets.queue.put_nowait(Passwords({ref: value}))
+        await cluster.calm()
+        peers = {str(each.peer.address): each.peer.password for each in agent.plan.peers}
+        assert peers == {"10.0.0.2": "", "10.0.0.3": "", "10.0.0.254": value}
+    assert "canary" not in str(agent.describe())
+    await cluster.stop()
+
+
+async def test_a_draining_node_is_the_last_choice() -> None:
+    """RFC 8326: while another node announces the same address, nothing goes to it."""
+    cluster = Cluster()
+    for number in (1, 2, 3):
+        source = Services()
+        agent = cluster.add(f"n{number}", service_source=source)
+        cluster.tasks.append(asyncio.create_task(agent.follow_services(source)))
+        source.queue.put_nowait(ServiceBatch(((("ns", "web"), local_service("n2", "n3")),)))
+    await cluster.say(POOL, *NODES, *BLOCKS, RANGES)
+    await cluster.say(node(2, annotations={"muslin/bgp-drain": "true"}))
+    assert cluster.agents["n2"].describe()["draining"] is True
+    assert cluster.table("n1") == {**ALL_OF_N1, "198.51.100.7/32": ["10.0.0.3"]}
+    await cluster.say(node(2))
+    assert cluster.table("n1")["198.51.100.7/32"] == ["10.0.0.2", "10.0.0.3"]
+    await cluster.stop()
+
+
+@pytest.mark.promise("F-57")
+async def test_connected_networks_go_out_where_a_filter_lets_them() -> None:
+    cluster = await three()
+    allow = {"interface": "eth1", "action": "Accept"}
+    await cluster.say(
+        resource("BGPFilter", "f", {"exportV4": [allow]}),
+        resource("BGPPeer", "all", {"peerSelector": "all()", "filters": ["f"]}),
+    )
+    n2 = cluster.agents["n2"]
+    n2.on_felix(Fact(["10.0.0.2"], {"10.0.0.0/24": "eth0", "192.0.2.0/24": "eth1"}))
+    await cluster.calm()
+    offered = {str(prefix) for prefix in n2.routing.offered}
+    assert offered == {"10.65.2.0/26", "192.0.2.0/24"}
+    assert "192.0.2.0/24" not in cluster.table("n1")  # a node of the cluster: not believed
+    ignore = {"ignoredInterfaces": ["eth1"]}
+    await cluster.say(resource("BGPConfiguration", "default", ignore))
+    assert {str(prefix) for prefix in n2.routing.offered} == {"10.65.2.0/26"}
+    await cluster.say((ResourceKey("BGPConfiguration", "default"), None))
+    assert {str(prefix) for prefix in n2.routing.offered} == {"10.65.2.0/26", "192.0.2.0/24"}
+    await cluster.stop()

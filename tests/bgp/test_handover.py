@@ -1,0 +1,78 @@
+"""Make before break, in virtual time: from a mesh to reflectors, and what ends it."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import pytest
+
+from bgp.handover import Handover
+from bgp.planned import MESH, PlannedPeer
+from bgp.speaker.interface import IPAddress
+from tests.bgp.test_exabgp import a_peer
+
+A, B, R = (IPv4Address(f"10.0.0.{number}") for number in (2, 3, 9))
+
+
+def peers(*addresses: IPAddress, in_cluster: bool = True) -> dict[IPAddress, PlannedPeer]:
+    return {
+        each: PlannedPeer(a_peer(str(each), "10.0.0.1"), MESH, in_cluster, node=str(each))
+        for each in addresses
+    }
+
+
+def always(_: object) -> bool:
+    return True
+
+
+def never(_: object) -> bool:
+    return False
+
+
+@pytest.mark.promise("PAIN-15")
+def test_the_mesh_stays_until_reflectors_carry_its_routes() -> None:
+    handover = Handover(linger=10, limit=120)
+    held = handover.plan(peers(A, B), peers(R), always)
+    assert set(held) == {A, B, R}
+    assert handover.next_check(5) == 5.5
+    for moment in (1, 1000, 5000):  # HND-1
+        assert handover.release(moment, never, always) == set()
+    assert handover.release(5001, always, lambda each: each == A) == set()
+    assert handover.release(5010.5, always, lambda each: each == A) == set()
+    assert handover.release(5011, always, lambda each: each == A) == {A}
+    assert set(handover.held) == {B}
+    assert handover.release(5120, always, never) == set()
+    assert handover.release(5121, always, never) == {B}
+    assert handover.next_check(5200) is None
+
+
+def test_coverage_that_ends_starts_anew() -> None:
+    handover = Handover(linger=10, limit=120)
+    handover.plan(peers(A), peers(R), always)
+    assert handover.release(0, always, always) == set()
+    assert handover.release(8, always, never) == set()
+    assert handover.release(11, always, always) == set()
+    assert handover.release(21, always, always) == {A}
+
+
+def test_what_ends_at_once() -> None:
+    """HND-2; and a peer that is no node is not held."""
+    assert set(Handover().plan(peers(A), {}, always)) == set()
+    assert set(Handover().plan(peers(A), peers(R), never)) == {R}
+    assert set(Handover().plan(peers(A, in_cluster=False), peers(R), always)) == {R}
+
+
+def test_sessions_that_stay_are_successors_where_none_is_new() -> None:
+    """A node of the mesh that becomes a reflector keeps its session."""
+    handover = Handover(linger=10, limit=120)
+    assert set(handover.plan(peers(A, R), peers(R), always)) == {A, R}
+    assert handover.release(0, always, never) == set()
+    assert handover.release(120, always, never) == {A}
+
+
+def test_a_change_of_mind() -> None:
+    handover = Handover()
+    held = handover.plan(peers(A, B), peers(R), always)
+    again = handover.plan(held, peers(A, B), always)
+    assert set(again) == {A, B, R}  # the reflector's session has successors now
+    assert set(handover.held) == {R}

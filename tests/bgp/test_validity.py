@@ -1,0 +1,100 @@
+"""What is believed: of nodes of the cluster, of reflectors, of external peers."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bgp.bestpath import Candidate
+from bgp.speaker.interface import IPNetwork
+from bgp.validity import Facts, refusal
+from bgp.view import ClusterView
+from tests.bgp.make import block, claim, net, path, source, view_of
+
+EXTERNAL = source(99, internal=False)
+
+
+def picture() -> ClusterView:
+    """Blocks .1 of n1 (this node), .2 of n2, .3 of n3; n3 holds one address of each."""
+    view = view_of()
+    for number in (1, 2, 3):
+        claim(view, f"n{number}", f"10.65.{number}.0/26")
+    block(view, "10.65.1.0/26", "n1", {1: "n1", 5: "n3"})
+    block(view, "10.65.2.0/26", "n2", {1: "n2", 5: "n3"})
+    return view
+
+
+def facts(view: ClusterView, *reflectors: str) -> Facts:
+    addresses = {node.name: node.addresses for node in view.nodes.values()}
+    own = frozenset({ip_address("10.0.0.1"), ip_address("10.65.1.0")})
+    return Facts(view, (net("10.96.0.0/12"),), frozenset(reflectors), own, addresses)
+
+
+def why(prefix: str, sent: Candidate | None = None, *reflectors: str) -> str:
+    return refusal(net(prefix), sent or path(), facts(picture(), *reflectors))
+
+
+@pytest.mark.promise("ADV-8")
+def test_a_node_announces_its_own() -> None:
+    """Of n2: its block, parts of it, services; nothing of others, and no default route."""
+    for good in ("10.65.2.0/26", "10.65.2.1/32", "10.65.2.32/27", "10.96.0.0/12", "10.96.1.1/32"):
+        assert why(good) == ""
+    assert "default route" in why("0.0.0.0/0")
+    assert "to n3, not to n2" in why("10.65.3.0/26")
+    assert "to n3, not to n2" in why("10.65.2.5/32")  # lent away
+    assert "to no node" in why("10.65.9.0/26")
+    assert "to no node" in why("10.65.0.0/16")
+    assert "to no node" in why("192.0.2.0/24")
+
+
+def test_borrowed_addresses() -> None:
+    borrower = path(source(3))
+    assert why("10.65.2.5/32", borrower) == ""
+    assert why("10.65.1.5/32", borrower) == ""  # of our own block (VAL-2)
+    assert "block of this node" in why("10.65.1.6/32", borrower)
+
+
+def test_external_peers_may_send_more() -> None:
+    outside = path(EXTERNAL)
+    for good in ("0.0.0.0/0", "10.65.3.0/26", "192.0.2.0/24", "10.65.0.0/16", "10.65.1.5/32"):
+        assert why(good, outside) == ""
+    for bad in ("10.65.1.0/26", "10.65.1.7/32", "10.0.0.1/32", "10.65.1.0/32"):
+        assert why(bad, outside)
+    for never in ("169.254.1.0/24", "127.0.0.1/32", "224.0.0.0/4", "fe80::/64", "::1/128"):
+        assert why(never, outside)
+
+
+@pytest.mark.promise("F-39")
+def test_reflectors_speak_for_others_with_their_next_hop() -> None:
+    reflected = path(source(2), "10.0.0.3")
+    assert why("10.65.3.0/26", reflected)
+    assert why("10.65.3.0/26", reflected, "n2") == ""
+    assert why("10.65.2.5/32", reflected, "n2") == ""
+    assert why("10.65.3.0/26", path(source(2), "10.0.0.2"), "n2") == ""  # nextHopMode Self
+    assert why("10.65.3.0/26", path(source(2), "10.0.0.77"), "n2")
+    assert why("10.65.9.0/26", reflected, "n2")
+    assert "default route" in why("0.0.0.0/0", reflected, "n2")
+
+
+prefixes = st.builds(
+    lambda third, fourth, length: net(f"10.65.{third}.{fourth}/32").supernet(new_prefix=length),
+    st.integers(0, 4),
+    st.integers(0, 255),
+    st.integers(0, 32),
+)
+
+
+@given(prefixes, st.sampled_from([path(), path(source(3)), path(EXTERNAL)]))
+def test_nobody_takes_own_blocks(prefix: IPNetwork, sent: Candidate) -> None:
+    """VAL-1, VAL-2 for any prefix and sender."""
+    view = picture()
+    if refusal(prefix, sent, facts(view)):
+        return
+    if prefix.subnet_of(net("10.65.1.0/26")):  # type: ignore[arg-type]
+        assert view.ownership.owners(prefix) == {"n3"}
+    if sent.source.in_cluster:
+        assert prefix.prefixlen
+        assert view.ownership.owners(prefix) == {sent.source.node}
