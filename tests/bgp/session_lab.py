@@ -301,7 +301,7 @@ def story(body: Callable[[Lab], Awaitable[None]], timeout: float = 60) -> None:
                 await body(lab)
             except BaseException:
                 for event in lab.heard.events[-30:]:
-                    print(event)
+                    print(repr(event)[:300])
                 raise
 
     with namespace() as lab, lab.space.entered():
