@@ -1,0 +1,1 @@
+"""Tunnels and routes between nodes, in a lab of several machines."""

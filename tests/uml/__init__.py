@@ -1,0 +1,1 @@
+"""What needs another kernel than this machine's: run in user-mode Linux."""
