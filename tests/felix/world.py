@@ -35,7 +35,7 @@ CONTAINER = "c" * 64
 OPEN_PROFILE = {"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}]}
 
 
-def eventually(check: Callable[[], T], within: float = 5.0, what: str = "") -> T:
+def eventually(check: Callable[[], T], within: float = 15.0, what: str = "") -> T:
     """The first true result of `check`; fails after `within` seconds."""
     deadline = time.monotonic() + within
     while True:

@@ -33,7 +33,7 @@ class Seen:
         self._waiting: list[Event] = []
         self.events: list[Event] = []
 
-    async def until(self, wanted: Callable[[Event], bool], seconds: float = 3.0) -> Event:
+    async def until(self, wanted: Callable[[Event], bool], seconds: float = 10.0) -> Event:
         async with asyncio.timeout(seconds):
             while True:
                 while self._waiting:

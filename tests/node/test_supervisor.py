@@ -33,7 +33,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> float:
+async def until(condition: Callable[[], Any], seconds: float = 15.0) -> float:
     """Seconds until `condition` held."""
     started = time.monotonic()
     while not condition():
