@@ -13,7 +13,7 @@ from pathlib import Path
 
 from felix.calc.endpoints import Endpoint
 from felix.dataplane.routes import RouteTable
-from felix.dataplane.view import KernelView
+from felix.dataplane.view import FoundRoutes, KernelView, sort_routes
 from linux import addresses, links, routes
 from linux.monitor import ADDRESSES, LINKS, ROUTES, SETTINGS, Event, Monitor
 from linux.netlink import Socket
@@ -52,9 +52,7 @@ class Host:
                     view.replace_links(found, await asyncio.to_thread(addresses.dump, self._dumper))
                     view.stale_all = False
                 if all_routes:
-                    view.replace_routes(
-                        await asyncio.to_thread(routes.dump, self._dumper, table=TABLE_MAIN)
-                    )
+                    view.replace_routes(await asyncio.to_thread(self._dump_routes))
                     view.stale_routes = False
                     self._table.replace_actual(view.own)
             finally:
@@ -65,6 +63,9 @@ class Host:
             view.stale_links.discard(index)
             if link is not None:
                 view.put_link(link)
+
+    def _dump_routes(self) -> FoundRoutes:
+        return sort_routes(routes.dump(self._dumper, table=TABLE_MAIN))
 
     def verify(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Look up the routes of workloads whose link was talked about."""

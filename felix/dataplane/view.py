@@ -32,6 +32,22 @@ IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
 
+FoundRoutes = tuple[dict[RouteKey, Route], dict[RouteKey, Route]]
+
+
+def sort_routes(routes: Iterable[Route]) -> FoundRoutes:
+    """Our own and foreign routes of the main table, for `KernelView.replace_routes`. Pure.
+
+    Apart from it because it takes long where there are very many: a thread does it.
+    """
+    own: dict[RouteKey, Route] = {}
+    foreign: dict[RouteKey, Route] = {}
+    for route in routes:
+        if route.table == TABLE_MAIN:
+            (own if route.protocol == ROUTE_PROTOCOL else foreign)[route.key] = route
+    return own, foreign
+
+
 class KernelView:
     """Links, addresses and the main table of one network namespace.
 
@@ -145,14 +161,9 @@ class KernelView:
         self._forget_addresses()
         self._base_routes = None
 
-    def replace_routes(self, routes: Iterable[Route]) -> None:
+    def replace_routes(self, found: FoundRoutes) -> None:
         """What a dump of the main table said."""
-        own: dict[RouteKey, Route] = {}
-        foreign: dict[RouteKey, Route] = {}
-        for route in routes:
-            if route.table == TABLE_MAIN:
-                (own if route.protocol == ROUTE_PROTOCOL else foreign)[route.key] = route
-        self.own, self.foreign = own, foreign
+        self.own, self.foreign = found
         self._base_routes = None
 
     def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:

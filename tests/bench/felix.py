@@ -236,6 +236,19 @@ async def announce(bench: Bench, wanted: Sequence[str], origin: str) -> float:
         await bgp.close()
 
 
+async def forget(bench: Bench) -> None:
+    """Tell felix an empty snapshot; returns once no path has a route."""
+    bgp = await connect_unix(bench.world.socket, Hello("bgp"))
+    try:
+        await bgp.send(PathsBegin())
+        await bgp.send(PathsEnd())
+        left = bench.endpoints + 10
+        few = lambda: bench.metrics()["felix_route_table_num_routes"] <= left  # noqa: E731
+        await asyncio.to_thread(soon, few, 0.1, "no route is left")
+    finally:
+        await bgp.close()
+
+
 def routes(bench: Bench, count: int, origin: str = "node") -> Json:
     """A full table, cold; then felix starts anew and hears the same."""
     wanted = prefixes(count)
@@ -251,10 +264,13 @@ def routes(bench: Bench, count: int, origin: str = "node") -> Json:
     busy, _ = bench.process()
     bench.world.stop_felix(signal.SIGKILL)
     start = bench.start()
+    started, _ = bench.process()
     resync = asyncio.run(announce(bench, wanted, origin))
     # One or two for the marker, whose old one goes.
     written = bench.writes()["muslin_felix_route_writes"]
-    _, resident = bench.process()
+    after, resident = bench.process()
+    # The next part begins with an empty table.
+    asyncio.run(forget(bench))
     return {
         "n": count,
         "origin": origin,
@@ -264,6 +280,7 @@ def routes(bench: Bench, count: int, origin: str = "node") -> Json:
         "cold_ratio": round(cold / peer, 2),
         "start_s": round(start, 2),
         "resync_s": round(resync, 2),
+        "resync_cpu_s": round(after - started, 2),
         "resync_writes_beside_markers": max(0, written - 2),
         "rss_mib": round(resident, 1),
     }

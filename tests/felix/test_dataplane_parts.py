@@ -39,7 +39,7 @@ def endpoint(address: str, container: str = "c", interface: str = "cali1") -> En
 def view(*links: Link) -> KernelView:
     found = KernelView(("cali",))
     found.replace_links(links, ())
-    found.replace_routes(())
+    found.replace_routes(({}, {}))
     found.stale_all = found.stale_routes = False
     return found
 
