@@ -10,16 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from libcalico.clusterinfo import our_version
 from libcalico.kubernetes.access import Access, Source
-from libcalico.kubernetes.errors import Status, Unauthorized, Unreachable, of_status
-from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.decoding import (
+    EVERYTHING,
+    Event,
+    Page,
+    Query,
+    decode_event,
+    decode_object,
+    decode_page,
+)
+from libcalico.kubernetes.errors import Unauthorized, Unreachable, of_status
 from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.tls import Contexts
 from libcalico.kubernetes.wire import Connection, Head
@@ -30,64 +37,6 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 IDLE = 2
 """Connections that are kept for the next request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Which objects of a kind: of a namespace, and selectors as the API writes them."""
-
-    namespace: str = ""
-    fields: str = ""
-    labels: str = ""
-
-    def parameters(self) -> dict[str, str]:
-        """The selectors as they are asked for."""
-        both = {"fieldSelector": self.fields, "labelSelector": self.labels}
-        return {name: text for name, text in both.items() if text}
-
-
-EVERYTHING = Query()
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """Some objects at one `revision`; `token` leads to the next page, empty at the end.
-
-    `broken` holds those that could not be decoded, and why.
-    """
-
-    items: list[T]
-    broken: dict[Name, str]
-    revision: str
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class Event(Generic[T]):
-    """One change: `value` None is a deletion, or what cannot be decoded (`broken` says why).
-
-    `name` None is a bookmark: nothing changed up to `revision`.
-    """
-
-    name: Name | None
-    value: T | None
-    revision: str
-    broken: str = ""
-
-
-class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
-    resourceVersion: str = ""
-    token: str = ""
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
 
 
 class Client:
@@ -125,12 +74,14 @@ class Client:
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object. Raises KubernetesError, ObjectNotFound where there is none."""
-        return _decode(resource, await self.request("GET", resource.path(namespace, name)))
+        return decode_object(resource, await self.request("GET", resource.path(namespace, name)))
 
     async def create(self, resource: Resource[T], body: object, namespace: str = "") -> T:
         """Create an object of the given tree; as it is stored. Raises KubernetesError."""
         raw = msgspec.json.encode(body)
-        return _decode(resource, await self.request("POST", resource.path(namespace), body=raw))
+        return decode_object(
+            resource, await self.request("POST", resource.path(namespace), body=raw)
+        )
 
     async def patch(
         self,
@@ -145,14 +96,16 @@ class Client:
         """Merge a tree into an object, or into its `part` (`status`). Raises KubernetesError."""
         path = resource.path(namespace, name, part)
         raw = msgspec.json.encode(body)
-        return _decode(resource, await self.request("PATCH", path, body=raw, content=content))
+        return decode_object(resource, await self.request("PATCH", path, body=raw, content=content))
 
     async def replace(
         self, resource: Resource[T], name: str, body: object, namespace: str = ""
     ) -> T:
         """Write a whole object; with its resourceVersion only if it is still that one."""
         path = resource.path(namespace, name)
-        return _decode(resource, await self.request("PUT", path, body=msgspec.json.encode(body)))
+        return decode_object(
+            resource, await self.request("PUT", path, body=msgspec.json.encode(body))
+        )
 
     async def delete(self, resource: Resource[T], name: str, namespace: str = "") -> None:
         """Delete an object. Raises KubernetesError, ObjectNotFound where there is none."""
@@ -171,18 +124,7 @@ class Client:
         if token:
             asked["continue"] = token
         raw = await self.request("GET", resource.path(query.namespace), asked)
-        try:
-            found = msgspec.json.decode(raw, type=_List)
-        except msgspec.DecodeError as problem:
-            raise Unreachable(f"the list of {resource.plural} is none: {problem}") from None
-        items: list[T] = []
-        broken: dict[Name, str] = {}
-        for each in found.items or ():
-            try:
-                items.append(msgspec.json.decode(each, type=resource.type))
-            except msgspec.DecodeError as problem:
-                broken[_name_of(each)] = str(problem)
-        return Page(items, broken, found.metadata.resourceVersion, found.metadata.token)
+        return decode_page(resource, raw)
 
     async def watch(
         self,
@@ -217,7 +159,7 @@ class Client:
             yield Event(None, None, revision)
             async with aclosing(connection.lines(head, self._silence)) as lines:
                 async for line in lines:
-                    yield _event(resource, tried, line)
+                    yield decode_event(resource, tried, line)
         finally:
             if connection is not None:
                 connection.close()
@@ -331,48 +273,3 @@ class _Deadline:
             raise Unreachable(f"{self._tried}: no answer within {self._seconds:.3g} s") from None
         if isinstance(value, Unreachable) and not str(value).startswith(self._tried):
             raise Unreachable(f"{self._tried}: {value}") from None
-
-
-class _Head(Object, kw_only=True):
-    pass
-
-
-def _decode(resource: Resource[T], raw: bytes) -> T:
-    try:
-        return msgspec.json.decode(raw, type=resource.type)
-    except msgspec.DecodeError as problem:
-        raise Unreachable(f"the answer is none of {resource.plural}: {problem}") from None
-
-
-def _name_of(raw: msgspec.Raw) -> Name:
-    try:
-        return msgspec.json.decode(raw, type=_Head).name
-    except msgspec.DecodeError:
-        return Name("", "?")
-
-
-def _event(resource: Resource[T], tried: str, line: bytes) -> Event[T]:
-    try:
-        event = msgspec.json.decode(line, type=_Event)
-        if event.type == "ERROR":
-            error = of_status(tried, _code(event.object), bytes(event.object))
-            # An error in the stream comes when it is too late for another status line.
-            raise error
-        head = msgspec.json.decode(event.object, type=_Head)
-    except msgspec.DecodeError as problem:
-        raise Unreachable(f"{tried}: an event is none: {problem}") from None
-    revision = head.metadata.resourceVersion
-    match event.type:
-        case "BOOKMARK":
-            return Event(None, None, revision)
-        case "DELETED":
-            return Event(head.name, None, revision)
-    try:
-        value = msgspec.json.decode(event.object, type=resource.type)
-    except msgspec.DecodeError as problem:
-        return Event(head.name, None, revision, str(problem))
-    return Event(head.name, value, revision)
-
-
-def _code(raw: msgspec.Raw) -> int:
-    return msgspec.json.decode(raw, type=Status).code

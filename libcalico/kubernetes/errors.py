@@ -10,6 +10,9 @@ import msgspec
 
 from libcalico.errors import MuslinError
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What decoding raises; text that is no UTF-8 raises its own."""
+
 
 class KubernetesError(MuslinError):
     """The base of all."""
@@ -84,7 +87,7 @@ def of_status(tried: str, code: int, body: bytes, retry_after: float = 0.0) -> A
     """The error of an answer; `tried` names method and address."""
     try:
         said = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         said = Status(message=body[:200].decode(errors="replace").strip())
     kind = _BY_STATUS.get(code, ApiError)
     text = f"{tried}: {code} {said.message or said.reason}{_REMEDIES.get(code, '')}"

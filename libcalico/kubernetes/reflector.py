@@ -22,7 +22,8 @@ from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
 from libcalico.backoff import Backoff
-from libcalico.kubernetes.client import EVERYTHING, Client, Event, Page, Query
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.decoding import EVERYTHING, Event, Page, Query
 from libcalico.kubernetes.errors import ApiError, Gone, KubernetesError, Unreachable
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object, Resource

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from libcalico.kubernetes.client import STRATEGIC_PATCH, Client, Query
+from libcalico.kubernetes.client import STRATEGIC_PATCH, Client
+from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import (
     ApiError,
     Conflict,

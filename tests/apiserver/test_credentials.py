@@ -13,7 +13,8 @@ import yaml
 
 from libcalico.apiconfig import from_environment
 from libcalico.kubernetes.access import find, in_cluster
-from libcalico.kubernetes.client import Client, Query
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import Unauthorized
 from libcalico.kubernetes.objects import ENDPOINT_SLICES
 from libcalico.kubernetes.reflector import Reflector

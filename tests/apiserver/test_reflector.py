@@ -14,7 +14,8 @@ import pytest
 
 from libcalico.backoff import Backoff
 from libcalico.kubernetes.changes import Changes
-from libcalico.kubernetes.client import EVERYTHING, Client, Page, Query
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.decoding import EVERYTHING, Page, Query
 from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.reflector import Reflector
 from tests.apiserver.view import View, until

@@ -107,17 +107,17 @@ def missing(environ: Mapping[str, str] = os.environ) -> str:
     return f"Kubernetes {version()} is not built ({', '.join(lacking)}): ./run k8s binaries"
 
 
-def find_go(environ: Mapping[str, str]) -> str:
-    """The go command that can build these modules. Raises BuildError."""
+def find_go(environ: Mapping[str, str], module: Path = PROGRAMS[-1].module) -> str:
+    """The go command that can build a module. Raises BuildError."""
     at = environ.get("GO") or shutil.which("go") or "/usr/local/go/bin/go"
     if not os.access(at, os.X_OK):
         raise BuildError(
             "Go is needed to build Kubernetes and was not found: install it, or set GO"
         )
     # Asked in the module, go says itself when it is too old and may not fetch another one.
-    done = _go(at, "env", "GOVERSION", where=PROGRAMS[-1].module, environ=environ, capture=True)
+    done = _go(at, "list", "-m", where=module, environ=environ, capture=True)
     if done.returncode != 0:
-        raise BuildError(f"{at} cannot build Kubernetes {version()}: {done.stderr.strip()}")
+        raise BuildError(f"{at} cannot build {module}: {done.stderr.strip()}")
     return at
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from libcalico.kubernetes import wire
 from libcalico.kubernetes.access import Access
-from libcalico.kubernetes.client import Client, Query
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.errors import ApiError, Busy, Gone, Unauthorized, Unreachable
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import ENDPOINT_SLICES, SECRETS
@@ -272,3 +273,37 @@ async def test_one_object_that_cannot_be_read_does_not_stop_a_list() -> None:
     assert [one.name for one in page.items] == [Name("n", "good")]
     assert "endpoints" in page.broken[Name("n", "bad")]
     assert (page.revision, page.token) == ("3", "more")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "answer", [b"[]", b"\xff", b'{"metadata":{"resourceVersion":"\xff"}}', b""]
+)
+async def test_an_answer_of_somebody_else_is_named(answer: bytes) -> None:
+    async with server(says(body(answer), body(answer, b"500 Oh"), body(answer))) as port:
+        one = client(port)
+        with pytest.raises(Unreachable, match="the list of secrets is none"):
+            await one.page(SECRETS)
+        with pytest.raises(ApiError, match="500"):
+            await one.page(SECRETS)
+        with pytest.raises(Unreachable, match="the answer is none of secrets"):
+            await one.get(SECRETS, "x", "n")
+        await one.close()
+    async with server(says(OK + b"\r\n" + answer + b"x\n")) as port:
+        watch = client(port).watch(SECRETS, "5")
+        await anext(watch)
+        with pytest.raises(Unreachable, match="an event is none"):
+            await anext(watch)
+
+
+@pytest.mark.asyncio
+async def test_text_that_is_no_utf8_is_of_one_object_only() -> None:
+    text = (
+        b'{"metadata":{"resourceVersion":"3"},"items":['
+        b'{"metadata":{"name":"bad","namespace":"n"},"addressType":"\xff"},'
+        b'{"metadata":{"name":"good","namespace":"n"},"addressType":"IPv4"}]}'
+    )
+    async with server(says(body(text))) as port:
+        page = await client(port).page(ENDPOINT_SLICES)
+    assert [one.name.name for one in page.items] == ["good"]
+    assert list(page.broken) == [Name("n", "bad")]
