@@ -76,6 +76,11 @@ def acceptable(candidate: Candidate) -> str:
     return ""
 
 
+def is_loop(reason: str) -> bool:
+    """Whether `acceptable` said so because of a loop: nobody's fault, peers cannot know."""
+    return reason.startswith(("AS loop", "reflection loop", "reflected back"))
+
+
 C = TypeVar("C")
 _Key = Callable[[Candidate], int]
 

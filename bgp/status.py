@@ -7,17 +7,23 @@ Schema (`time` and `pid` are added by `libcalico.status_file`):
      "start_complete": bool,          all peers have sent End-of-RIB since our start, or the
                                       deadline passed: felix holds a complete snapshot
      "datastore": bool, "felix": bool connected right now
+     "draining": bool,                routes say that this node is about to go
      "peers": [{"address": "10.99.1.2",
                 "type": "node-to-node mesh" | "global" | "node specific",
+                "node": "n2",            name of the node of the cluster, else empty
                 "state": "up" | "start",
                 "since": RFC 3339,
                 "info": "Established" | "Active" | "Connect" | "OpenSent", then ": last error",
                 "asn": 64512,
                 "received": 3, "stale": 0, "sent": 1,
+                "refused": 1,            paths not taken (loops not counted), the first 20 named:
+                "refused_paths": {"10.65.9.0/26": "reason"},
+                "reflector_client": bool,
+                "leaving": bool,         kept only until its successors carry its routes
                 "graceful_restart": "no" | "yes" | "keeping routes"}],
      "refused": [{"peer": "BGPPeer(tor)", "reason": "..."}],
      "felix_refused": {"10.65.0.0/16": "reason", ...},
-     "conditions": [{"object": "BGPPeer(tor)", "reason": "spec.reachableBy: not enforced: ..."}]}
+     "conditions": [{"object": "BGPPeer(tor)", "reason": "spec.x: not enforced: ..."}]}
 
 `Active` means that the peer is expected to dial, `Connect` that we do. Written when
 something changed, at most every 0.2 s, and every 10 s. Tested in tests/bgp/test_agent.py.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bgp.bestpath import is_loop
 from bgp.planned import PlannedPeer
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
     address, rib = planned.peer.address, agent.routing.rib
     status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
     received, stale = rib.count(address)
-    refused = rib.refused(address)
+    refused = {net: why for net, why in rib.refused(address).items() if not is_loop(why)}
     graceful = message is not None and message.restart_time is not None
     keeping = agent.sessions.helper.stale_until(address) is not None
     sent = getattr(agent.speaker, "sent", None)

@@ -195,6 +195,42 @@ def test_a_frozen_child_is_killed_before_the_hold_time(pair: tuple[World, Node, 
     assert "Hold timer expired" not in world.birdc("show", "protocols", "all", "n1")
 
 
+@pytest.mark.promise("F-44")
+@pytest.mark.promise("F-45")
+def test_filters_and_communities(pair: tuple[World, Node, Node]) -> None:
+    """BIRD hears communities, a longer path and only what filters let through; no session moves."""
+    world, n1, n2 = pair
+    since = {address: peer["since"] for address, peer in n1.peers().items()}
+    block = ("show", "route", "all", "protocol", "n1", "10.65.1.0/26")
+    other = ("show", "route", "protocol", "n1", "10.65.2.0/26")
+    eventually("n1 tells of n2's block, too", lambda: n1.address in world.birdc(*other))
+    tags = [{"cidr": "10.65.0.0/16", "communities": ["65000:7", "65000:8:9"]}]
+    world.apply("BGPConfiguration", "default", {"prefixAdvertisements": tags})
+    eventually("the community", lambda: "(65000,7)" in world.birdc(*block))
+    assert "(65000, 8, 9)" in world.birdc(*block)
+    operations = [{"prependASPath": {"prefix": [64512, 64512]}}, {"addCommunity": {"value": "1:2"}}]
+    export = [
+        {"cidr": "10.65.1.0/26", "matchOperator": "Equal", "action": "Accept"},
+        {"action": "Reject"},
+    ]
+    export[0]["operations"] = operations  # type: ignore[assignment]
+    inward = [{"cidr": "10.200.0.0/16", "matchOperator": "In", "action": "Reject"}]
+    world.apply("BGPFilter", "tor", {"exportV4": export, "importV4": inward})
+    world.peer_with_router(filters=["tor"])
+    eventually("the path", lambda: "64512 64512 64512" in world.birdc(*block))
+    assert "(1,2)" in world.birdc(*block)
+    eventually("nothing of n2", lambda: n1.address not in world.birdc(*other))
+    eventually("nothing of the router", lambda: "10.200.0.0/24" not in n1.ear.table)
+    told = {"10.200.0.0/24": "a BGPFilter of the peering rejects it"}
+    eventually("the status", lambda: n1.peers()[ROUTER]["refused_paths"] == told)
+    world.peer_with_router()
+    world.delete(ResourceKey("BGPFilter", "tor"))
+    world.delete(ResourceKey("BGPConfiguration", "default"))
+    settle(world, n1, n2)
+    eventually("no community", lambda: "65000" not in world.birdc(*block))
+    assert {address: peer["since"] for address, peer in n1.peers().items()} == since
+
+
 @pytest.mark.promise("M-131")
 def test_peer_added_and_removed_at_run_time(pair: tuple[World, Node, Node]) -> None:
     """A new node joins the mesh and leaves: the other sessions do not notice."""
