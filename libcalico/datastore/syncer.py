@@ -50,7 +50,7 @@ from libcalico.model.keys import Key
 
 log = logging.getLogger(__name__)
 
-BATCH = 250
+BATCH = 100
 """Updates in one batch at most: what a consumer does with one does not hold the loop long."""
 WAITING = 2000
 """A listing goes on when fewer updates than this wait for the consumer."""

@@ -105,7 +105,8 @@ class SnapshotFelix:
 
     async def read(self) -> None:
         """Until the datastore has been read whole."""
-        syncer = Syncer(self.store, selections(NODE), sinks=self.agent.sinks)
+        sinks = self.agent.sinks
+        syncer = Syncer(self.store, selections(NODE), sinks=sinks, resident=True)
         async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 await self.agent.take(batch)
