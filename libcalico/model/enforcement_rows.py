@@ -107,7 +107,6 @@ _POLICY = {
     **enforced("felix: kept ready on every node", "spec.performanceHints"),
 }
 _STAGED = information("never enforced: felix counts whom it would select", "spec")
-_PEERING_REFUSED = "passwords from a Secret are not read: the peering is not held"
 
 ROWS: dict[str, Rows] = {
     "Node": {
@@ -121,10 +120,10 @@ ROWS: dict[str, Rows] = {
             "spec.ipv4VXLANTunnelAddr",
             "spec.ipv6VXLANTunnelAddr",
             "spec.vxlanTunnelMACAddr",
+            "spec.vxlanTunnelMACAddrV6",
         ),
         **information(
             "what a node with WireGuard writes; nothing is encrypted",
-            "spec.vxlanTunnelMACAddrV6",
             "spec.wireguard",
             "status.wireguardPublicKey",
             "status.wireguardPublicKeyV6",
@@ -183,28 +182,19 @@ ROWS: dict[str, Rows] = {
         ),
         **enforced("bgp: the mesh", "spec.nodeToNodeMeshEnabled", "spec.nodeMeshMaxRestartTime"),
         **enforced("bgp: sessions", "spec.asNumber", "spec.listenPort"),
-        **{
-            f"spec.service{kind}IPs": Row(
-                State.IN_PART,
-                "felix keeps them from looping; addresses of services are not announced",
-            )
-            for kind in ("LoadBalancer", "External", "Cluster")
-        },
-        **stored(
-            "addresses of services are not announced",
+        **enforced(
+            "bgp: which addresses of services are announced; felix keeps them from looping",
+            *(f"spec.service{kind}IPs" for kind in ("LoadBalancer", "External", "Cluster")),
             "spec.serviceLoadBalancerAggregation",
-            harmless=("Enabled",),
         ),
-        **stored("routes carry no communities", "spec.communities", "spec.prefixAdvertisements"),
-        **stored(
-            "passwords from a Secret are not read: the mesh is not held", "spec.nodeMeshPassword"
+        **enforced(
+            "bgp: what announced routes are tagged with",
+            "spec.communities",
+            "spec.prefixAdvertisements",
         ),
-        **stored(
-            "sessions are held on the node's addresses only, always",
-            "spec.bindMode",
-            harmless=("NodeIP",),
-        ),
-        **stored("no interface is left out", "spec.ignoredInterfaces"),
+        **enforced("bgp: sessions of the mesh", "spec.nodeMeshPassword"),
+        **enforced("bgp: where it listens; unset: on the node's addresses", "spec.bindMode"),
+        **enforced("bgp: connected networks that are not the node's own", "spec.ignoredInterfaces"),
         **stored(
             "there is no peering with workloads",
             "spec.localWorkloadPeeringIPV4",
@@ -215,12 +205,14 @@ ROWS: dict[str, Rows] = {
             "spec.programClusterRoutes",
             harmless=("Enabled", "EnabledNoEncapOnly"),
         ),
-        **stored(
-            "routes have one metric",
-            "spec.ipv4NormalRoutePriority",
-            "spec.ipv6NormalRoutePriority",
-            harmless=(1024,),
-        ),
+        **{
+            f"spec.ipv{version}NormalRoutePriority": Row(
+                State.IN_PART,
+                "bgp: carried in LOCAL_PREF; routes in the kernel have one metric",
+                (1024,),
+            )
+            for version in (4, 6)
+        },
     },
     "BGPPeer": {
         **enforced(
@@ -238,25 +230,19 @@ ROWS: dict[str, Rows] = {
                     "numAllowedLocalASNumbers",
                     "ttlSecurity",
                     "reversePeering",
+                    "keepOriginalNextHop",
+                    "nextHopMode",
+                    "password",
+                    "sourceAddress",
+                    "keepaliveTime",
+                    "filters",
                 )
             ),
         ),
-        **stored("what is announced has the node as its next hop", "spec.keepOriginalNextHop"),
-        **stored(
-            "what is announced has the node as its next hop",
-            "spec.nextHopMode",
-            harmless=("Auto", "Self"),
-        ),
-        **stored(_PEERING_REFUSED, "spec.password"),
-        **stored(
-            "sessions leave from the node's address", "spec.sourceAddress", harmless=("UseNodeIP",)
-        ),
-        **stored("a third of the hold time", "spec.keepaliveTime"),
-        **stored("no route to the peer is added", "spec.reachableBy"),
-        **stored("BGPFilters are not applied: the peering is not held", "spec.filters"),
+        **enforced("bgp: the way to the peer, in the kernel by felix", "spec.reachableBy"),
         **stored("there is no peering with workloads", "spec.localWorkloadSelector"),
     },
-    "BGPFilter": stored("BGPFilters are not applied; a peering that names one is not held", "spec"),
+    "BGPFilter": enforced("bgp: what sessions take and tell", "spec"),
     "FelixConfiguration": FELIX,
     "Tier": {
         **enforced("felix: the order of tiers", "spec.order"),

@@ -122,10 +122,11 @@ def test_an_excluded_icmp_type_is_enforced_but_for_what_the_kernel_lacks() -> No
     ("kind", "spec", "paths"),
     [
         ("IPPool", {"cidr": "10.0.0.0/16", "ipipMode": "Never", "vxlanMode": "Never"}, set()),
-        ("IPPool", {"cidr": "10.0.0.0/16", "ipipMode": "Always"}, {"spec.ipipMode"}),
+        ("IPPool", {"cidr": "10.0.0.0/16", "ipipMode": "Always"}, set()),
         ("HostEndpoint", {"node": "n", "interfaceName": "eth0"}, set()),
         ("BGPPeer", {"peerIP": "10.0.0.1", "asNumber": 1, "nextHopMode": "Auto"}, set()),
-        ("BGPPeer", {"filters": ["f"], "password": {}}, {"spec.filters", "spec.password"}),
+        ("BGPPeer", {"filters": ["f"], "password": {}, "reachableBy": "10.0.0.2"}, set()),
+        ("BGPPeer", {"localWorkloadSelector": "all()"}, {"spec.localWorkloadSelector"}),
         (
             "WorkloadEndpoint",
             {"qosControls": {"ingressBurst": 1}, "ports": [{"name": "p", "port": 1}]},
@@ -162,18 +163,21 @@ def test_felix_names_the_parameters_that_have_no_effect() -> None:
 
 
 def test_agents_say_it_once_and_keep_it_for_their_status(caplog: pytest.LogCaptureFixture) -> None:
-    def peer(**spec: Any) -> Any:
-        return resource_from_tree({"kind": "BGPPeer", "metadata": {"name": "p"}, "spec": spec})
+    def settings(**spec: Any) -> Any:
+        kind = "BGPConfiguration"
+        return resource_from_tree({"kind": kind, "metadata": {"name": "default"}, "spec": spec})
 
-    key = ResourceKey("BGPPeer", "p")
+    key = ResourceKey("BGPConfiguration", "default")
     lacking = Lacking(logging.getLogger("test"))
-    lacking.update(key, peer(peerIP="10.0.0.1"))
+    lacking.update(key, settings(asNumber=64513))
     assert lacking.conditions() == []
-    lacking.update(key, peer(reachableBy="10.0.0.2"))
-    lacking.update(key, peer(reachableBy="10.0.0.3", keepaliveTime="1s"))
+    lacking.update(key, settings(localWorkloadPeeringIPV4="10.0.0.2"))
+    both = {"localWorkloadPeeringIPV4": "10.0.0.3", "localWorkloadPeeringIPV6": "fd00::3"}
+    lacking.update(key, settings(**both))
     told = [record.getMessage() for record in caplog.records]
-    assert [one.partition(":")[0] for one in told] == ["spec.reachableBy", "spec.keepaliveTime"]
-    assert [subject for subject, _ in lacking.conditions()] == ["BGPPeer(p)"] * 2
+    fields = ["spec.localWorkloadPeeringIPV4", "spec.localWorkloadPeeringIPV6"]
+    assert [one.partition(":")[0] for one in told] == fields
+    assert [subject for subject, _ in lacking.conditions()] == ["BGPConfiguration(default)"] * 2
     lacking.update(key, None)
     assert lacking.conditions() == []
 
