@@ -116,7 +116,7 @@ def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
         peer_netns_fd=netns_fd,
         queues=cable.queues,
     )
-    made = links.created(host.transact([message])[0])
+    made = links.made(host, message, cable.host_interface)
     try:
         settings = [
             links.set_alias(made.index, cable.mark),

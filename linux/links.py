@@ -3,8 +3,8 @@
 Builders return messages for `Socket.transact`, so that a whole interface is one send. A link is
 named by index (int) or by name (str) wherever `Which` stands.
 
-LINK-1: a veth is born with its peer in the other namespace: nothing is moved afterwards, and the
-        echo tells both indexes (`created`).
+LINK-1: a veth is born with its peer in the other namespace: nothing is moved afterwards, and both
+        indexes are told (`made`).
 LINK-2: the peer is brought up in its own namespace, later: the kernel refuses to raise it while
         the two ends are not joined yet (ENOTCONN).
 Tested in tests/linux/test_links.py.
@@ -12,11 +12,13 @@ Tested in tests/linux/test_links.py.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 
+from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import Result, Socket
 from linux.rtnl import (
@@ -161,7 +163,7 @@ def get(sock: Socket, which: Which) -> Link | None:
     """One link by index or name, None if there is none. Raises `KernelError`."""
     body = _head(which) + m.u32(_EXT_MASK, _SKIP_STATS)
     result = sock.transact([m.message(RTM_GETLINK, 0, body)])[0]
-    if result.errno == 19:  # ENODEV
+    if result.errno == errno.ENODEV:
         return None
     result.check(f"look up link {which}")
     return decode(result.answers[0][1])
@@ -193,7 +195,7 @@ def create_veth(
 ) -> bytes:
     """A veth pair; this end in the socket's namespace, the peer in `peer_netns_fd` (LINK-1).
 
-    The answer is echoed: read both indexes with `created`. EEXIST if either name is taken.
+    Send it with `made` to have both indexes. EEXIST if either name is taken.
     """
     ends = m.u32(_NUM_TX, queues) + m.u32(_NUM_RX, queues) + m.u32(_MTU, mtu)
     peer = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.text(_IFNAME, checked_name(peer_name)) + ends
@@ -221,7 +223,7 @@ def create(
 ) -> bytes:
     """A link of any kind ("dummy", "bridge", "vxlan", ...); `data` are packed kind attributes.
 
-    The answer is echoed: read the index with `created`.
+    Send it with `made` to have its index.
     """
     flags = _UP if up else 0
     body = _INFO.pack(AF_UNSPEC, 0, 0, flags, flags) + m.text(_IFNAME, checked_name(name))
@@ -234,13 +236,29 @@ def create(
     return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
 
 
-def created(result: Result) -> Link:
-    """The link a create message made: `.index`, and for a veth `.peer_index`.
+def made(sock: Socket, message: bytes, name: str) -> Link:
+    """Sends a create message; the link: `.index`, and for a veth `.peer_index`.
+
+    Kernels before 6.2 echo nothing: there it is looked up by its name. Raises `KernelError` if
+    it was not made.
+    """
+    (result,) = sock.transact([message])
+    return created(result, sock, name)
+
+
+def created(result: Result, sock: Socket | None = None, name: str = "") -> Link:
+    """The link a create message made, as the kernel echoed it, else as it is under its name.
 
     Raises `KernelError` if it was not made.
     """
     result.check("create link")
-    return decode(next(body for kind, body in result.answers if kind == RTM_NEWLINK))
+    for kind, body in result.answers:
+        if kind == RTM_NEWLINK:
+            return decode(body)
+    found = get(sock, name) if sock is not None else None
+    if found is None:
+        raise KernelError(errno.ENODEV, f"find the link {name!r} that was just made")
+    return found
 
 
 def _change(which: Which, attributes: bytes, flags: int = 0, mask: int = 0) -> bytes:

@@ -181,3 +181,15 @@ def test_how_long_a_pods_wire_takes(spaces: tuple[Namespace, Namespace]) -> None
                 _wire(sock, pod, f"cali{number}", f"10.65.1.{number}/32")
                 times.append((time.perf_counter() - start) * 1000)
     print(f"veth + pod batch + host batch: median {statistics.median(times):.2f} ms of 10")
+
+
+def test_without_an_echo_the_link_is_found_by_its_name(
+    spaces: tuple[Namespace, Namespace],
+) -> None:
+    """As on kernels before 6.2 (Debian 12), which answer a creation with its success alone."""
+    with Socket() as sock:
+        silent = sock.transact([_veth("cali0", spaces[1])])[0]
+        silent.answers.clear()
+        made = links.created(silent, sock, "cali0")
+        assert made == links.get(sock, "cali0")
+        assert made.peer_index

@@ -20,10 +20,13 @@ mount -t tmpfs -o mode=1777 tmpfs $root/tmp
 mount -t hostfs -o "$GUEST_OUT" none $root/out || off "no /out"
 mount --bind /usr/lib/uml/modules $root/lib/modules
 cd $root || off "no root"
+# Not chroot alone: who enters a mount namespace comes out at its real root.
+mkdir -p /mnt/upper/host
+pivot_root . host || off "no pivot_root"
+umount -l /host
 ip link set lo up
 hostname guest
-chroot . setsid -w bash /out/command.sh </dev/null 2>&1
-code=$?
-chroot . sh -c "echo $code >/out/code"
+setsid -w bash /out/command.sh </dev/null 2>&1
+echo $? >/out/code
 sync
-exec chroot . /usr/sbin/poweroff -f
+exec /usr/sbin/poweroff -f

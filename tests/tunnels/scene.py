@@ -149,7 +149,7 @@ class Scene:
 
     def logs(self) -> str:
         """The ends of all nodes' logs."""
-        tails = (f"--- {n.name}\n{agents.log_tail(n)}" for n in self.lab.nodes)
+        tails = (f"--- {n.name}\n{agents.log_tail(n, 40)}" for n in self.lab.nodes)
         return "\n".join(tails)
 
     @contextmanager
@@ -183,6 +183,9 @@ def scene(
             made.peer_with_router()
         made.start_pods()
         yield made
+    except BaseException:
+        say(Scene(lab).logs())
+        raise
     finally:
         cluster.down(name)
 
