@@ -1,10 +1,11 @@
 """`calico-bgp`: the process. Environment in, agent wired up, run until a signal.
 
 NODENAME (else `/var/lib/calico/nodename`, waited for; else the host name), the datastore
-variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_ROUTER_ID, CALICO_LOG_LEVEL,
-CALICO_LOG_FORMAT, CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR
-(/etc/calico/bgp-passwords), CALICO_ADVERTISE_CLUSTER_IPS. A stop sends no CEASE: peers keep our
-routes for the restart time, felix keeps the kernel's.
+variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_BGP_MAX_PREFIXES (paths of one peer,
+200000; 0: no limit), CALICO_ROUTER_ID, CALICO_LOG_LEVEL, CALICO_LOG_FORMAT,
+CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR (/etc/calico/bgp-passwords),
+CALICO_ADVERTISE_CLUSTER_IPS. A stop sends no CEASE: peers keep our routes for the restart time,
+felix keeps the kernel's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bgp.passwords import FilePasswords
 from bgp.peering import Settings
 from bgp.publish import Publisher
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
-from bgp.speaker.interface import DEFAULT_HOLD_TIME
+from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
 from bgp.view import NodeView, router_id
 from libcalico import apiconfig, health, logs, paths, process
 from libcalico.datastore import connect
@@ -46,13 +47,18 @@ def settings(environ: Mapping[str, str]) -> Settings:
     text = environ.get("CALICO_BGP_HOLD_TIME", "") or str(DEFAULT_HOLD_TIME)
     if not text.isdecimal() or not 3 <= int(text) <= 65535:
         raise InvalidValue("CALICO_BGP_HOLD_TIME", text, "seconds, 3 to 65535")
+    limit = environ.get("CALICO_BGP_MAX_PREFIXES", "") or str(DEFAULT_MAX_PREFIXES)
+    if not limit.isdecimal() or int(limit) >= 2**32:
+        raise InvalidValue("CALICO_BGP_MAX_PREFIXES", limit, "a number of paths; 0 is no limit")
     wanted = environ.get("CALICO_ROUTER_ID", "")
     try:
         router_id(NodeView("any", {}), wanted)
     except ValueError as error:
         raise InvalidValue("CALICO_ROUTER_ID", wanted, "an IPv4 address, or hash") from error
     cluster_ips = environ.get("CALICO_ADVERTISE_CLUSTER_IPS", "")
-    return Settings(hold_time=int(text), router_id=wanted, cluster_ips=cluster_ips)
+    return Settings(
+        hold_time=int(text), router_id=wanted, cluster_ips=cluster_ips, max_prefixes=int(limit)
+    )
 
 
 def health_port(environ: Mapping[str, str]) -> int:

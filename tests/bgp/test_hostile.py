@@ -8,10 +8,11 @@ BIRD's routes stay as they were.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from bgp.speaker.interface import DownReason, Family, PeerDown, PeerUp, SpeakerDown
+from bgp.speaker.interface import DownReason, Event, Family, PeerDown, PeerUp, SpeakerDown
 from tests.bgp.session_lab import BIRD, ME, RAW, Lab, RawPeer, peer, session, static, story, until
 from tests.bgp.test_wire import DISCARDED, GOOD, NET, RESETS, WITHDRAWING
 from tests.support import bgp_wire as wire
@@ -65,6 +66,11 @@ def test_wrong_attributes_cost_their_paths_alone() -> None:
     story(body)
 
 
+def counts(lab: Lab, kind: type[Event], number: int) -> Callable[[], bool]:
+    """Whether the hostile peer's events of a kind are so many."""
+    return lambda: len(lab.heard.of(kind, HOSTILE)) == number
+
+
 NOT_UPDATES = {
     "no marker": ((1, 1), b"\0" * 19),
     "length 18": ((1, 2), wire.MARKER + b"\0\x12\2"),
@@ -89,7 +95,7 @@ def test_what_cannot_be_read_ends_the_session_with_its_reason() -> None:
             await raw.update(attributes=GOOD, reachable=wire.nlri(NET))
             await until("offered", lambda: lab.heard.prefixes(HOSTILE) == {str(NET)})
             await raw.send_bytes(data)
-            await until(f"{name}: down", lambda n=number: len(lab.heard.of(PeerDown, HOSTILE)) == n)
+            await until(f"{name}: down", counts(lab, PeerDown, number))
             await until(f"{name}: told", raw.notifications)
             assert raw.notifications() == [notice], name
             down = lab.heard.of(PeerDown, HOSTILE)[-1]
@@ -98,7 +104,7 @@ def test_what_cannot_be_read_ends_the_session_with_its_reason() -> None:
             await raw.close()
             await raw.dial()
             await raw.open()
-            await until("up again", lambda n=number: len(lab.heard.of(PeerUp, HOSTILE)) == n + 1)
+            await until("up again", counts(lab, PeerUp, number + 1))
         untouched(lab, pid)
         await raw.close()
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bgp import main
 from bgp.speaker.exabgp.session import Penalties
-from bgp.speaker.interface import DownReason, PeerDown, PeerUp, SpeakerDown
+from bgp.speaker.interface import DownReason, Event, PeerDown, PeerUp, SpeakerDown
+from libcalico.errors import InvalidValue
 from tests.bgp.session_lab import (
     BIRD,
     RAW,
@@ -80,6 +83,15 @@ def test_too_many_paths() -> None:
     story(body)
 
 
+def test_the_limit_can_be_chosen() -> None:
+    """CALICO_BGP_MAX_PREFIXES; 0 is no limit."""
+    assert main.settings({}).max_prefixes == 200_000
+    assert main.settings({"CALICO_BGP_MAX_PREFIXES": "0"}).max_prefixes == 0
+    for wrong in ("-1", "many", "4294967296"):
+        with pytest.raises(InvalidValue, match="CALICO_BGP_MAX_PREFIXES"):
+            main.settings({"CALICO_BGP_MAX_PREFIXES": wrong})
+
+
 def test_pauses_grow() -> None:
     """A peer that passes its limit each time stays out longer each time, up to 15 minutes."""
     penalties, one = Penalties(), peer(BIRD)
@@ -135,11 +147,11 @@ def test_a_flapping_peer_leaves_nothing_behind() -> None:
             started = asyncio.get_running_loop().time()
             await raw.dial()
             await raw.open()
-            await until("up", lambda n=number: len(lab.heard.of(PeerUp, RAW[0])) == n)
+            await until("up", counts(lab, PeerUp, number))
             await raw.update(attributes=GOOD, reachable=nets)
             await until("routes", lambda: len(lab.heard.prefixes(RAW[0])) == 200)
             await raw.close()
-            await until("down", lambda n=number: len(lab.heard.of(PeerDown, RAW[0])) == n)
+            await until("down", counts(lab, PeerDown, number))
             if number >= rounds // 4:
                 marks.append(footprint(lab.speaker.child_pid))
             lab.heard.events[:] = [
@@ -154,6 +166,11 @@ def test_a_flapping_peer_leaves_nothing_behind() -> None:
         assert lab.heard.of(PeerDown, BIRD) == []
 
     story(body, 600)
+
+
+def counts(lab: Lab, kind: type[Event], number: int) -> Callable[[], bool]:
+    """Whether the raw peer's events of a kind are so many."""
+    return lambda: len(lab.heard.of(kind, RAW[0])) == number
 
 
 def footprint(pid: int | None) -> tuple[int, int, int]:

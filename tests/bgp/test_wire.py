@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import pytest
 from hypothesis import given
@@ -146,7 +146,7 @@ def test_networks_are_as_the_standard_library_makes_them(number: int, length: in
     )
     assert made in {right}
     assert made.overlaps(right)
-    assert made.subnet_of(ip_network("0.0.0.0/0"))
+    assert made.subnet_of(IPv4Network("0.0.0.0/0"))
     wide = number << 96
     assert _network6(wide, length) == IPv6Network((wide, length))
     assert str(_network6(wide, length)) == str(IPv6Network((wide, length)))
