@@ -102,13 +102,30 @@ class ResolvedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Policies of a tier that follow each other and have one selector: places `first` to `end`.
+
+    Whoever is selected by one of them is selected by all.
+    """
+
+    first: int
+    end: int
+    selector: str
+
+
+@dataclass(frozen=True, slots=True)
 class TierView:
-    """One tier as one endpoint sees it: policies that select it, in order, by direction."""
+    """One tier as one endpoint sees it: policies that select it, in order, by direction.
+
+    `ingress_runs`, `egress_runs`: where two or more of them go together.
+    """
 
     name: str
     ingress: tuple[ResourceKey, ...] = ()
     egress: tuple[ResourceKey, ...] = ()
     ends_in_deny: bool = True
+    ingress_runs: tuple[Run, ...] = ()
+    egress_runs: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from felix.calc.policy_model import EndpointPolicy, TierView
+from felix.dataplane.uses import Use, of_tier
 from felix.rules import names
 from felix.rules.hosts import TABLES, dispatch_chains, failsafe_chains, host_chains
 from felix.rules.model import Chain
@@ -22,7 +23,6 @@ from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
 Place = tuple[int, str]
-Use = tuple[ResourceKey, str, str]
 
 
 class Target(Protocol):
@@ -81,12 +81,11 @@ class HostBook:
 
 
 def _uses(policy: EndpointPolicy) -> Iterator[Use]:
-    into, out = names.POLICY_INGRESS, names.POLICY_EGRESS
-    yield from _named(policy.tiers, "filter", into, out)
-    yield from _named(policy.forward, "filter", into, out)
-    yield from _named(policy.tiers, "mangle", out)
-    yield from _named(policy.pre_dnat, "mangle", into)
-    yield from _named(policy.untracked, "raw", into, out)
+    yield from _named(policy.tiers, "filter", into=True, out=True)
+    yield from _named(policy.forward, "filter", into=True, out=True)
+    yield from _named(policy.tiers, "mangle", out=True)
+    yield from _named(policy.pre_dnat, "mangle", into=True)
+    yield from _named(policy.untracked, "raw", into=True, out=True)
     for name in policy.profiles:
         key = ResourceKey("Profile", name)
         yield key, names.PROFILE_INGRESS, "filter"
@@ -94,8 +93,11 @@ def _uses(policy: EndpointPolicy) -> Iterator[Use]:
         yield key, names.PROFILE_EGRESS, "mangle"
 
 
-def _named(tiers: Iterable[TierView], table: str, *prefixes: str) -> Iterator[Use]:
+def _named(
+    tiers: Iterable[TierView], table: str, *, into: bool = False, out: bool = False
+) -> Iterator[Use]:
     for tier in tiers:
-        for prefix in prefixes:
-            keys = tier.ingress if prefix == names.POLICY_INGRESS else tier.egress
-            yield from ((key, prefix, table) for key in keys)
+        if into:
+            yield from of_tier(tier, table, ingress=True)
+        if out:
+            yield from of_tier(tier, table, ingress=False)

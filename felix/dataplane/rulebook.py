@@ -34,10 +34,11 @@ from felix.calc.policy_model import (
     ResolvedRule,
 )
 from felix.dataplane.hostbook import HostBook
-from felix.dataplane.uses import FILTER, Kind, Moved, Use, Uses, profile_key
+from felix.dataplane.uses import FILTER, Kind, Moved, Use, Uses, named_by, profile_key
 from felix.rules import names
 from felix.rules.dispatch import Bins
-from felix.rules.endpoints import endpoint_chains, endpoint_rules, tier_chains
+from felix.rules.endpoints import endpoint_chains, endpoint_rules
+from felix.rules.groups import GroupKey, group_chain
 from felix.rules.model import Action, Chain, Rule
 from felix.rules.policy import policy_chains
 from felix.rules.static import RuleSettings
@@ -128,8 +129,7 @@ class RuleBook:
         for interface in interfaces:
             kind = self._kinds[interface]
             if kind not in kinds:
-                tiers = tier_chains(kind.tiers)
-                kinds[kind] = any(differs(n) for t in tiers for n in (*t.ingress, *t.egress))
+                kinds[kind] = any(differs(name) for name in named_by(kind.tiers))
             for name in self._endpoints[interface].profiles:
                 if name not in profiles:
                     key = profile_key(name)
@@ -274,7 +274,9 @@ class RuleBook:
                 return chain
         return None
 
-    def _policy_chains(self, key: ResourceKey, place: Place) -> tuple[Chain, Chain]:
+    def _policy_chains(self, key: ResourceKey, place: Place) -> tuple[Chain, ...]:
+        if isinstance(key, GroupKey):
+            return (group_chain(key, self._settings.marks),)
         policy = self._policies.get(key) or ResolvedPolicy(key, "", (), (), missing=True)
         settings, (version, table) = self._settings, place
         verdicts = settings.verdicts_of(table)
@@ -289,7 +291,8 @@ class RuleBook:
             prefixes = tuple(prefix for prefix, table in places if table == place[1])
             for chain in self._policy_chains(key, place):
                 if chain.name.startswith(prefixes):
-                    self._owners[chain.name] = key
+                    if key.kind != names.GROUP:
+                        self._owners[chain.name] = key
                     self._tell(place, chain)
 
     # -- endpoints -----------------------------------------------------------------------------

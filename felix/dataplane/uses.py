@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names
+from felix.rules.groups import groups
 from felix.rules.model import Rule
 from libcalico.model.keys import ResourceKey
 
@@ -139,10 +140,23 @@ def profile_key(name: str) -> ResourceKey:
 def _of_tiers(tiers: Tiers) -> Iterator[Use]:
     """The chains of policies that a workload's chains name."""
     for tier in tiers:
-        for key in tier.ingress:
-            yield key, names.POLICY_INGRESS, FILTER
-        for key in tier.egress:
-            yield key, names.POLICY_EGRESS, FILTER
+        for ingress in (True, False):
+            yield from of_tier(tier, FILTER, ingress=ingress)
+
+
+def named_by(tiers: Tiers) -> Iterator[str]:
+    """The chains, in filter, of the policies and groups of a workload."""
+    return (names.policy_chain(prefix, key) for key, prefix, _ in _of_tiers(tiers))
+
+
+def of_tier(tier: TierView, table: str, *, ingress: bool) -> Iterator[Use]:
+    """What one direction of a tier names, and what its groups name."""
+    policy = names.POLICY_INGRESS if ingress else names.POLICY_EGRESS
+    group = names.GROUP_INGRESS if ingress else names.GROUP_EGRESS
+    for key in tier.ingress if ingress else tier.egress:
+        yield key, policy, table
+    for key in groups(tier, ingress=ingress):
+        yield key, group, table
 
 
 def _of_profiles(profiles: Iterable[str]) -> Iterator[Use]:

@@ -38,6 +38,7 @@ _POLICY_PREFIXES = {
     names.PROFILE_INGRESS: True,
     names.PROFILE_EGRESS: False,
 }
+_GROUP_PREFIXES = {names.GROUP_INGRESS: True, names.GROUP_EGRESS: False}
 _WORKLOAD_PREFIXES = {names.TO_WORKLOAD: True, names.FROM_WORKLOAD: False}
 _HOST_PREFIXES = {
     names.FROM_HOST: (True, (NORMAL, PRE_DNAT, UNTRACKED)),
@@ -136,6 +137,10 @@ def _meanings(world: World, chain: str, version: int) -> Iterator[Meaning]:
     for root in (names.FROM_WORKLOAD_DISPATCH, names.TO_WORKLOAD_DISPATCH):
         if chain.startswith(f"{root}-"):
             yield Meaning(chain, "filter", f"a bin of {root}: {STATIC[root]}", version=version)
+    for prefix, ingress in _GROUP_PREFIXES.items():
+        if chain.startswith(prefix):
+            title = f"{_direction(ingress)} policies of one selector, one after another"
+            yield Meaning(chain, "filter", title, direction=_direction(ingress), version=version)
     for prefix, ingress in _POLICY_PREFIXES.items():
         if chain.startswith(prefix):
             yield from _of_policies(world, prefix, chain, version, ingress=ingress)

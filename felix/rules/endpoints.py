@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names, tell
+from felix.rules.groups import named
 from felix.rules.model import (
     Accept,
     Action,
@@ -38,6 +39,7 @@ from felix.rules.model import (
     is_set,
     set_bits,
 )
+from libcalico.model.keys import ResourceKey
 
 UDP, IPIP = 17, 4
 KINDS = 64
@@ -46,7 +48,7 @@ KINDS = 64
 
 @dataclass(frozen=True, slots=True)
 class TierChains:
-    """One tier as an endpoint sees it: the policy chains of each direction, in order.
+    """One tier as an endpoint sees it: the chains of policies and groups, in order.
 
     `ends_in_deny` is false where the tier passes on what none of its policies decided.
     """
@@ -94,10 +96,16 @@ def tier_chains(tiers: Iterable[TierView]) -> tuple[TierChains, ...]:
 def _tier_chains(tier: TierView) -> TierChains:
     return TierChains(
         tier.name,
-        tuple(names.policy_chain(names.POLICY_INGRESS, key) for key in tier.ingress),
-        tuple(names.policy_chain(names.POLICY_EGRESS, key) for key in tier.egress),
+        tuple(_chain(key, ingress=True) for key in named(tier, ingress=True)),
+        tuple(_chain(key, ingress=False) for key in named(tier, ingress=False)),
         tier.ends_in_deny,
     )
+
+
+def _chain(key: ResourceKey, *, ingress: bool) -> str:
+    if key.kind == names.GROUP:
+        return names.policy_chain(names.GROUP_INGRESS if ingress else names.GROUP_EGRESS, key)
+    return names.policy_chain(names.POLICY_INGRESS if ingress else names.POLICY_EGRESS, key)
 
 
 def endpoint_rules(interface: str, policy: EndpointPolicy) -> EndpointRules:

@@ -29,6 +29,9 @@ FROM_HOST_FORWARD, TO_HOST_FORWARD = "cali-fhfw-", "cali-thfw-"
 FAILSAFE_IN, FAILSAFE_OUT = "cali-failsafe-in", "cali-failsafe-out"
 ANY_INTERFACE = "any-interface-at-all"
 POLICY_INGRESS, POLICY_EGRESS = "cali-pi-", "cali-po-"
+GROUP_INGRESS, GROUP_EGRESS = "cali-gi-", "cali-go-"
+GROUP = "PolicyGroup"
+"""The kind of a group of policies (felix.rules.groups), which nobody stores."""
 PROFILE_INGRESS, PROFILE_EGRESS = "cali-pri-", "cali-pro-"
 
 _SHORT_KINDS = {"NetworkPolicy": "np", "GlobalNetworkPolicy": "gnp"}
@@ -50,7 +53,9 @@ def endpoint_chain(prefix: str, interface: str) -> str:
 
 
 def policy_chain(prefix: str, key: ResourceKey) -> str:
-    """The chain of a policy or a profile, such as `cali-pi-np/default/web`, `cali-pri-kns.a`."""
+    """The chain of a policy, a profile or a group: `cali-pi-np/default/web`, `cali-pri-kns.a`."""
+    if key.kind == GROUP:
+        return prefix + key.name
     return limited(prefix, key.name if key.kind == "Profile" else policy_id(key))
 
 

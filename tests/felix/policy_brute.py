@@ -15,7 +15,7 @@ from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.rules import resolve
 from felix.calc.policy.service_sets import Need
 from felix.calc.policy.sets import SetNeed
-from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, TierView
+from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, Run, TierView
 from libcalico.model import ResourceKey
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 from tests.felix.policy_objects import ME, Told
@@ -73,7 +73,10 @@ def _host(
 
     def early(wanted: Stage) -> tuple[TierView, ...]:
         views = _tiers(stage(wanted), objects)
-        return tuple(TierView(v.name, v.ingress, v.egress, ends_in_deny=False) for v in views)
+        return tuple(
+            TierView(v.name, v.ingress, v.egress, False, v.ingress_runs, v.egress_runs)
+            for v in views
+        )
 
     normal = stage(Stage.NORMAL)
     facts, _ = host_facts(key, objects[key])
@@ -125,9 +128,24 @@ def _tiers(selected: list[Any], objects: Objects) -> tuple[TierView, ...]:
             tuple(f.key for f in inside if f.ingress),
             tuple(f.key for f in inside if f.egress),
             tier is None or tier.spec.defaultAction != "Pass",
+            _runs([f.selector.text for f in inside if f.ingress]),
+            _runs([f.selector.text for f in inside if f.egress]),
         )
         views.append((rank, view))
     return tuple(view for _, view in sorted(views, key=lambda pair: pair[0]))
+
+
+def _runs(texts: list[str]) -> tuple[Run, ...]:
+    found = []
+    for first in range(len(texts)):
+        if first and texts[first] == texts[first - 1]:
+            continue
+        end = first
+        while end < len(texts) and texts[end] == texts[first]:
+            end += 1
+        if end > first + 1:
+            found.append(Run(first, end, texts[first]))
+    return tuple(found)
 
 
 def _note(needs: dict[str, SetNeed], found: tuple[Need, ...]) -> None:

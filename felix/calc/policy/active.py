@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from felix.calc.policy.facts import PolicyFacts, Stage
 from felix.calc.policy.index import LabelIndex
 from felix.calc.policy.items import Item
 from felix.calc.policy.operations import Operations
-from felix.calc.policy_model import EndpointPolicy, TierView
+from felix.calc.policy_model import EndpointPolicy, Run, TierView
 from libcalico.model import ResourceKey, Tier
 from libcalico.model.checks import SINGLE_LABEL
 
@@ -231,11 +232,15 @@ class ActivePolicies:
         for name in sorted(found, key=self._tier_rank):
             ordered = sorted(found[name], key=lambda facts: facts.rank)
             tier = self._tiers.get(name)
+            ingress = [facts for facts in ordered if facts.ingress]
+            egress = [facts for facts in ordered if facts.egress]
             yield TierView(
                 name,
-                ingress=tuple(facts.key for facts in ordered if facts.ingress),
-                egress=tuple(facts.key for facts in ordered if facts.egress),
+                ingress=tuple(facts.key for facts in ingress),
+                egress=tuple(facts.key for facts in egress),
                 ends_in_deny=tier is None or tier.ends_in_deny,
+                ingress_runs=tuple(_runs(ingress)),
+                egress_runs=tuple(_runs(egress)),
             )
 
     def _tier_rank(self, name: str) -> tuple[bool, bool, bool, float, str]:
@@ -246,6 +251,15 @@ class ActivePolicies:
 
     def _touch(self, facts: PolicyFacts) -> None:
         self._touched.add(facts.selector.text)
+
+
+def _runs(policies: list[PolicyFacts]) -> Iterator[Run]:
+    first = 0
+    for selector, same in groupby(policies, key=lambda facts: facts.selector.text):
+        end = first + sum(1 for _ in same)
+        if end - first > 1:
+            yield Run(first, end, selector)
+        first = end
 
 
 def _open_ended(view: TierView) -> TierView:
