@@ -11,7 +11,7 @@ from typing import Any
 
 from lab import cluster
 from tests.support.uml import SLOWER
-from tests.tunnels.scene import FAR, NEVER, Scene, scene, switch
+from tests.tunnels.scene import NEVER, Scene, scene, switch
 
 RESULT = Path("/out/result.json")
 LEGACY = {"FELIX_IPTABLESBACKEND": "Legacy", "FELIX_IPV6SUPPORT": "false"}
@@ -20,9 +20,9 @@ Result = dict[str, Any]
 
 
 def one_way() -> Result:
-    """Two nodes in two racks, IP-in-IP Always, no BGP: routes, device, packets on the wire."""
+    """Two nodes, IP-in-IP Always, no BGP: routes, device, packets that were wrapped."""
     settings = {**LEGACY, "CALICO_NETWORKING_BACKEND": "vxlan"}
-    with scene("g", peers=False, patience=PATIENCE, environment=settings) as made:
+    with scene("g", nodes=2, peers=False, patience=PATIENCE, environment=settings) as made:
         return always(made)
 
 
@@ -31,19 +31,21 @@ def always(made: Scene) -> Result:
     made.set_mode(("Always", "Never"))
     made.comes_to("tunl0", "tunl0")
     made.connected()
-    before = made.sent("node1", "tunl0")
+    here, there = made.names[0], made.names[-1]
+    before = made.sent(here, "tunl0")
     made.connected()
-    node = made.machine("node1")
+    node = made.machine(here)
     link = json.loads(node.run(["ip", "-j", "address", "show", "tunl0"]).stdout)[0]
     return {
-        "route": dict(made.route(*FAR)),
-        "wrapped": made.sent("node1", "tunl0") - before,
+        "route": dict(made.route(here, there)),
+        "far": str(made.lab.host(there).address.ip),
+        "wrapped": made.sent(here, "tunl0") - before,
         "mtu": link["mtu"],
         "up": "UP" in link["flags"],
         "addresses": [one["local"] for one in link["addr_info"]],
         "rules": node.run(["iptables-legacy-save", "-t", "filter"]).stdout,
         "sets": node.run(["ipset", "list", "cali40all-hosts-net"]).stdout,
-        "conditions": made.conditions("node1"),
+        "conditions": made.conditions(here),
     }
 
 
