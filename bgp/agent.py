@@ -192,8 +192,12 @@ class Agent:
 
     async def _decide(self, changed: Changed) -> None:
         """Decide what these changes touch, once the picture is complete."""
-        if not (self._complete and self._services_known):
+        if not self._complete:
             return
+        if self._service_source is not None and self.picture.announces_services:
+            self._service_source.want()
+            if not (self.in_sync or self._services_known):
+                return  # without them a restart would withdraw their addresses
         if not self.in_sync:
             self.in_sync, changed = True, EVERYTHING | Changed.IMPORT
             self.routing.forget()  # what was remembered is decided anew

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from bgp.agent import Agent, SpeakerBroken, selections
 from bgp.memory import Memory
-from bgp.passwords import FilePasswords
+from bgp.passwords import FilePasswords, PasswordSource
 from bgp.peering import Settings
 from bgp.publish import Publisher
+from bgp.services import ServiceSource
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
 from bgp.view import NodeView, router_id
@@ -69,9 +70,29 @@ def health_port(environ: Mapping[str, str]) -> int:
     return int(text)
 
 
-def password_directory(environ: Mapping[str, str]) -> Path:
-    """Where passwords lie as files, one directory for each Secret (`bgp.passwords`)."""
-    return Path(environ.get("CALICO_BGP_PASSWORD_DIR", "") or PASSWORDS)
+def kubernetes(environ: Mapping[str, str]) -> bool:
+    """Whether there is said to be a Kubernetes API."""
+    names = ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "K8S_API_ENDPOINT")
+    return any(environ.get(name) for name in names)
+
+
+def services(environ: Mapping[str, str]) -> ServiceSource | None:
+    """Where services are read, if there is a Kubernetes API."""
+    if not kubernetes(environ):
+        return None
+    from bgp.kubernetes import KubernetesServices
+
+    return KubernetesServices(environ)
+
+
+def passwords(environ: Mapping[str, str]) -> PasswordSource:
+    """Where passwords are found: files if a directory is set or there is no Kubernetes API."""
+    directory = environ.get("CALICO_BGP_PASSWORD_DIR", "")
+    if kubernetes(environ) and not directory:
+        from bgp.kubernetes import KubernetesPasswords  # a client that few nodes need
+
+        return KubernetesPasswords(environ)
+    return FilePasswords(Path(directory or PASSWORDS))
 
 
 async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> str:
@@ -100,7 +121,8 @@ async def serve(environ: Mapping[str, str]) -> int:
         publisher,
         chosen,
         memory=Memory(RUN_DIR / "last.json"),
-        password_source=FilePasswords(password_directory(environ)),
+        service_source=services(environ),
+        password_source=passwords(environ),
     )
     publisher.on_message = agent.on_felix
     loop = health.Reporter("event-loop", timeout=30.0, ready=True)

@@ -66,6 +66,12 @@ class Picture:
 
     # -- what follows
 
+    @property
+    def announces_services(self) -> bool:
+        """Whether any range of services is announced."""
+        ranges = self._ranges()
+        return bool(ranges.cluster or ranges.external or ranges.load_balancer)
+
     def planned(self) -> Plan:
         """The sessions that this node shall hold."""
         return peering.plan(self.view, self._settings, self.passwords)

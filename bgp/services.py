@@ -64,6 +64,9 @@ class ServiceBatch:
 class ServiceSource(Protocol):
     """Who reads services and their endpoints."""
 
+    def want(self) -> None:
+        """Some range of services is announced: read from now on."""
+
     def batches(self) -> AsyncIterator[ServiceBatch]:
         """All services, then changes, for ever; after a new list what is gone is told."""
 

@@ -149,6 +149,10 @@ class Services:
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[ServiceBatch] = asyncio.Queue()
+        self.wanted = False
+
+    def want(self) -> None:
+        self.wanted = True
 
     async def batches(self) -> AsyncIterator[ServiceBatch]:
         while True:
@@ -199,11 +203,15 @@ async def test_services_travel_as_single_addresses() -> None:
 
 
 async def test_without_word_about_services_it_goes_on() -> None:
-    cluster = Cluster()
-    agent = cluster.add("n1", service_source=Services(), service_patience=0.02)
-    cluster.tasks.append(asyncio.create_task(agent._services_in_time()))
+    cluster, source = Cluster(), Services()
+    calm = cluster.add("n2", service_source=Services())
     await cluster.say(POOL, *NODES, *BLOCKS)
+    assert calm.in_sync  # no range is announced: nobody asks for services
+    agent = cluster.add("n1", service_source=source, service_patience=0.02)
+    cluster.tasks.append(asyncio.create_task(agent._services_in_time()))
+    await cluster.say(POOL, *NODES, *BLOCKS, RANGES)
     assert not agent.in_sync
+    assert source.wanted
     async with asyncio.timeout(10):
         while not agent.in_sync:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
