@@ -93,9 +93,11 @@ class Desire:
             self.idle_hosts, self._seen_hosts = found.idle, hosts
             self._serving = found.serving
         book = self._configure(config, calc, active)
+        yield
         for change in changes.sets:
             if not change.removed_whole:
                 self._sets.change(change)
+        yield
         book.take(changes)
         yield
         if whole or changes.endpoints or active is not self._active:
