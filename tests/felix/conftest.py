@@ -13,7 +13,10 @@ from tests.felix.stage import Stage, make_stage
 from tests.felix.world import World, make_world
 
 # The fast tier runs these on nftables too; full size runs everything on all back ends.
-_FAST_MODULES = ("test_policy_packets", "test_policy_in_force", "test_hosts", "test_restart_matrix")
+_FAST_MODULES = (
+    "test_policy_packets", "test_policy_in_force", "test_hosts", "test_restart_matrix",
+    "test_rules_met",
+)  # fmt: skip
 _FAST_TESTS = (
     "test_a_spoofed_source_is_dropped",
     "test_traffic_that_leaves_the_pools_has_the_nodes_address",
