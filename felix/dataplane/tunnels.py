@@ -10,7 +10,7 @@ Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
   TDV-2  `means` names a tunnel only while its device stands.
   TDV-3  With a tunnel that cannot be had nothing is made at all.
-Tested in tests/felix/test_vxlan.py, test_no_ipip.py and tests/uml.
+Tested in tests/felix/test_vxlan.py and, with IP-in-IP, tests/uml/test_ipip.py.
 """
 
 from __future__ import annotations
