@@ -44,6 +44,8 @@ from libcalico.model.lacking import Lacking
 
 STATUS_INTERVAL = 10.0
 _SETTINGS = "FelixConfiguration"
+COLLECTOR = (5_000, 20, 20)
+"""Thresholds of the garbage collector once the snapshot is frozen: seldom, and short."""
 RESTART_STATUS = 129
 """What the process ends with when a changed parameter asks for a new start, as Calico's does."""
 
@@ -90,11 +92,11 @@ class Agent:
         self.config = self._configure()
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
-        self._beats = Heartbeats()
-        self._updates = 0
         # Without a speaker nobody tells this node ways: the datastore does.
         backend = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.tunnels.told = backend == "bird"
+        self._beats = Heartbeats()
+        self._updates = 0
         self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._status = StatusFile(self._where.status)
@@ -179,6 +181,7 @@ class Agent:
             # What the snapshot made lives long: the collector need not walk it again.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(*COLLECTOR)
             log.info("the datastore has been read")
             if not self.calc.ready:
                 log.warning("the datastore is not ready: ClusterInformation says so or lacks")

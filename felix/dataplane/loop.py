@@ -104,7 +104,7 @@ class Dataplane:
         self._hurry = False
         self._heard = asyncio.Event()
         self._unsafe: frozenset[IPAddress] = frozenset()
-        self._changed_paths: set[Prefix] = set()
+        self._changed_paths: dict[Prefix, None] = {}
         self._drifted = False
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
@@ -186,9 +186,9 @@ class Dataplane:
         self._drifted = True
         self.kick()
 
-    def paths_changed(self, prefixes: set[Prefix]) -> None:
+    def paths_changed(self, prefixes: Iterable[Prefix]) -> None:
         """These paths differ now."""
-        self._changed_paths |= prefixes
+        self._changed_paths.update(dict.fromkeys(prefixes))
         self._wake.set()
 
     async def run(self, beat: Callable[[], None]) -> None:
@@ -449,11 +449,11 @@ class Dataplane:
         self.routes.want_cluster(self.elsewhere.hops, moved, self._families)
         facts = self.calc.path_facts(view.own_addresses())
         remote.learn(facts, view.base_routes(), view.dead_links())
-        changed, self._changed_paths = self._changed_paths, set()
+        changed, self._changed_paths = self._changed_paths, {}
         remote.change(changed)
         while True:
-            differing = remote.settle(PATHS_AT_ONCE)
-            self.routes.want_remote(remote.hops, differing, self._families)
+            judged = remote.settle(PATHS_AT_ONCE)
+            self.routes.want_remote(remote.hops, judged, self._families)
             if not remote.pending or self._hurry or clock() > until:
                 break
             await asyncio.sleep(0)

@@ -263,9 +263,11 @@ class RouteTable:
         `held`: addresses whose old connections are still being removed. Raises `KernelError` only
         when the socket fails; a refused route is in the outcome.
         """
-        keys = list(self.table.outstanding())
+        differing = self.table.outstanding()
+        keys = list(differing)
         if len(keys) > MOST_WRITES:
-            keys.sort(key=lambda key: not (key in self._claims or key in self._blackholes))
+            # Some are named twice then, and are right by the second time.
+            keys[:0] = [k for k in (*self._claims, *self._blackholes) if k in differing]
         self.conflicts = set()
         for start in range(0, len(keys), MOST_WRITES):
             if start:
