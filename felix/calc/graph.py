@@ -189,10 +189,12 @@ class Calculator:
         return members(version, (a for node in self.nodes.values() for a in node.addresses))
 
     def vtep_members(self, version: int) -> frozenset[str]:
-        """Members of the set of the other nodes that may send VXLAN to this one."""
+        """Members of the set of those who may send VXLAN to this node: all other nodes.
+
+        Not only those whose tunnel address is known here: they may know ours before.
+        """
         others = (node for name, node in self.nodes.items() if name != self.node)
-        ends = (vtep for node in others if (vtep := node.vtep(version)))
-        return members(version, (vtep.node for vtep in ends))
+        return members(version, (address for node in others for address in node.addresses))
 
 
 def _put(

@@ -38,13 +38,15 @@ class NodeFacts:
     """What felix keeps of a node.
 
     `addresses`: one a family. `networks`: of the families that BGP has, the network that the
-    Node names (a host's network where it names no prefix): what counts as one subnet.
+    Node names (a host's network where it names no prefix): what counts as one subnet. `macs`: of
+    its VXLAN devices, IPv4's and IPv6's.
     """
 
     addresses: frozenset[IPAddress] = frozenset()
     networks: tuple[IPNetwork, ...] = ()
     ipip: IPAddress | None = None
     vteps: tuple[Vtep, ...] = ()
+    macs: tuple[str, str] = ("", "")
 
     def address(self, version: int) -> IPAddress | None:
         """The node's address of a family."""
@@ -53,6 +55,10 @@ class NodeFacts:
     def vtep(self, version: int) -> Vtep | None:
         """The node's end of VXLAN of a family, when all of it is known."""
         return next((v for v in self.vteps if v.node.version == version), None)
+
+    def mac(self, version: int) -> str:
+        """The MAC of the node's VXLAN device of a family."""
+        return self.macs[version == 6]
 
     def neighbours(self, address: IPAddress) -> bool:
         """Whether an address lies in this node's network."""
@@ -77,16 +83,19 @@ def facts_of(name: str, value: Node) -> NodeFacts:
             interface = _interface(address.address) if address.type == kind else None
             if interface is not None:
                 found.setdefault(interface.version, interface.ip)
+    macs = (
+        (spec.vxlanTunnelMACAddr or vxlan_mac(name)).lower(),
+        (spec.vxlanTunnelMACAddrV6 or vxlan_mac(f"{name}-v6")).lower(),
+    )
     vteps = []
-    for version, text, mac in (
-        (4, spec.ipv4VXLANTunnelAddr, spec.vxlanTunnelMACAddr or vxlan_mac(name)),
-        (6, spec.ipv6VXLANTunnelAddr, spec.vxlanTunnelMACAddrV6 or vxlan_mac(f"{name}-v6")),
+    for version, text, mac in zip(
+        (4, 6), (spec.ipv4VXLANTunnelAddr, spec.ipv6VXLANTunnelAddr), macs, strict=True
     ):
         own, tunnel = found.get(version), _address(text, version)
         if own is not None and tunnel is not None:
-            vteps.append(Vtep(own, tunnel, mac.lower()))
+            vteps.append(Vtep(own, tunnel, mac))
     ipip = _address(spec.bgp.ipv4IPIPTunnelAddr, 4) if spec.bgp is not None else None
-    return NodeFacts(frozenset(found.values()), tuple(networks), ipip, tuple(vteps))
+    return NodeFacts(frozenset(found.values()), tuple(networks), ipip, tuple(vteps), macs)
 
 
 def _interface(text: str | None) -> IPv4Interface | IPv6Interface | None:

@@ -173,11 +173,12 @@ class Tunnels:
             self._shown(view, link)
             self.writes += 1
         self._lacks_ipip = False
+        # It unwraps before it has an address: others may have theirs first.
+        touched = self._settings(sock, view, link, me.ipip)
         if me.ipip is None:
             self._misses("IP-in-IP", "it has no tunnel address yet")
-            return set()
-        touched = self._settings(sock, view, link, me.ipip)
-        self._ready.add(IPIP)
+        else:
+            self._ready.add(IPIP)
         return touched
 
     def _lack(self, calc: Calculator) -> None:
@@ -218,23 +219,25 @@ class Tunnels:
         me: NodeFacts,
         version: int,
     ) -> set[int]:
-        name, end = _NAMES[version], me.vtep(version)
-        if end is None:
-            self._misses(f"VXLAN for IPv{version}", "it has no tunnel address yet")
+        name, own, end = _NAMES[version], me.address(version), me.vtep(version)
+        parent = holder(view, own) if own is not None else None
+        if own is None or parent is None:
+            self._misses(f"VXLAN for IPv{version}", f"no link has its address {own}")
             return set()
-        parent = holder(view, end.node)
-        if parent is None:
-            self._misses(f"VXLAN for IPv{version}", f"no link has its address {end.node}")
-            return set()
-        wanted = Vxlan(config.vxlan_vni, config.vxlan_port, end.node, parent.index)
+        wanted = Vxlan(config.vxlan_vni, config.vxlan_port, own, parent.index)
+        mac = me.mac(version)
         link = view.link_named(name)
-        if link is None or vxlan.decode(link) != wanted or link.mac != end.mac:
-            link = self._make(sock, view, name, wanted, end, parent.mtu - _HEADERS[version], link)
+        if link is None or vxlan.decode(link) != wanted or link.mac != mac:
+            link = self._make(sock, view, name, wanted, mac, parent.mtu - _HEADERS[version], link)
             if link is None:
                 return set()
-        touched = self._settings(sock, view, link, end.address)
+        # It unwraps before it has an address: others may know of it first.
+        touched = self._settings(sock, view, link, end.address if end is not None else None)
         self._tables(sock, calc, version, link)
-        self._ready.add(name)
+        if end is None:
+            self._misses(f"VXLAN for IPv{version}", "it has no tunnel address yet")
+        else:
+            self._ready.add(name)
         return touched
 
     def _make(
@@ -243,12 +246,12 @@ class Tunnels:
         view: KernelView,
         name: str,
         wanted: Vxlan,
-        end: Vtep,
+        mac: str,
         mtu: int,
         before: Link | None,
     ) -> Link | None:
         messages = [links.delete(before.index)] if before is not None else []
-        messages.append(vxlan.create(name, wanted, mac=end.mac, mtu=max(mtu, 1280)))
+        messages.append(vxlan.create(name, wanted, mac=mac, mtu=max(mtu, 1280)))
         self.writes += 1
         self.repairs += name in self._right
         self._right.discard(name)
@@ -259,7 +262,8 @@ class Tunnels:
             view.absorb([LinkChanged(before, True)])
             view.stale_routes = True
         if link is None:
-            self._misses(f"VXLAN for IPv{end.node.version}", str(result.error(f"make {name}")))
+            family = f"VXLAN for IPv{wanted.local.version}"
+            self._misses(family, str(result.error(f"make {name}")))
             return None
         self._shown(view, link)
         return link
@@ -306,19 +310,23 @@ class Tunnels:
 
     # -- what all devices have ---------------------------------------------------------------
 
-    def _settings(self, sock: Socket, view: KernelView, link: Link, own: IPAddress) -> set[int]:
-        """Address, reverse path, state (TDV-1); the MTU is `MtuKeeper`'s."""
-        wanted = ip_interface(own)
-        have = [
-            address.interface
-            for (index, _), address in view.addresses.items()
-            if index == link.index
-            and address.interface.version == own.version
-            and not address.interface.ip.is_link_local
-        ]
-        messages = [addresses.delete(link.index, each) for each in have if each != wanted]
-        if wanted not in have:
-            messages.append(addresses.add(link.index, wanted, replace=True))
+    def _settings(
+        self, sock: Socket, view: KernelView, link: Link, own: IPAddress | None
+    ) -> set[int]:
+        """Address, reverse path, state (TDV-1); the MTU is `MtuKeeper`'s. None: not known yet."""
+        messages: list[bytes] = []
+        if own is not None:
+            wanted = ip_interface(own)
+            have = [
+                address.interface
+                for (index, _), address in view.addresses.items()
+                if index == link.index
+                and address.interface.version == own.version
+                and not address.interface.ip.is_link_local
+            ]
+            messages += [addresses.delete(link.index, each) for each in have if each != wanted]
+            if wanted not in have:
+                messages.append(addresses.add(link.index, wanted, replace=True))
         settings = dict(links.differing_conf(link, _LOOSE))
         if settings:
             messages.append(links.set_inet_conf(link.index, settings))
