@@ -96,8 +96,9 @@ class NodeServer:
         self._speaker: Peer | None = None
         self._server: UnixServer | None = None
         self._told_refused: Mapping[str, str] = {}
-        self._told_addresses: list[str] = []
+        self._fact = Fact()
         self._own_addresses: frozenset[IPAddress] = frozenset()
+        self._networks: Mapping[str, str] = {}
         self._bad_offers: dict[ResourceKey, str] = {}
         self._questions: Questions | None = None
         self._drops: Drops | None = None
@@ -131,7 +132,7 @@ class NodeServer:
         peer = Peer(connection)
         self._peers.add(peer)
         log.info("connected", extra={"object": connection.process})
-        peer.tell("fact", Fact(self._told_addresses))
+        peer.tell("fact", self._fact)
         sender = asyncio.create_task(peer.deliver())
         try:
             async for message in connection:
@@ -218,12 +219,13 @@ class NodeServer:
     def publish(self) -> None:
         """Tell every peer what is new for it."""
         plane = self._plane
-        own = plane.view.own_addresses()
-        if own is not self._own_addresses and own != self._own_addresses:
-            self._told_addresses = sorted(map(str, own))
-            for peer in self._peers:
-                peer.tell("fact", Fact(self._told_addresses))
-        self._own_addresses = own
+        own, networks = plane.view.own_addresses(), plane.view.networks()
+        if own is not self._own_addresses or networks is not self._networks:
+            fact = Fact(sorted(map(str, own)), dict(networks))
+            if fact != self._fact:
+                for peer in self._peers:
+                    peer.tell("fact", fact)
+            self._fact, self._own_addresses, self._networks = fact, own, networks
         if self._speaker is not None and plane.calc.ready:
             refused, told = plane.remote.complaints(), self._told_refused
             if refused is not told:

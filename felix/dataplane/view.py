@@ -73,6 +73,7 @@ class KernelView:
         self._dead: tuple[int, frozenset[int]] | None = None
         self._own_addresses: frozenset[IPAddress] | None = None
         self._host_interfaces: dict[str, frozenset[IPAddress]] | None = None
+        self._networks: dict[str, str] | None = None
         self._host_prefixes = prefixes
         self._base_routes: tuple[Route, ...] | None = None
 
@@ -116,8 +117,22 @@ class KernelView:
             self._host_interfaces = {name: frozenset(own) for name, own in found.items()}
         return self._host_interfaces
 
+    def networks(self) -> Mapping[str, str]:
+        """The networks of the addresses in `own_addresses`, each with its link's name; the same
+        object while nothing changed. Two links in one network: the one with the lower index.
+        """
+        if self._networks is None:
+            self._networks = {}
+            for (index, _), address in sorted(self.addresses.items()):
+                link, ip = self.links.get(index), address.interface.ip
+                if link is None or link.name.startswith(self.prefixes):
+                    continue
+                if not ip.is_loopback and not ip.is_link_local:
+                    self._networks.setdefault(str(address.interface.network), link.name)
+        return self._networks
+
     def _forget_addresses(self) -> None:
-        self._own_addresses = self._host_interfaces = None
+        self._own_addresses = self._host_interfaces = self._networks = None
 
     def base_routes(self) -> tuple[Route, ...]:
         """Routes that next hops are resolved over: foreign ones, not towards workloads."""

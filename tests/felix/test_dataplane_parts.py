@@ -137,8 +137,12 @@ def test_own_addresses_are_the_nodes_not_the_pods() -> None:
                         (7, "10.1.1.1/32"), (2, "2001:db8::1/64")):  # fmt: skip
         found.absorb([AddressChanged(Address(index, ip_interface(text)), False)])
     assert {str(address) for address in found.own_addresses()} == {"10.99.1.1", "2001:db8::1"}
+    networks = found.networks()
+    assert networks == {"10.99.1.0/24": "eth0", "2001:db8::/64": "eth0"}
+    assert found.networks() is networks
     found.absorb([AddressChanged(Address(2, ip_interface("10.99.1.1/24")), True)])
     assert {str(address) for address in found.own_addresses()} == {"2001:db8::1"}
+    assert found.networks() == {"2001:db8::/64": "eth0"}
     assert found.stale_routes
 
 

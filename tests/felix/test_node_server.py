@@ -62,6 +62,7 @@ async def test_own_addresses_are_told_at_once_and_when_they_change(world: World)
     async with connected(world, "bgp") as bgp:
         fact = await message(bgp, Fact)
         assert fact.local_addresses == ["10.99.7.1", "2001:db8:7::1"]
+        assert fact.networks == {"10.99.7.0/24": "eth0", "2001:db8:7::/64": "eth0"}
         world.node.run("ip", "addr", "add", "10.99.7.77/24", "dev", "eth0")
         assert "10.99.7.77" in (await message(bgp, Fact)).local_addresses
         world.node.run("ip", "addr", "del", "10.99.7.77/24", "dev", "eth0")
