@@ -6,6 +6,8 @@ the character after our prefix. Whatever is not found is dropped where it is not
     cali-from-wl-dispatch        one rule a bin: -i cali3+ goto cali-from-wl-dispatch-3; drop
     cali-from-wl-dispatch-3      one rule an endpoint: -i cali3f00 goto cali-fw-cali3f00; drop
 
+A bin of one endpoint is that endpoint's rule.
+
 Endpoints come and go while packets flow, and to take a rule out of a chain costs iptables-nft
 several times what it costs to add one: the rules of a bin exclude each other, so a new one stands
 first and no other moves. An endpoint's chain ends in a drop or returns with the accept mark,
@@ -33,6 +35,7 @@ from felix.rules.model import (
     Rule,
 )
 
+_ALONE = 1
 _PLAIN = frozenset(string.ascii_letters + string.digits)
 
 
@@ -79,9 +82,10 @@ class Bins:
         if head is None:
             self._loners[interface] = None
             return self._roots()
-        fresh = head not in self._bins
-        self._bins.setdefault(head, {})[interface] = None
-        return [*self._chains(head), *(self._roots() if fresh else ())]
+        members = self._bins.setdefault(head, {})
+        members[interface] = None
+        # The first stands in the root, alone.
+        return [*self._chains(head), *(self._roots() if len(members) <= _ALONE + 1 else ())]
 
     def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
         """An endpoint left: the chains that differ now, and the names of those that are gone."""
@@ -91,9 +95,11 @@ class Bins:
             return self._roots(), []
         members = self._bins[head]
         del members[interface]
-        if members:
+        if len(members) > _ALONE:
             return self._chains(head), []
-        del self._bins[head]
+        if not members:
+            del self._bins[head]
+            return self._roots(), []
         return self._roots(), [self._child(direction, head) for direction in DIRECTIONS]
 
     def all(self) -> list[Chain]:
@@ -112,7 +118,14 @@ class Bins:
                 direction.root,
                 *(
                     Rule(Goto(self._child(direction, head)), (direction.matching(f"{head}+"),))
-                    for head in self._bins
+                    for head, members in self._bins.items()
+                    if len(members) > _ALONE
+                ),
+                *(
+                    _to_endpoint(direction, name)
+                    for members in self._bins.values()
+                    if len(members) == _ALONE
+                    for name in members
                 ),
                 *(_to_endpoint(direction, name) for name in self._loners),
             )
@@ -120,6 +133,8 @@ class Bins:
         ]
 
     def _chains(self, head: str) -> list[Chain]:
+        if len(self._bins[head]) == _ALONE:
+            return []
         return [
             self._chain(
                 self._child(direction, head),

@@ -213,6 +213,12 @@ def test_dispatch_finds_the_endpoint_and_drops_strangers(
                 del chains[each]
             known.discard(name)
     assert all(chains[chain.name] == chain for chain in bins.all())
+    fresh = Bins(prefixes, Drop())
+    for name in known:
+        fresh.add(name)
+    assert {chain.name: set(chain.rules) for chain in fresh.all()} == {
+        chain.name: set(chain.rules) for chain in bins.all()
+    }, "what a restart makes"
     for name in known | probes:
         met: list[str] = []
         verdict = walk(chains, "cali-from-wl-dispatch", name, mark, met)

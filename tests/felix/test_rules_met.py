@@ -18,7 +18,7 @@ from tests.felix.world import Pod, World, eventually
 PORT, PACKETS = 5353, 2000
 GROUP, LONERS = 30, 10
 MOST = {"nft": 6, "nftables": 4}
-"""The jumps to our chains, two steps of dispatch (one with a map), and the rule that accepts."""
+"""The jumps to our chains, dispatch (two steps, or a map), and the rule that accepts."""
 
 
 @pytest.fixture(scope="module")
