@@ -14,11 +14,13 @@ from pathlib import Path
 from lab import datastore, proc
 from lab.machine import Machine
 from lab.router import HOLD_SECONDS
-from lab.topology import Plan
+from lab.topology import NODE_AS, Plan
 from libcalico import paths
 
 REFERENCE_PLUGINS = Path("/usr/lib/cni")
 LOG = paths.LOG / "calico-node.log"
+
+IPV6_ONLY = {"IP": "none", "IP6": "autodetect", "CALICO_ROUTER_ID": "hash"}
 
 CALICOCTL_CONFIG = """\
 apiVersion: projectcalico.org/v3
@@ -37,6 +39,7 @@ CALICOCTL_TLS = """\
 
 def environment(plan: Plan, node: str) -> dict[str, str]:
     """What an operator sets for a node, in Calico's names. Pure."""
+    own = plan.node(node).as_number
     return {
         "NODENAME": node,
         "DATASTORE_TYPE": "etcdv3",
@@ -52,6 +55,8 @@ def environment(plan: Plan, node: str) -> dict[str, str]:
         # No kubelet here has left the hint by which the back end is found on a real host.
         "FELIX_IPTABLESBACKEND": "NFT",
         "CALICO_BGP_HOLD_TIME": str(HOLD_SECONDS),
+        **({"AS": str(own)} if own != NODE_AS else {}),
+        **(IPV6_ONLY if plan.ipv6_only else {}),
         **(datastore.FILES if plan.tls else {}),
     }
 

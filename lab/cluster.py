@@ -61,9 +61,13 @@ class Lab:
         """Where a node hangs in the topology."""
         return self.plan.node(name)
 
-    def link(self, node: str, *, up: bool) -> float:
-        """Plug or pull the node's rack cable; when it happened (time.monotonic)."""
-        return network.set_cable(self.name, self.host(node), up=up)
+    def link(self, node: str, *, up: bool, interface: str = "eth0") -> float:
+        """Plug or pull a node's rack cable; when it happened (time.monotonic)."""
+        host = self.host(node)
+        cables = dict(host.cables)
+        if interface not in cables:
+            raise LabError(f"{node} has no {interface}; there is {', '.join(cables)}")
+        return network.set_cable(self.name, self.plan, host, cables[interface], up=up)
 
 
 def up(
@@ -73,18 +77,22 @@ def up(
     topology: str = "racks",
     agents_too: bool = True,
     tls: bool = False,
+    reflectors: int = 0,
+    ipv6_only: bool = False,
+    scenario: str = "",
     environment: Mapping[str, str] | None = None,
     say: Say = print,
 ) -> Lab:
     """Make a lab. On failure what was made is taken down again and LabError says why.
 
-    With `tls` etcd asks every client for a certificate, and the nodes have one.
+    With `tls` etcd asks every client for a certificate, and the nodes have one. `scenario` is
+    only remembered; `lab.scenarios.up` makes one.
     """
-    plan = make_plan(nodes, topology, tls=tls)
+    plan = make_plan(nodes, topology, tls=tls, reflectors=reflectors, ipv6_only=ipv6_only)
     state.check_name(name)
     with state.locked():
         try:
-            lab = prepare(name, plan, environment or {}, agents_too)
+            lab = prepare(name, plan, environment or {}, agents_too, scenario)
             try:
                 build(lab, say)
             except BaseException:
@@ -103,11 +111,17 @@ def up(
     return lab
 
 
-def prepare(name: str, plan: Plan, environment: Mapping[str, str], agents_too: bool) -> Lab:
+def prepare(
+    name: str,
+    plan: Plan,
+    environment: Mapping[str, str],
+    agents_too: bool,
+    scenario: str = "",
+) -> Lab:
     """The record of a new lab; LabError when its name is in use."""
     if state.load(name) is not None:
         raise LabError(f"lab {name!r} is already up (or left over): `lab down --lab {name}`")
-    for entry in (ROUTER, ETCD, *(node.name for node in plan.nodes)):
+    for entry in plan.machines:
         if (NETNS / machine.netns_name(name, entry)).exists():
             raise LabError(f"a network namespace {name}-{entry} exists already")
     if not NETNS.exists():
@@ -117,6 +131,9 @@ def prepare(name: str, plan: Plan, environment: Mapping[str, str], agents_too: b
         plan.topology,
         len(plan.nodes),
         tls=plan.tls,
+        reflectors=len(plan.reflectors),
+        ipv6_only=plan.ipv6_only,
+        scenario=scenario,
         agents=agents_too,
         environment=dict(environment),
     )
@@ -126,7 +143,7 @@ def prepare(name: str, plan: Plan, environment: Mapping[str, str], agents_too: b
 
 def build(lab: Lab, say: Say) -> None:
     """Machines, cables, etcd and BIRD."""
-    names = [ROUTER, ETCD, *(node.name for node in lab.plan.nodes)]
+    names = lab.plan.machines
     for name in names:
         lab.state.machines[name] = state.MachineRecord()
         state.save(lab.state)
@@ -140,7 +157,7 @@ def build(lab: Lab, say: Say) -> None:
         lab.state.machines[ETCD].environment.update(datastore.client_environment())
         state.save(lab.state)
     datastore.start(lab.etcd, lab.plan)
-    router.start(lab.router, lab.plan)
+    router.start_all(machines, lab.plan)
     datastore.wait(lab.etcd)
     say(f"etcd serves at {lab.plan.etcd_endpoint}, BIRD runs in router")
 
@@ -167,7 +184,14 @@ def find(name: str) -> Lab:
     found = state.load(name)
     if found is None:
         raise LabError(f"no lab {name!r} is up: `lab up --lab {name}`")
-    return Lab(found, make_plan(found.nodes, found.topology, tls=found.tls))
+    plan = make_plan(
+        found.nodes,
+        found.topology,
+        tls=found.tls,
+        reflectors=found.reflectors,
+        ipv6_only=found.ipv6_only,
+    )
+    return Lab(found, plan)
 
 
 def down(name: str) -> bool:

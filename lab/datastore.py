@@ -29,11 +29,12 @@ FILES = {
 def command(plan: Plan) -> list[str]:
     """etcd's command line. Pure. Health has a listener of its own, which knows no keys."""
     scheme = "https" if plan.tls else "http"
+    anywhere = "[::]" if plan.ipv6_only else "0.0.0.0"
     return [
         "etcd",
         "--name=lab",
         f"--data-dir={DATA}",
-        f"--listen-client-urls={scheme}://0.0.0.0:2379",
+        f"--listen-client-urls={scheme}://{anywhere}:2379",
         f"--advertise-client-urls={plan.etcd_endpoint}",
         "--listen-peer-urls=http://127.0.0.1:2380",
         "--initial-advertise-peer-urls=http://127.0.0.1:2380",

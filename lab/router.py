@@ -1,15 +1,18 @@
-"""The top-of-rack router: BIRD with one eBGP neighbour per node, and what its table says.
+"""The routers and reflectors beside the nodes: BIRD, and what its tables say.
 
-BIRD forwards between racks by what the nodes announce, nothing else: there is no static route to a
-pod. Hold time 9 s and graceful restart on every session. Tested in tests/lab/test_network.py.
+A router has one eBGP neighbour per node on its segments and one per router on the fabric. It
+forwards between racks by what they announce, nothing else: there is no static route to a pod. A
+reflector (RFC 4456) has an iBGP client per node and forwards nothing. Hold time 9 s and graceful
+restart on every session. Tested in tests/lab/test_network.py and tests/lab_scenarios.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from lab.machine import Machine
-from lab.topology import NODE_AS, ROUTER_AS, ROUTER_HOST, Plan
+from lab.topology import FABRIC, NODE_AS, ROUTER_AS, ROUTER_HOST, Host, Plan, Segment, Switch
 
 HOLD_SECONDS = 9
 CONFIG = "/etc/bird/bird.conf"
@@ -19,33 +22,94 @@ _HEAD = """\
 log "{log}" all;
 router id {router_id};
 protocol device {{ scan time 2; }}
-protocol direct {{ ipv4; }}
+protocol direct {{ {channel}; }}
 protocol kernel {{
   scan time 5; persist off; graceful restart on; merge paths on;
-  ipv4 {{ import none; export where source = RTS_BGP; }};
+  {channel} {{ import none; export where source = RTS_BGP; }};
 }}
 template bgp tor {{
   local as {own_as}; hold time {hold}; graceful restart on;
   connect delay time 1; connect retry time 2; error wait time 1, 3;
-  ipv4 {{ import all; export where source = RTS_BGP; }};
+  {channel} {{ import all; export where source = RTS_BGP;{more} }};
+}}
+"""
+_REFLECTOR = """\
+log "{log}" all;
+router id {router_id};
+protocol device {{ scan time 2; }}
+# Next hops are resolved over this; it goes to no kernel and to no peer.
+protocol static {{ {channel}; route {anywhere} via {gateway}; }}
+template bgp client {{
+  local {own} as {own_as}; hold time {hold}; graceful restart on; multihop;
+  connect delay time 1; connect retry time 2; error wait time 1, 3;
+  rr client; rr cluster id {router_id};
+  {channel} {{ import all; export where source = RTS_BGP; }};
 }}
 """
 
 
-def configuration(plan: Plan) -> str:
-    """The text of bird.conf. Pure."""
-    router_id = plan.etcd.segment.host(ROUTER_HOST).ip
-    text = _HEAD.format(log=LOG, router_id=router_id, own_as=ROUTER_AS, hold=HOLD_SECONDS)
+def neighbours(plan: Plan, switch: Switch) -> Iterator[tuple[str, Segment, Host]]:
+    """The BGP neighbours of a router, each with its name and the segment they meet on. Pure."""
     for node in plan.nodes:
-        text += (
-            f"protocol bgp {node.name} from tor {{ neighbor {node.address.ip} as {NODE_AS}; }}\n"
-        )
+        for _, segment in node.cables:
+            if segment in switch.segments:
+                yield node.name, segment, node
+    if not plan.tors:
+        return
+    if FABRIC in switch.segments:
+        for tor in plan.tors:
+            yield tor.name, FABRIC, tor
+    else:
+        yield "router", FABRIC, Host("router", FABRIC, ROUTER_HOST, as_number=ROUTER_AS)
+
+
+def configuration(plan: Plan, switch: Switch | None = None) -> str:
+    """The text of bird.conf. Pure."""
+    mine, version = switch or plan.switches[0], plan.peering_version
+    text = _HEAD.format(
+        log=LOG,
+        router_id=mine.segments[0].host(ROUTER_HOST).ip,
+        channel=f"ipv{version}",
+        own_as=mine.as_number,
+        hold=HOLD_SECONDS,
+        more=" next hop self;" if plan.topology == "dual" else "",
+    )
+    for name, segment, host in neighbours(plan, mine):
+        address = segment.address(host.number, version)
+        text += f"protocol bgp {name} from tor {{ neighbor {address} as {host.as_number}; }}\n"
     return text
 
 
-def start(machine: Machine, plan: Plan) -> None:
+def reflector_configuration(plan: Plan, reflector: Host) -> str:
+    """The text of a reflector's bird.conf: a client per node. Pure."""
+    version = plan.peering_version
+    text = _REFLECTOR.format(
+        log=LOG,
+        router_id=reflector.address.ip,
+        channel=f"ipv{version}",
+        anywhere="0.0.0.0/0" if version == 4 else "::/0",
+        gateway=reflector.segment.address(ROUTER_HOST, version),
+        own=reflector.segment.address(reflector.number, version),
+        own_as=NODE_AS,
+        hold=HOLD_SECONDS,
+    )
+    for node in plan.nodes:
+        address = node.segment.address(node.number, version)
+        text += f"protocol bgp {node.name} from client {{ neighbor {address} as {NODE_AS}; }}\n"
+    return text
+
+
+def start_all(machines: dict[str, Machine], plan: Plan) -> None:
+    """Start BIRD on every router and reflector."""
+    for switch in plan.switches:
+        start(machines[switch.name], configuration(plan, switch))
+    for reflector in plan.reflectors:
+        start(machines[reflector.name], reflector_configuration(plan, reflector))
+
+
+def start(machine: Machine, text: str) -> None:
     """Start BIRD; it puts itself in the background when its configuration is good."""
-    machine.path(CONFIG).write_text(configuration(plan))
+    machine.path(CONFIG).write_text(text)
     machine.run(["bird", "-c", CONFIG, "-P", "/run/bird/bird.pid"])
 
 

@@ -47,12 +47,16 @@ class State:
     """The choices a lab was made from, and its machines.
 
     `environment` is set for every node's agents beside what the lab sets. `agents`: not `--bare`.
+    `scenario` is the name of the one it was made for.
     """
 
     name: str
     topology: str
     nodes: int
     tls: bool = False
+    reflectors: int = 0
+    ipv6_only: bool = False
+    scenario: str = ""
     agents: bool = True
     ready: bool = False
     environment: dict[str, str] = field(default_factory=dict)

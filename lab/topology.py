@@ -6,16 +6,19 @@
          +--r1---+-----(.254) router (.254)--r2--+     (.254)--mgmt
                         BIRD, AS 64500
 
-`flat` puts every node in rack 1; the router stays. Node N has the address 10.99.R.N in its rack R
-(and fd99:0:0:R::N). LAB-3: the underlay lies outside every pool that a document of the project
-names. All addresses live in namespaces, so two labs may use the same ones.
-Tested in tests/lab/test_topology.py.
+`flat` puts every node in rack 1; the router stays. In `tors` each rack has a router of its own,
+tor1 and tor2 (AS 64501, 64502), which meet `router` on 10.99.9.0/24, and node N is AS 64600+N. In
+`dual` every node has two cables, eth0 to tor1 and eth1 to tor2, and both default routes.
+`reflectors` are further machines with BIRD on the management network, where no packet of a pod
+passes. Node N has the address 10.99.R.N in its rack R (and fd99:0:0:R::N). LAB-3: the underlay lies
+outside every pool that a document of the project names. All addresses live in namespaces, so two
+labs may use the same ones. Tested in tests/lab/test_topology.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 
 from lab.errors import LabError
 
@@ -23,22 +26,26 @@ ROUTER = "router"
 ETCD = "etcd"
 ROUTER_AS = 64500
 NODE_AS = 64512
+AS_OF_FIRST_NODE = 64601
 ROUTER_HOST = 254
+FIRST_REFLECTOR_HOST = 11
+MOST_REFLECTORS = 9
 MOST_NODES = 200
-TOPOLOGIES = ("racks", "flat")
+TOPOLOGIES = ("racks", "flat", "tors", "dual")
 NODES_IN_FIRST_RACK = 2
+_BRIDGES = {0: "mgmt", 9: "fabric"}
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One L2 network: a bridge in the router's namespace."""
+    """One L2 network: a bridge in a router's namespace."""
 
     number: int
 
     @property
     def bridge(self) -> str:
         """Name of the bridge; the router's address lies on it."""
-        return "mgmt" if self.number == 0 else f"rack{self.number}"
+        return _BRIDGES.get(self.number, f"rack{self.number}")
 
     def host(self, number: int) -> IPv4Interface:
         """Address of a machine on this segment."""
@@ -48,6 +55,10 @@ class Segment:
         """IPv6 address of a machine on this segment."""
         return IPv6Interface(f"fd99:0:0:{self.number}::{number}/64")
 
+    def address(self, number: int, version: int) -> IPv4Address | IPv6Address:
+        """The address of a machine on this segment, of a family."""
+        return self.host(number).ip if version == 4 else self.host6(number).ip
+
     @property
     def gateway(self) -> IPv4Address:
         """The router's address."""
@@ -55,15 +66,21 @@ class Segment:
 
 
 MANAGEMENT = Segment(0)
+FABRIC = Segment(9)
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine with one interface `eth0` on one segment."""
+    """A machine with an interface `eth0` on one segment, and `eth1` on a second, if there is one.
+
+    `as_number` is its AS as a BGP speaker.
+    """
 
     name: str
     segment: Segment
     number: int
+    second: Segment | None = None
+    as_number: int = NODE_AS
 
     @property
     def address(self) -> IPv4Interface:
@@ -76,18 +93,38 @@ class Host:
         return self.segment.host6(self.number)
 
     @property
+    def cables(self) -> tuple[tuple[str, Segment], ...]:
+        """Its interfaces, each with the segment it hangs on."""
+        first = ("eth0", self.segment)
+        return (first,) if self.second is None else (first, ("eth1", self.second))
+
+    @property
     def port(self) -> str:
         """The router's end of this machine's cable."""
         return f"to-{self.name}"
 
 
 @dataclass(frozen=True)
+class Switch:
+    """A router with BIRD: the bridges that it has, and its AS."""
+
+    name: str
+    as_number: int
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Everything about a lab that does not change while it is up."""
+    """Everything about a lab that does not change while it is up.
+
+    `ipv6_only`: no machine has an IPv4 address but its loopback's.
+    """
 
     topology: str
     nodes: tuple[Host, ...]
     tls: bool = False
+    reflectors: tuple[Host, ...] = ()
+    ipv6_only: bool = False
 
     @property
     def etcd(self) -> Host:
@@ -95,20 +132,62 @@ class Plan:
         return Host(ETCD, MANAGEMENT, 1)
 
     @property
+    def racks(self) -> tuple[Segment, ...]:
+        """The segments that nodes are on."""
+        found = {segment.number for node in self.nodes for _, segment in node.cables}
+        return tuple(Segment(number) for number in sorted(found))
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
-        """Management first, then the racks in use."""
-        racks = sorted({node.segment.number for node in self.nodes})
-        return (MANAGEMENT, *(Segment(number) for number in racks))
+        """All of them, by switch."""
+        return tuple(segment for switch in self.switches for segment in switch.segments)
+
+    @property
+    def tors(self) -> tuple[Host, ...]:
+        """The routers of racks, as the fabric between them sees them."""
+        if self.topology not in ("tors", "dual"):
+            return ()
+        return tuple(
+            Host(f"tor{r.number}", FABRIC, r.number, as_number=ROUTER_AS + r.number)
+            for r in self.racks
+        )
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        """The routers: `router` has what no other has."""
+        if not self.tors:
+            return (Switch(ROUTER, ROUTER_AS, (MANAGEMENT, *self.racks)),)
+        own = (
+            Switch(tor.name, tor.as_number, (rack,))
+            for tor, rack in zip(self.tors, self.racks, strict=True)
+        )
+        return (Switch(ROUTER, ROUTER_AS, (MANAGEMENT, FABRIC)), *own)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All machines that hang on the router."""
-        return (self.etcd, *self.nodes)
+        """All machines that hang on a router."""
+        return (self.etcd, *self.tors, *self.reflectors, *self.nodes)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """All machines by name."""
+        return (ROUTER, *(host.name for host in self.hosts))
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The families of the underlay."""
+        return (6,) if self.ipv6_only else (4, 6)
+
+    @property
+    def peering_version(self) -> int:
+        """The family that BIRD speaks BGP over."""
+        return 6 if self.ipv6_only else 4
 
     @property
     def etcd_endpoint(self) -> str:
         """URL of the datastore, reachable from every node through the router."""
-        return f"{'https' if self.tls else 'http'}://{self.etcd.address.ip}:2379"
+        address = f"[{self.etcd.address6.ip}]" if self.ipv6_only else str(self.etcd.address.ip)
+        return f"{'https' if self.tls else 'http'}://{address}:2379"
 
     def node(self, name: str) -> Host:
         """The node called `name`; LabError naming what exists."""
@@ -117,15 +196,42 @@ class Plan:
                 return node
         raise LabError(f"no node {name!r}; there are {', '.join(n.name for n in self.nodes)}")
 
+    def switch_of(self, segment: Segment) -> Switch:
+        """The router that has a segment."""
+        return next(switch for switch in self.switches if segment in switch.segments)
 
-def plan(nodes: int, topology: str, *, tls: bool = False) -> Plan:
+
+def plan(
+    nodes: int,
+    topology: str,
+    *,
+    tls: bool = False,
+    reflectors: int = 0,
+    ipv6_only: bool = False,
+) -> Plan:
     """Lay out `nodes` nodes, etcd with certificates if `tls`; LabError when it cannot be."""
     if topology not in TOPOLOGIES:
         raise LabError(f"topology {topology!r}: allowed are {', '.join(TOPOLOGIES)}")
     if not 1 <= nodes <= MOST_NODES:
         raise LabError(f"nodes {nodes}: allowed are 1 to {MOST_NODES}")
+    if not 0 <= reflectors <= MOST_REFLECTORS:
+        raise LabError(f"reflectors {reflectors}: allowed are 0 to {MOST_REFLECTORS}")
+    if tls and ipv6_only:
+        raise LabError("tls without IPv4: the lab's certificates name IPv4 addresses only")
     hosts = []
     for number in range(1, nodes + 1):
-        rack = 1 if topology == "flat" or number <= NODES_IN_FIRST_RACK else 2
-        hosts.append(Host(f"node{number}", Segment(rack), number))
-    return Plan(topology, tuple(hosts), tls)
+        first = topology in ("flat", "dual") or number <= NODES_IN_FIRST_RACK
+        hosts.append(
+            Host(
+                f"node{number}",
+                Segment(1 if first else 2),
+                number,
+                Segment(2) if topology == "dual" else None,
+                AS_OF_FIRST_NODE - 1 + number if topology == "tors" else NODE_AS,
+            )
+        )
+    further = (
+        Host(f"reflector{number + 1}", MANAGEMENT, FIRST_REFLECTOR_HOST + number)
+        for number in range(reflectors)
+    )
+    return Plan(topology, tuple(hosts), tls, tuple(further), ipv6_only)

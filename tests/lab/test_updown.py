@@ -121,7 +121,7 @@ def test_down_works_when_the_holders_are_dead(names: tuple[str, str]) -> None:
 def test_a_failed_up_takes_everything_down_again(
     names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.router.configuration", lambda _: "this is no configuration")
+    monkeypatch.setattr("lab.router.configuration", lambda *_: "this is no configuration")
     with pytest.raises(LabError, match="bird"):
         cluster.up(names[0], agents_too=False, say=quiet)
     assert traces(names[0]) == []
