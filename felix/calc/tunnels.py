@@ -82,6 +82,9 @@ def _ipip(
 ) -> Way | str:
     if network.version != 4 or not means.ipip:
         return ""
+    if means.told and other.ipip is None:
+        # It has not said that it unwraps; what bgp tells serves until it does.
+        return ""
     return Way(Kind.IPIP, node)
 
 

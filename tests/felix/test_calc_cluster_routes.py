@@ -31,7 +31,8 @@ def facts(name: str, rack: int, ready: bool) -> NodeFacts:
     own = ip_address(f"10.99.{rack}.{number}")
     end = Vtep(own, ip_address(f"10.65.9.{number}"), f"66:00:00:00:00:0{number}")
     network = (ip_network(f"10.99.{rack}.0/24"),)
-    return NodeFacts(frozenset({own}), network, None, (end,) if ready else ())
+    ipip = ip_address(f"10.65.8.{number}") if ready else None
+    return NodeFacts(frozenset({own}), network, ipip, (end,) if ready else ())
 
 
 OWNERS = st.sampled_from(["", "host:me", "host:a", "host:b", "host:c", "virtual:load-balancer"])

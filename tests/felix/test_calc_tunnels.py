@@ -21,7 +21,8 @@ def facts(number: int, *, rack: int = 1, vtep: bool = True) -> NodeFacts:
         Vtep(six, ip_address(f"fd65::{number}:0"), f"66:00:00:00:06:0{number}"),
     )
     networks = (ip_network(f"10.99.{rack}.0/24"), ip_network(f"fd99:0:0:{rack}::/64"))
-    return NodeFacts(frozenset((four, six)), networks, None, ends if vtep else ())
+    ipip = ip_address(f"10.65.{number}.1") if vtep else None
+    return NodeFacts(frozenset((four, six)), networks, ipip, ends if vtep else ())
 
 
 ME, NEAR, FAR = facts(1), facts(2), facts(3, rack=2)
@@ -68,6 +69,12 @@ def test_no_way_into_a_tunnel_that_has_one_end_only() -> None:
     assert way(BLOCK, pool, facts(1, vtep=False), FAR, Means()) == ""
     assert way(BLOCK, pool, ME, FAR, Means(vxlan=frozenset({6}))) == ""
     assert way(BLOCK, Pool(POOL, True, False, "Always"), ME, FAR, Means(ipip=False)) == ""
+
+
+def test_who_has_not_said_that_it_unwraps_ipip_gets_what_bgp_tells() -> None:
+    pool, silent = Pool(POOL, True, False, "Always"), facts(3, rack=2, vtep=False)
+    assert way(BLOCK, pool, ME, silent, Means()) == ""
+    assert way(BLOCK, pool, ME, silent, Means(told=False)) == IPIP_FAR, "nobody else tells"
 
 
 def test_crosssubnet_spares_neighbours_the_tunnel_that_the_kernel_lacks() -> None:

@@ -28,7 +28,8 @@ def link(index: int, name: str) -> Link:
 def facts(number: int) -> NodeFacts:
     own, tunnel = ip_address(f"10.99.{number}.1"), ip_address(f"10.65.{number}.9")
     vtep = Vtep(own, tunnel, f"66:00:00:00:00:0{number}")
-    return NodeFacts(frozenset({own}), (ip_network(f"10.99.{number}.0/24"),), None, (vtep,))
+    network = (ip_network(f"10.99.{number}.0/24"),)
+    return NodeFacts(frozenset({own}), network, tunnel, (vtep,))
 
 
 def test_links_come_change_and_go() -> None:

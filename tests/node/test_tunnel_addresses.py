@@ -14,12 +14,20 @@ from ipam.library import AssignRequest
 from ipam.tunnels import IPIP, VXLAN, Tunnel
 from libcalico.datastore.interface import Datastore
 from libcalico.model.keys import ResourceKey
+from linux.netlink import open_in_netns
 from node import tunnel_addresses
 from node.tunnel_addresses import Keeper
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
+from tests.support.netns import network_namespace
 
 NAME = "n1"
+
+
+@pytest.fixture(autouse=True)
+def no_felix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here nobody makes devices."""
+    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 0.0)
 
 
 @asynccontextmanager
@@ -70,6 +78,24 @@ async def test_a_pools_mode_gives_and_takes_addresses(etcd: Etcd) -> None:
             await until(lambda: has(store))
             report = check(await snapshot.read(store))
             assert not report.records, "what is not asked for is given back"
+
+
+@pytest.mark.asyncio
+async def test_an_address_is_told_when_the_device_unwraps(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 60.0)
+    with network_namespace("node") as space:
+        monkeypatch.setattr(tunnel_addresses, "Socket", lambda: open_in_netns(space.fd))
+        async with etcd.connect() as store:
+            await put_node(store, NAME)
+            await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
+            async with keeping(store):
+                space.run("ip", "link", "add", "vxlan.calico", "type", "bridge")
+                await asyncio.sleep(0.3)
+                assert await has(store), "it is not up"
+                space.run("ip", "link", "set", "vxlan.calico", "up")
+                await until(lambda: has(store, VXLAN))
 
 
 @pytest.mark.asyncio
