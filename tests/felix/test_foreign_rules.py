@@ -1,66 +1,31 @@
 """Nobody else's rules are ever touched: kube-proxy's and Docker's, byte for byte.
 
-The rules are written by hand in the shape that those programs give them (chains, order, marks,
-comments); no dump of a live node. They are loaded, felix lives through a day of its life, and
-every line that is not ours is compared: chains, policies, rules and their order.
+kube-proxy's are recorded, Docker's written by hand (tests.felix.foreign). They are loaded, felix
+lives through a day of its life, and every line that is not ours is compared: chains, policies,
+rules and their order. The living kube-proxy: tests/apiserver/test_kube_proxy.py.
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
 import threading
 from functools import partial
-from pathlib import Path
 
 import pytest
 
+from tests.felix.foreign import in_iptables, in_nftables, load_iptables, load_nftables
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
 from tests.felix.world import NODE, World, eventually
-from tests.support.netns import Namespace
 
-FOREIGN = Path(__file__).with_name("foreign") / "kube-proxy-docker.v4"
-QUIET = "KUBE-SEP-|KUBE-SVC-|DOCKER-ISOLATION-STAGE-2|KUBE-EXT-"
 BACKENDS = ("nft", "legacy", "nftables")
-
-
-def load(node: Namespace, kind: str) -> None:
-    """The foreign rules, as if kube-proxy and Docker were here; the same for IPv6."""
-    text = FOREIGN.read_text()
-    # An nfacct object is no rule; without it the rule would be refused.
-    text = text.replace(" -m nfacct --nfacct-name localhost_nps_accepted_pkts", "")
-    node.run(f"iptables-{kind}-restore", "-c", input=text)
-    node.run(f"ip6tables-{kind}-restore", "-c", input=in_ipv6(text))
-
-
-def in_ipv6(text: str) -> str:
-    dotted = r"(\d+)\.(\d+)\.(\d+)\.(\d+)"
-
-    def net(found: re.Match[str]) -> str:
-        one, two, three, four, length = found.groups()
-        if length == "32":
-            return f"fd00:{one}:{two}:{three}:{four}::1/128"
-        return f"fd00:{one}:{two}::/48"
-
-    text = text.replace("127.0.0.0/8", "::1/128")
-    text = re.sub(rf"--to-destination {dotted}:", r"--to-destination [fd00:\1:\2:\3:\4::1]:", text)
-    return re.sub(rf"{dotted}/(\d+)", net, text)
-
-
-def foreign(node: Namespace, kind: str) -> dict[str, list[str]]:
-    """What is not felix's, of both families, in order; counters where nothing passes."""
-    found: dict[str, list[str]] = {}
-    for tool in ("iptables", "ip6tables"):
-        table = ""
-        for line in node.run(f"{tool}-{kind}-save", "-c").splitlines():
-            if line.startswith("*"):
-                table = f"{tool} {line}"
-            elif line and line[0] in ":[" and "cali" not in line:
-                quiet = re.search(rf"-A ({QUIET})", line) is not None
-                kept = line if quiet else re.sub(r"\[\d+:\d+\]", "", line)
-                found.setdefault(table, []).append(kept)
-    return found
+MORE = {
+    "KUBE-SVC-UDG7DZWKNFYDA3N7",
+    "KUBE-EXT-UDG7DZWKNFYDA3N7",
+    "KUBE-FW-DEEZERWQ4WYKCLF2",
+    "DOCKER-ISOLATION-STAGE-1",
+}
+"""Chains of what was loaded, so that comparing nothing with nothing is noticed."""
 
 
 @pytest.mark.promise("ADV-9")
@@ -69,15 +34,16 @@ def foreign(node: Namespace, kind: str) -> dict[str, list[str]]:
 def test_a_day_beside_kube_proxy_and_docker(bare_world: World, backend: str) -> None:
     world, kind = bare_world, "legacy" if backend == "legacy" else "nft"
     world.node.run("ip", "link", "add", "docker0", "type", "bridge")
-    load(world.node, kind)
-    before = foreign(world.node, kind)
-    assert sum(map(len, before.values())) > 150
+    load_iptables(world.node, kind)
+    before = in_iptables(world.node, kind)
+    assert sum(map(len, before.values())) > 250
+    assert all(any(name in line for lines in before.values() for line in lines) for name in MORE)
     world.environment |= mode(backend)
     world.etcd.start()
     world.write_cluster()
     world.start_felix()
     world.wait_ready()
-    assert foreign(world.node, kind) == before, "after the start"
+    assert in_iptables(world.node, kind) == before, "after the start"
     pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
     if backend != "nftables":
         # In a table of its own an accept is no last word: Docker's FORWARD policy is asked too.
@@ -88,12 +54,12 @@ def test_a_day_beside_kube_proxy_and_docker(bare_world: World, backend: str) -> 
     world.put("hostendpoints", "h", "HostEndpoint", {"node": NODE, "interfaceName": "eth0",
                                                      "profiles": ["kns.default"]})  # fmt: skip
     eventually(lambda: world.chain("cali-fh-eth0"))
-    assert foreign(world.node, kind) == before, "with policy and a host endpoint"
+    assert in_iptables(world.node, kind) == before, "with policy and a host endpoint"
     if backend != "nftables":
         node = {"chainInsertMode": "append"}
         world.put("felixconfigurations", f"node.{NODE}", "FelixConfiguration", node)
         eventually(lambda: last_of(world, "INPUT").endswith("cali-INPUT"))
-        assert foreign(world.node, kind) == before, "when our hooks moved"
+        assert in_iptables(world.node, kind) == before, "when our hooks moved"
         world.delete("felixconfigurations", f"node.{NODE}")
         eventually(lambda: not last_of(world, "INPUT").endswith("cali-INPUT"))
     world.kernel.flush("cali-INPUT")
@@ -106,7 +72,39 @@ def test_a_day_beside_kube_proxy_and_docker(bare_world: World, backend: str) -> 
     world.delete_endpoint("a")
     eventually(lambda: not world.chain("cali-fw-cali0a"))
     eventually(lambda: not world.chain("cali-fh-eth0"))
-    assert foreign(world.node, kind) == before, "at the end"
+    assert in_iptables(world.node, kind) == before, "at the end"
+
+
+@pytest.mark.promise("ADV-9")
+def test_beside_kube_proxy_in_nftables_felix_is_there_too(bare_world: World) -> None:
+    """Found by kube-proxy's recorded tables; those stay as they are while felix mends its own."""
+    world = bare_world
+    load_nftables(world.node)
+    before = in_nftables(world.node)
+    assert sum("shop/near" in line for line in before) > 10
+    world.environment |= {"FELIX_NFTABLESMODE": "Auto", "FELIX_NFTABLESREFRESHINTERVAL": "2"}
+    world.etcd.start()
+    world.write_cluster()
+    world.start_felix()
+    world.wait_ready()
+    world.environment["FELIX_NFTABLESMODE"] = "Enabled"
+    assert world.kernel.native
+    pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
+    eventually(lambda: pod.reaches("203.0.113.9"))
+    spec = {"selector": "all()", "types": ["Ingress"], "ingress": [allow(protocol="TCP")]}
+    world.put("globalnetworkpolicies", "p", "GlobalNetworkPolicy", spec)
+    eventually(lambda: world.chain("cali-pi-gnp/p"))
+    world.kernel.flush("cali-FORWARD")
+    eventually(lambda: "cidr-block" in world.chain("cali-FORWARD"))
+    assert in_nftables(world.node) == before, "after a repair"
+    world.node.run("nft", "delete", "table", "ip", "calico")
+    eventually(lambda: world.chain("cali-pi-gnp/p"))
+    world.stop_felix()
+    # Over to iptables, where felix cleans up what it has in nftables.
+    world.start_felix(FELIX_NFTABLESMODE="Disabled", FELIX_IPTABLESBACKEND="nft")
+    world.wait_ready()
+    eventually(lambda: not world.node.run("nft", "list", "table", "ip", "calico", check=False))
+    assert in_nftables(world.node) == before, "at the end"
 
 
 @pytest.mark.promise("PAIN-20")
@@ -114,8 +112,8 @@ def test_a_day_beside_kube_proxy_and_docker(bare_world: World, backend: str) -> 
 def test_two_writers_lose_nothing(bare_world: World, backend: str) -> None:
     """While kube-proxy writes all the time, felix does; each finds its own in the end."""
     world = bare_world
-    load(world.node, backend)
-    before = foreign(world.node, backend)
+    load_iptables(world.node, backend)
+    before = in_iptables(world.node, backend)
     world.environment |= mode(backend)
     world.etcd.start()
     world.write_cluster()
@@ -157,7 +155,7 @@ def test_two_writers_lose_nothing(bare_world: World, backend: str) -> None:
     assert f"-A KUBE-CHURN -d 10.96.{written % 250}.2/32 -j ACCEPT" in saved
     left = {
         table: [line for line in lines if "CHURN" not in line]
-        for table, lines in foreign(world.node, backend).items()
+        for table, lines in in_iptables(world.node, backend).items()
     }
     assert left == before
 
@@ -182,12 +180,12 @@ def test_felix_writes_where_the_hosts_rules_are(
             world.node.run(f"iptables-{other}", *dropping(port))
         world.node.run(f"iptables-{theirs}", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
     else:
-        load(world.node, theirs)
+        load_iptables(world.node, theirs)
         for chain in ("KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY", "KUBE-PROXY-CANARY"):
             for tool in ("iptables", "ip6tables"):
                 world.node.run(f"{tool}-{theirs}", "-t", "mangle", "-X", chain)
         world.node.run(f"iptables-{other}", *dropping(9))
-    before = foreign(world.node, "nft"), foreign(world.node, "legacy")
+    before = in_iptables(world.node, "nft"), in_iptables(world.node, "legacy")
     world.environment["FELIX_NFTABLESMODE"] = "Disabled"
     world.etcd.start()
     world.write_cluster()
@@ -196,7 +194,7 @@ def test_felix_writes_where_the_hosts_rules_are(
     assert "cali-FORWARD" in world.node.run(f"iptables-{theirs}-save")
     assert "cali-" not in world.node.run(f"iptables-{other}-save")
     assert "cali-FORWARD" in world.node.run(f"ip6tables-{theirs}-save")
-    after = foreign(world.node, "nft"), foreign(world.node, "legacy")
+    after = in_iptables(world.node, "nft"), in_iptables(world.node, "legacy")
     assert nonempty(after) == nonempty(before)
 
 
