@@ -67,7 +67,7 @@ def test_state_open_notification_eor() -> None:
     assert plain.restart_time is None
     told = {"code": 6, "subcode": 2, "data": "0x", "message": ""}
     assert decode(line("notification", direction="receive", notification=told)) == PeerProgress(
-        PEER, "", "notification received (6,2)"
+        PEER, "", "notification received (6,2): administrative shutdown"
     )
 
 

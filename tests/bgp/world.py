@@ -117,6 +117,8 @@ class Node:
     ear: Ear
     log: Path
     process: subprocess.Popen[bytes] | None = None
+    environ: dict[str, str] = field(default_factory=dict)
+    """More variables for `calico-bgp`."""
 
     @property
     def address(self) -> str:
@@ -136,6 +138,7 @@ class Node:
             "CALICO_BGP_HOLD_TIME": str(HOLD),
             "CALICO_LOG_LEVEL": "DEBUG",
             "no_proxy": "*",
+            **self.environ,
         }
         script = 'mount --bind "$0" /run && exec "$@"'
         command = self.space.command(

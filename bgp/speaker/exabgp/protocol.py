@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from bgp.speaker.exabgp.notices import explained
 from bgp.speaker.interface import (
     Event,
     Family,
@@ -93,7 +94,8 @@ def decode(line: bytes) -> Line:
         if kind == "state":
             neighbor = message["neighbor"]
             peer = ip_address(neighbor["address"]["peer"])
-            return State(peer, str(neighbor["state"]), str(neighbor.get("reason", "")))
+            reason = explained(str(neighbor.get("reason", "")))
+            return State(peer, str(neighbor["state"]), reason)
         if kind == "open":
             return _open(message["neighbor"])
         if kind == "notification":
@@ -171,7 +173,7 @@ def _notification(neighbor: dict[str, Any] | None) -> Line:
     return PeerProgress(
         ip_address(neighbor["address"]["peer"]),
         "",
-        f"notification {verb} ({message['code']},{message['subcode']})",
+        explained(f"notification {verb} ({message['code']},{message['subcode']})"),
     )
 
 

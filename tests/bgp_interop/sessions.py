@@ -1,0 +1,162 @@
+"""Cases: how sessions come up, are kept and are lost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tests.bgp.world import eventually
+from tests.bgp_interop.catalogue import case
+from tests.bgp_interop.fabric import (
+    BLOCK,
+    BLOCK6,
+    FAR,
+    NODE,
+    NODE6,
+    OURS,
+    ROUTER,
+    ROUTER6,
+    THEIRS,
+    Fabric,
+    link4,
+    link6,
+)
+from tests.bgp_interop.router import Learned, Neighbour, Origin, Setup
+
+OUTSIDE, OUTSIDE6 = "10.200.0.0/24", "fd20::/64"
+OUR_BLOCK = Learned(NODE, (OURS,))
+
+
+@case("session-v4-v6", "M-142")
+def session(lab: Fabric) -> None:
+    """IPv4 and IPv6 each over its own session; next hops are the speakers themselves."""
+    origins = (Origin(OUTSIDE), Origin(OUTSIDE6))
+    lab.router.start(Setup(THEIRS, (link4(), link6()), origins))
+    lab.peer()
+    lab.peer(ROUTER6)
+    lab.up(ROUTER, ROUTER6)
+    assert lab.router.up(NODE)
+    assert lab.router.up(NODE6)
+    lab.told({BLOCK: OUR_BLOCK, BLOCK6: Learned(NODE6, (OURS,))})
+    lab.learned({OUTSIDE: (ROUTER,), OUTSIDE6: (ROUTER6,)})
+
+
+@case("md5", "F-41")
+def md5(lab: Fabric) -> None:
+    """With the same password a session; with another none; and again with the same."""
+    neighbour = link4(password="Good enough #1")
+    lab.router.start(Setup(THEIRS, (neighbour,), (Origin(OUTSIDE),)))
+
+    def key(name: str) -> None:
+        lab.peer(password={"secretKeyRef": {"name": "bgp", "key": name}})
+
+    key("right")
+    lab.up(ROUTER)
+    lab.told({BLOCK: OUR_BLOCK})
+    key("wrong")
+    eventually("the session ends", lambda: not lab.node.up(ROUTER))
+    before = unsigned(lab)
+    eventually("segments are refused", lambda: unsigned(lab) > before + 1)
+    assert not lab.node.up(ROUTER)
+    key("right")
+    lab.up(ROUTER)
+    lab.told({BLOCK: OUR_BLOCK})
+    lab.learned({OUTSIDE: (ROUTER,)})
+
+
+def counter(lab: Fabric, name: str) -> int:
+    """A counter of n1's kernel and the router's together."""
+    total = 0
+    for space in (lab.space, lab.node.space):
+        text = space.run("cat", "/proc/net/netstat")
+        names, values = text.splitlines()[:2]
+        total += int(dict(zip(names.split(), values.split(), strict=True))[name])
+    return total
+
+
+def unsigned(lab: Fabric) -> int:
+    """Segments with a wrong, missing or unexpected signature."""
+    return sum(counter(lab, f"TCPMD5{what}") for what in ("NotFound", "Unexpected", "Failure"))
+
+
+@case("graceful-restart", "F-43", "PAIN-16")
+def graceful_restart(lab: Fabric) -> None:
+    """Our agent is killed, and the router keeps what still holds; the router is killed, and we do.
+
+    A block that went while our agent was down goes at our End-of-RIB, not before.
+    """
+    setup = Setup(THEIRS, (link4(),), (Origin(OUTSIDE),))
+    lab.router.start(setup)
+    lab.peer()
+    lab.world.block("n1", "10.65.9.0/26")
+    both = {BLOCK: OUR_BLOCK, "10.65.9.0/26": OUR_BLOCK}
+    lab.up(ROUTER)
+    lab.told(both)
+    lab.learned({OUTSIDE: (ROUTER,)})
+    lab.node.kill()
+    eventually("the router noticed", lambda: not lab.router.up(NODE))
+    lab.world.unblock("n1", "10.65.9.0/26")
+    assert lab.heard() == both
+    lab.node.start()
+    while (table := lab.heard()) == both:
+        pass
+    assert table == {BLOCK: OUR_BLOCK}
+    lab.up(ROUTER)
+    eventually("a complete snapshot", lambda: lab.node.status["start_complete"])
+    lab.learned({OUTSIDE: (ROUTER,)})
+    assert lab.node.ear.lost == []
+    # Now the router.
+    lab.router.kill()
+    eventually("n1 noticed", lambda: not lab.node.up(ROUTER))
+    assert lab.node.ear.table == {OUTSIDE: (ROUTER,)}
+    assert lab.node.peers()[ROUTER]["graceful_restart"] == "keeping routes"
+    lab.router.start(setup, again=True)
+    lab.up(ROUTER)
+    eventually("learned anew", lambda: lab.node.peers()[ROUTER]["stale"] == 0)
+    lab.learned({OUTSIDE: (ROUTER,)})
+    lab.told({BLOCK: OUR_BLOCK})
+    if not lab.router.loses_forwarding:
+        assert lab.node.ear.lost == []
+
+
+@case("hold-timer", "PAIN-11")
+def hold_timer(lab: Fabric) -> None:
+    """Silence for the smaller of both hold times: both drop the routes, and come back after it."""
+    setup = Setup(THEIRS, (link4(),), (Origin(OUTSIDE),), hold=3)
+    lab.router.start(setup)
+    lab.peer()
+    lab.up(ROUTER)
+    lab.told({BLOCK: OUR_BLOCK})
+    lab.learned({OUTSIDE: (ROUTER,)})
+    with lab.silence():
+        eventually("n1 drops the session", lambda: not lab.node.up(ROUTER), 8)
+        assert re.search("hold", lab.node.peers()[ROUTER]["info"], re.IGNORECASE), lab.node.peers()
+        lab.learned({})
+        lab.told({})
+    lab.up(ROUTER, seconds=40)
+    lab.told({BLOCK: OUR_BLOCK})
+    lab.learned({OUTSIDE: (ROUTER,)})
+
+
+@case("multihop-ttl", "F-49")
+def multihop(lab: Fabric) -> None:
+    """eBGP over a router in between; then no more hops than allowed, by either side."""
+    neighbour = Neighbour(NODE, OURS, FAR, hops=2)
+    lab.router.start(Setup(THEIRS, (neighbour,), (Origin(OUTSIDE),)))
+    lab.peer(FAR)
+    lab.up(FAR)
+    lab.told({BLOCK: OUR_BLOCK})
+    lab.learned({OUTSIDE: (FAR,)})
+    lab.router.kill()
+    secured = replace(neighbour, ttl_security=True)
+    lab.router.start(Setup(THEIRS, (secured,), (Origin(OUTSIDE),)))
+    lab.peer(FAR, ttlSecurity=2)
+    lab.up(FAR)
+    lab.told({BLOCK: OUR_BLOCK})
+    before = counter(lab, "TCPMinTTLDrop")
+    lab.peer(FAR, ttlSecurity=1)
+    eventually("too far away", lambda: counter(lab, "TCPMinTTLDrop") > before + 1)
+    eventually("no session", lambda: not lab.node.up(FAR))
+    lab.peer(FAR, ttlSecurity=2)
+    lab.up(FAR)
+    lab.told({BLOCK: OUR_BLOCK})
