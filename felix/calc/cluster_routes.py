@@ -1,8 +1,9 @@
 """Ways to the blocks and borrowed addresses of other nodes, as the datastore alone tells them.
 
 A block's way leads to the node that owns it; an address of it that another node uses has a way
-of its own (reference 1.7). What changed is evaluated again, nothing else: a cluster has
-thousands of blocks, and one of them changes.
+of its own (reference 1.7). So has the address of a node's tunnel, wherever a tunnel leads there:
+nobody's longer prefix may lead to it unwrapped. What changed is evaluated again, nothing else: a
+cluster has thousands of blocks, and one of them changes.
 
 Invariants:
   CLR-1  The ways depend on the objects only, not on the order in which they came.
@@ -22,6 +23,9 @@ from felix.calc.pools import Pool
 from felix.calc.tunnels import Means, Way, way
 
 IPNetwork = IPv4Network | IPv6Network
+Source = IPNetwork | str
+"""Who says where a network is: a block, or a node by its name."""
+
 _UNKNOWN = NodeFacts()
 
 
@@ -44,10 +48,12 @@ class ClusterRoutes:
         self.waiting: dict[IPNetwork, tuple[str, str]] = {}
         """Networks without a way: (node, why)."""
         self._means = Means()
-        self._of_block: dict[IPNetwork, tuple[IPNetwork, ...]] = {}
+        self._of_source: dict[Source, dict[IPNetwork, str]] = {}
+        self._claims: dict[IPNetwork, dict[Source, str]] = defaultdict(dict)
         self._blocks_of: dict[str, set[IPNetwork]] = defaultdict(set)
         self._users: dict[IPNetwork, frozenset[str]] = {}
         self._dirty: set[IPNetwork] = set()
+        self._dirty_nodes: set[str] = set()
 
     def block_changed(self, cidr: IPNetwork) -> None:
         """A block came, changed or went."""
@@ -55,50 +61,75 @@ class ClusterRoutes:
 
     def node_changed(self, name: str) -> None:
         """A node came, changed or went; this one's network matters to all ways."""
-        self._dirty |= self._blocks.keys() if name == self._node else self._blocks_of[name]
+        if name == self._node:
+            self.pools_changed()
+        self._dirty |= self._blocks_of[name]
+        self._dirty_nodes.add(name)
 
     def pools_changed(self) -> None:
         """A pool came, changed or went."""
         self._dirty |= self._blocks.keys()
+        self._dirty_nodes |= self._nodes.keys()
 
     def settle(self, means: Means) -> set[IPNetwork]:
         """Bring the ways up to date; returns the networks whose way differs now."""
         if means != self._means:
             self._means = means
-            self._dirty |= self._blocks.keys()
+            self.pools_changed()
         dirty, self._dirty = self._dirty, set()
-        changed: set[IPNetwork] = set()
+        nodes, self._dirty_nodes = self._dirty_nodes, set()
+        touched: set[IPNetwork] = set()
         for cidr in dirty:
-            changed |= self._evaluate(cidr)
-        return changed
+            facts = self._blocks.get(cidr)
+            wanted = dict(self._targets(cidr, facts)) if facts is not None else {}
+            self._remember(cidr, frozenset(wanted.values()))
+            touched |= self._claim(cidr, wanted)
+        for name in nodes:
+            touched |= self._claim(name, dict(self._tunnels(name)))
+        return {network for network in touched if self._evaluate(network)}
 
-    def _evaluate(self, cidr: IPNetwork) -> set[IPNetwork]:
-        facts = self._blocks.get(cidr)
-        wanted = dict(self._targets(cidr, facts)) if facts is not None else {}
-        self._remember(cidr, frozenset(wanted.values()))
-        changed = set()
-        for network in self._of_block.get(cidr, ()):
-            if network not in wanted:
-                self.waiting.pop(network, None)
-                if self.ways.pop(network, None) is not None:
-                    changed.add(network)
-        pool = self._pool(cidr)
+    def _claim(self, source: Source, wanted: dict[IPNetwork, str]) -> set[IPNetwork]:
+        """These networks lead to these nodes, says a block or a node; returns all it concerns."""
+        before = self._of_source.pop(source, {})
+        for network in before.keys() - wanted.keys():
+            claims = self._claims[network]
+            del claims[source]
+            if not claims:
+                del self._claims[network]
         for network, node in wanted.items():
-            found = self._way(network, pool, node)
-            self.waiting.pop(network, None)
-            if isinstance(found, str):
-                if found:
-                    self.waiting[network] = (node, found)
-                if self.ways.pop(network, None) is not None:
-                    changed.add(network)
-            elif self.ways.get(network) != found:
-                self.ways[network] = found
-                changed.add(network)
+            self._claims[network][source] = node
         if wanted:
-            self._of_block[cidr] = tuple(wanted)
-        else:
-            self._of_block.pop(cidr, None)
-        return changed
+            self._of_source[source] = wanted
+        return {*before, *wanted}
+
+    def _tunnels(self, name: str) -> Iterator[tuple[IPNetwork, str]]:
+        """(network, node) of the addresses of a node's tunnels that a tunnel leads to."""
+        facts = self._nodes.get(name)
+        if facts is None or name == self._node:
+            return
+        for address in (facts.ipip, *(end.address for end in facts.vteps)):
+            if address is not None:
+                network = ip_network(address)
+                pool = self._pool(network)
+                if pool is not None and (pool.ipip or pool.vxlan):
+                    yield network, name
+
+    def _evaluate(self, network: IPNetwork) -> bool:
+        """Whether the way to a network is another one now."""
+        claims = self._claims.get(network)
+        self.waiting.pop(network, None)
+        found: Way | str = ""
+        if claims:
+            # A block's word counts before a node's own.
+            node = claims[min(claims, key=lambda source: (isinstance(source, str), str(source)))]
+            found = self._way(network, self._pool(network), node)
+            if isinstance(found, str) and found:
+                self.waiting[network] = (node, found)
+        if isinstance(found, str):
+            return self.ways.pop(network, None) is not None
+        before = self.ways.get(network)
+        self.ways[network] = found
+        return before != found
 
     def _targets(self, cidr: IPNetwork, facts: BlockFacts) -> Iterator[tuple[IPNetwork, str]]:
         """(network, node) of what of a block lies elsewhere; an address's user has the last say."""

@@ -41,7 +41,7 @@ LINGER = 5.0
 LACKING_IPIP = "this kernel has no IP-in-IP (modprobe ipip)"
 _NAMES = {4: VXLAN, 6: VXLAN_V6}
 _HEADERS = {4: VXLAN_HEADER, 6: VXLAN_V6_HEADER}
-_LOOSE = {"rp_filter": 2}
+_LOOSE, _UNCHECKED = {"rp_filter": 2}, {"rp_filter": 0}
 _NOWHERE: Mapping[str, Vtep] = {}
 
 log = logging.getLogger(__name__)
@@ -327,7 +327,9 @@ class Tunnels:
             messages += [addresses.delete(link.index, each) for each in have if each != wanted]
             if wanted not in have:
                 messages.append(addresses.add(link.index, wanted, replace=True))
-        settings = dict(links.differing_conf(link, _LOOSE))
+        # The loose check, too, drops all that comes in by a link without an address.
+        wanted_conf = _LOOSE if own is not None else _UNCHECKED
+        settings = dict(links.differing_conf(link, wanted_conf))
         if settings:
             messages.append(links.set_inet_conf(link.index, settings))
         if not link.up:
