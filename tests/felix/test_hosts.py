@@ -216,6 +216,58 @@ def test_all_interfaces_but_those_with_an_endpoint_of_their_own(site: Site) -> N
     site.comes_to("outside node 4 tcp 80, node outside 4 tcp 80", "")
 
 
+@pytest.mark.promise("F-83")
+def test_an_automatic_host_endpoint_opens_everything_that_no_policy_forbids(site: Site) -> None:
+    """As kube-controllers writes it: every interface, the open profile, the node's labels."""
+    labels = {
+        "kubernetes.io/hostname": NODE,
+        "zone": "a",
+        "projectcalico.org/created-by": "calico-kube-controllers",
+    }
+    value = {
+        "node": NODE,
+        "interfaceName": "*",
+        "expectedIPs": ["10.99.7.1", "2001:db8:7::1"],
+        "profiles": ["projectcalico-default-allow"],
+    }
+    world = site.world
+    world.put("hostendpoints", f"{NODE}-auto-hep", "HostEndpoint", value, labels=labels)
+    # The datastore is on the node and is not to be shut out: policy is of one port only.
+    forbidden = {"protocol": "TCP", "destination": {"ports": [81]}}
+    policy = {
+        "selector": f"kubernetes.io/hostname == '{NODE}'",
+        "types": ["Ingress", "Egress"],
+        "ingress": [{"action": "Deny", **forbidden}, allow()],
+        "egress": [{"action": "Deny", **forbidden}, allow()],
+    }
+    eventually(lambda: "cali-fh-any-interface-at-all" in everything(world))
+    site.comes_to(
+        "outside node 4 tcp 80, outside node 4 tcp 81, outside node 6 tcp 81,"
+        "node outside 4 tcp 81, outside pod 4 tcp 81, pod outside 4 tcp 81, pod node 4 tcp 81,"
+        "outside node 4 udp 8053",
+        "",
+    )
+    site.policy("some", **policy)
+    site.comes_to(
+        "outside node 4 tcp 80, node outside 4 tcp 80, outside node 6 tcp 80,"
+        # What passes through is not policy's without applyOnForward, what pods send to their node
+        # is defaultEndpointToHostAction's.
+        "outside pod 4 tcp 81, pod outside 4 tcp 81, pod node 4 tcp 81",
+        "outside node 4 tcp 81, outside node 6 tcp 81, node outside 4 tcp 81",
+    )
+    # Another label, and it is of another policy's.
+    world.put("hostendpoints", f"{NODE}-auto-hep", "HostEndpoint", value, labels={"zone": "b"})
+    site.comes_to("outside node 4 tcp 81, node outside 4 tcp 81", "")
+    # Rules of pods mean the node by its addresses.
+    out = [allow(destination={"selector": "zone == 'b'"})]
+    site.policy("pods", selector="has(app)", types=["Egress"], ingress=[], egress=out)
+    world.put_endpoint("a", site.pod, labels={"app": "a"})
+    try:
+        site.comes_to("pod node 4 tcp 80, pod node 6 tcp 80", "pod outside 4 tcp 80")
+    finally:
+        world.put_endpoint("a", site.pod)
+
+
 def test_what_the_host_sends_to_a_translated_address_is_judged_by_where_it_goes(site: Site) -> None:
     site.endpoint()
     world = site.world
@@ -251,6 +303,12 @@ def test_policy_stays_in_force_and_a_restart_writes_nothing(site: Site) -> None:
     world.wait_ready()
     assert world.rule_writes == 0
     site.comes_to("outside node 4 tcp 80", "outside node 4 tcp 81")
+
+
+def everything(world: World) -> str:
+    """All rules of the node."""
+    saved = ("iptables-nft-save", "iptables-legacy-save", "nft list ruleset")
+    return "".join(world.node.run(*command.split(), check=False) for command in saved)
 
 
 def translation(match: str, to: str) -> list[str]:

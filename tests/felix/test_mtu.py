@@ -150,6 +150,7 @@ def device_mtu(world: World, name: str) -> Callable[[], int]:
 
 
 @pytest.mark.promise("M-198")
+@pytest.mark.promise("F-7")
 def test_felix_follows_link_pool_and_parameter_without_a_restart(bare_world: World) -> None:
     world = bare_world
     world.etcd.start()

@@ -71,6 +71,7 @@ CASES: dict[str, tuple[Rules, set[str], set[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.promise("F-69")
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_policy_lets_in(stage: Stage, case: str) -> None:
     rules, passes, fails = CASES[case]
@@ -97,6 +98,8 @@ def test_the_third_and_fourth_choice_are_enforced(stage: Stage, count: int) -> N
     stage.comes_to(set(), {"client 4 tcp 90 2000", "client 4 tcp 80 2000"})
 
 
+@pytest.mark.promise("F-69")
+@pytest.mark.promise("F-71")
 def test_a_tier_passes_to_the_next_and_the_last_to_profiles(stage: Stage) -> None:
     for number, tier in enumerate(("one", "two")):
         stage.world.put("tiers", tier, "Tier", {"order": number})
@@ -113,6 +116,7 @@ def test_a_tier_passes_to_the_next_and_the_last_to_profiles(stage: Stage) -> Non
     stage.comes_to(both("client * tcp 80"), both("client * ping", "other * tcp 80"))
 
 
+@pytest.mark.promise("F-69")
 def test_a_logged_packet_is_logged_and_goes_on(stage: Stage) -> None:
     stage.policy("case", [{"action": "Log", "protocol": "TCP"}, allow()])
     stage.comes_to(both("client * tcp 80"), set())
@@ -134,6 +138,7 @@ def test_egress_too_is_policed(stage: Stage) -> None:
     stage.comes_to(both("client * tcp 80", "other * udp 53"), both("client * udp 53"))
 
 
+@pytest.mark.promise("F-73")
 def test_a_network_set_and_a_change_of_labels(stage: Stage) -> None:
     world = stage.world
     nets = ["10.65.0.1/32", "fd65::1/128"]
