@@ -1,7 +1,10 @@
 """Which of the node's addresses is the node's address: pure choices over a list of interfaces.
 
 Interfaces are examined in reverse kernel order, as Calico does, so that both implementations
-pick the same address on the same machine. Every choice says why.
+pick the same address on the same machine. One difference: where no method is named and this
+machine is a node of Kubernetes, its InternalIP is taken if an interface has it; that is the
+address by which everybody else knows the node, and first-found often finds another one.
+Every choice says why.
 Source: data model 7.2. Tested in `tests/node/test_autodetect.py`.
 """
 
@@ -14,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork
-from node.environment import AddressWish, IPInterface
+from node.environment import INTERNAL_IP, METHODS_TOLD, AddressWish, IPInterface
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -42,9 +45,6 @@ EXCLUDED = tuple(
         "^nodelocaldns.*",
     )
 )
-METHODS = (
-    "first-found, interface=REGEX,..., skip-interface=REGEX,..., can-reach=HOST, cidr=CIDR,..."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,14 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An address with its mask, and the reason that the log shows."""
+    """An address with its mask, and the reason that the log shows.
+
+    `ordered`: it is merely the first of those that the method allows.
+    """
 
     address: IPInterface
     why: str
+    ordered: bool = False
 
 
 def choose(
@@ -68,15 +72,28 @@ def choose(
     version: int,
     interfaces: Sequence[Interface],
     source_towards: Callable[[str, int], IPAddress | None],
+    internal: Iterable[IPAddress] = (),
 ) -> Choice | None:
     """The address that `wish` means on this node, None when no interface has one.
 
     `source_towards(host, version)` is the source address that the kernel would use towards
-    a host. Raises `InvalidValue` for an unknown method.
+    a host; `internal` are the InternalIPs of the node in Kubernetes. Raises `InvalidValue` for
+    an unknown method.
     """
     if wish.mode == "explicit" and wish.address is not None:
         return _explicit(wish.address, wish.has_mask, interfaces)
     variable = "IP_AUTODETECTION_METHOD" if version == 4 else "IP6_AUTODETECTION_METHOD"
+    ours = next((one for one in internal if one.version == version), None)
+    if wish.method == INTERNAL_IP:
+        if ours is None:
+            return None
+        return Choice(with_local_mask(ours, interfaces), "the InternalIP of the Kubernetes node")
+    declined = ""
+    if not wish.asked and ours is not None:
+        masked = with_local_mask(ours, interfaces)
+        if any(ours == one.ip for one in local(interfaces, version)):
+            return Choice(masked, "the InternalIP of the Kubernetes node, on an interface here")
+        declined = f" (the InternalIP {ours} of the Kubernetes node is on no interface here)"
     method, _, argument = wish.method.partition("=")
     if method == "can-reach" and argument:
         source = source_towards(argument, version)
@@ -88,7 +105,8 @@ def choose(
         wanted = [network for network in networks if network.version == version]
         for interface, address in _candidates(version, interfaces):
             if any(address.ip in network for network in wanted):
-                return Choice(address, f"the first address inside {argument}, on {interface.name}")
+                told = f"the first address inside {argument}, on {interface.name}"
+                return Choice(address, told, ordered=True)
         return None
     if method == "interface" and argument:
         patterns = _patterns(variable, argument)
@@ -99,10 +117,36 @@ def choose(
     elif wish.method == "first-found":
         chosen = [one for one in interfaces if not _matches(one.name, EXCLUDED)]
     else:
-        raise InvalidValue(variable, wish.method, f"allowed: {METHODS}")
+        raise InvalidValue(variable, wish.method, f"allowed: {METHODS_TOLD}")
     for interface, address in _candidates(version, chosen):
-        return Choice(address, f"the first address found by {wish.method}, on {interface.name}")
+        told = f"the first address found by {wish.method}, on {interface.name}{declined}"
+        return Choice(address, told, ordered=True)
     return None
+
+
+def choose_again(
+    wish: AddressWish,
+    stored: IPInterface | None,
+    version: int,
+    interfaces: Sequence[Interface],
+    source_towards: Callable[[str, int], IPAddress | None],
+    internal: Iterable[IPAddress] = (),
+) -> Choice | None:
+    """The choice of a node that has an address already.
+
+    The order of interfaces changes with every interface that comes: an address that is still
+    here, and that the method allows, is not given up for one that merely comes first.
+    """
+    internal = tuple(internal)
+    found = choose(wish, version, interfaces, source_towards, internal)
+    if found is None or stored is None or not found.ordered:
+        return found
+    only = [
+        Interface(one.name, tuple(each for each in one.addresses if each.ip == stored.ip))
+        for one in interfaces
+    ]
+    kept = choose(wish, version, only, source_towards, internal)
+    return kept or found
 
 
 def local(interfaces: Iterable[Interface], version: int) -> Iterator[IPInterface]:
@@ -176,6 +220,6 @@ def require(choice: Choice | None, variable: str, method: str) -> Choice:
     if choice is None:
         raise MuslinError(
             f"no address was found for {variable} by {method}:"
-            f" set {variable} or {variable}_AUTODETECTION_METHOD (allowed: {METHODS})"
+            f" set {variable} or {variable}_AUTODETECTION_METHOD (allowed: {METHODS_TOLD})"
         )
     return choice

@@ -32,17 +32,23 @@ def default_pool(
     existing: Iterable[IPPool],
     taken: Iterable[IPNetwork],
     random_bytes: Callable[[int], bytes],
+    told: Iterable[IPNetwork] = (),
 ) -> IPPool | None:
     """The pool to create for a family, None when it has one already or none is wanted.
 
-    `taken` are the networks that are somebody's: the default range gives way to them. Raises
-    `InvalidValue` for a CIDR that is wrong, `MuslinError` when every default is taken.
+    `taken` are the networks that are somebody's: the default range gives way to them. `told`
+    are the ranges that the cluster was made with (kubeadm's podSubnet). Raises `InvalidValue`
+    for a CIDR that is wrong, `MuslinError` when every default is taken.
     """
     if wish.cidr.lower() == "none":
         return None
     if any(pool.spec.network.version == version for pool in existing):
         return None
-    cidr = _wished(version, wish.cidr) if wish.cidr else _free(version, taken, random_bytes)
+    of_cluster = next((one for one in told if one.version == version), None)
+    if wish.cidr:
+        cidr = _wished(version, wish.cidr)
+    else:
+        cidr = of_cluster or _free(version, taken, random_bytes)
     return IPPool(
         metadata=Metadata(name=POOL_NAMES[version]),
         spec=IPPoolSpec(

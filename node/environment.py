@@ -1,6 +1,7 @@
 """The variables that configure a node: Calico's names, read once, refused by name when wrong.
 
 A value that we cannot honour is an error that says what is allowed; it is never ignored.
+All variables, with their readers, are in the table of `node/variables.py`.
 Source: data model 7.1. Pure. Tested in `tests/node/test_environment.py`.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 
-from libcalico import paths
+from libcalico import durations, paths
 from libcalico.errors import InvalidValue
 from libcalico.model.numorstring import as_number
 
@@ -31,20 +32,34 @@ _MODES = {
     "cross-subnet": "CrossSubnet",
 }
 
+FIRST_FOUND, INTERNAL_IP = "first-found", "kubernetes-internal-ip"
+METHODS = {
+    FIRST_FOUND: "",
+    "interface=": "REGEX,...",
+    "skip-interface=": "REGEX,...",
+    "can-reach=": "HOST",
+    "cidr=": "CIDR,...",
+    INTERNAL_IP: "",
+}
+METHODS_TOLD = ", ".join(f"{method}{argument}" for method, argument in METHODS.items())
 ALLOW_OVERLAP = "CALICO_POOL_ALLOW_OVERLAP"
+CNI_ACCOUNT = "calico-cni-plugin"
+POLL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class AddressWish:
     """What `IP` or `IP6` asks: `mode` is autodetect, none, explicit, or empty when unset.
 
-    `address` is set for explicit; `has_mask` tells whether a prefix length was given.
+    `address` is set for explicit; `has_mask` tells whether a prefix length was given. `asked`:
+    the method was named; without, a Kubernetes node's InternalIP comes before first-found.
     """
 
     mode: str
-    method: str = "first-found"
+    method: str = FIRST_FOUND
     address: IPInterface | None = None
     has_mask: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,21 @@ class Settings:
     allow_overlap: bool = False
     """Whether a default pool may take a network that is somebody's already."""
     nodename_file: Path = field(default=paths.NODENAME)
+    shutdown_file: Path = field(default=paths.LIB / "shutdownTS")
     log_dir: Path | None = None
+    """Where the agents' output goes; None: where this process's goes."""
+    wait_for_datastore: bool = True
+    poll_seconds: float = POLL_SECONDS
+    """How often the addresses are looked at again, beside the kernel's own word."""
+    felix: bool = True
+    manage_cni: bool = True
+    cni_account: str = CNI_ACCOUNT
+    ipv6_support: bool = True
+    """Whether felix does IPv6; without it there is no default pool of that family."""
+
+    def kubernetes_name(self, name: str) -> str:
+        """What Kubernetes calls this node."""
+        return self.node_ref or name
 
 
 def node_name(environ: Mapping[str, str], stored: str, host: str) -> str:
@@ -116,7 +145,6 @@ def settings(environ: Mapping[str, str]) -> Settings:
     for name in ("CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"):
         if no_pools and environ.get(name):
             raise InvalidValue(name, environ[name], "must not be set with NO_DEFAULT_POOLS=true")
-    log_dir = environ.get("CALICO_LOG_DIR", "")
     return Settings(
         ipv4=_address(environ, "IP", 4),
         ipv6=_address(environ, "IP6", 6),
@@ -130,8 +158,38 @@ def settings(environ: Mapping[str, str]) -> Settings:
         pool6=_pool(environ, 6),
         allow_overlap=_flag(environ, ALLOW_OVERLAP, False),
         nodename_file=Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME),
-        log_dir=Path(log_dir) if log_dir else None,
+        shutdown_file=Path(
+            environ.get("CALICO_SHUTDOWN_TIMESTAMP_FILE", "") or paths.LIB / "shutdownTS"
+        ),
+        log_dir=_log_dir(environ),
+        wait_for_datastore=_flag(environ, "WAIT_FOR_DATASTORE", True),
+        poll_seconds=_interval(environ, "AUTODETECT_POLL_INTERVAL", POLL_SECONDS),
+        felix=not _flag(environ, "CALICO_DISABLE_FELIX", False),
+        manage_cni=_flag(environ, "CALICO_MANAGE_CNI", True),
+        cni_account=environ.get("CALICO_CNI_SERVICE_ACCOUNT", "").strip() or CNI_ACCOUNT,
+        ipv6_support=_flag(environ, "FELIX_IPV6SUPPORT", True),
     )
+
+
+def _log_dir(environ: Mapping[str, str]) -> Path | None:
+    """Files only where they are asked for: by a directory, or by not disabling them."""
+    folder = environ.get("CALICO_LOG_DIR", "")
+    if _flag(environ, "CALICO_DISABLE_FILE_LOGGING", not folder):
+        return None
+    return Path(folder or paths.LOG)
+
+
+def _interval(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        seconds = durations.parse(text)
+    except ValueError as error:
+        raise InvalidValue(name, text, str(error)) from None
+    if seconds <= 0:
+        raise InvalidValue(name, text, "a duration above zero, such as 60s")
+    return seconds
 
 
 def _check_router_id(text: str) -> None:
@@ -165,12 +223,15 @@ def _as_number(environ: Mapping[str, str]) -> int | None:
 
 
 def _address(environ: Mapping[str, str], name: str, version: int) -> AddressWish:
-    method = environ.get(f"{name}_AUTODETECTION_METHOD", "").strip() or "first-found"
+    named = environ.get(f"{name}_AUTODETECTION_METHOD", "").strip()
+    if named:
+        _check_method(f"{name}_AUTODETECTION_METHOD", named)
+    method, asked = named or FIRST_FOUND, bool(named)
     text = environ.get(name, "").strip()
     if text in (AUTODETECT, NONE):
-        return AddressWish(text, method)
+        return AddressWish(text, method, asked=asked)
     if not text:
-        return AddressWish(UNSET if version == 4 else NONE, method)
+        return AddressWish(UNSET if version == 4 else NONE, method, asked=asked)
     try:
         address = ip_interface(text)
     except ValueError:
@@ -179,7 +240,13 @@ def _address(environ: Mapping[str, str], name: str, version: int) -> AddressWish
         raise InvalidValue(
             name, text, f"allowed: autodetect, none, an IPv{version} address, or one with a mask"
         )
-    return AddressWish("explicit", method, address, "/" in text)
+    return AddressWish("explicit", method, address, "/" in text, asked)
+
+
+def _check_method(variable: str, text: str) -> None:
+    method, equals, argument = text.partition("=")
+    if f"{method}{equals}" not in METHODS or (equals and not argument.strip()):
+        raise InvalidValue(variable, text, f"allowed: {METHODS_TOLD}")
 
 
 def _pool(environ: Mapping[str, str], version: int) -> PoolWish:

@@ -1,6 +1,6 @@
 """The kernel's side of address detection: interfaces as they are, the source towards a host.
 
-Tested in `tests/node/test_startup.py` in a real network namespace.
+Tested in `tests/node/test_node_address.py` in a real network namespace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Entry of `calico-node`: start the node up, then keep its agents running.
 
 `calico-node run` does both; `calico-node startup` registers the node and ends, for
-init containers and tests; `calico-node checksystem` tells whether this machine can be a node.
+init containers and tests; `calico-node shutdown` says that the node goes, for preStop hooks;
+`calico-node checksystem` tells whether this machine can be a node. Documented in docs/node.md.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from libcalico import apiconfig, logs
-from libcalico.errors import MuslinError
+from libcalico.backoff import Backoff
+from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import run_until_signal, set_name
-from node import checksystem, tunnel_addresses
+from node import checksystem, cni_token, modules, notify, readiness, redetect, tunnel_addresses
 from node.environment import Settings
-from node.startup import registered_before, start_up
+from node.startup import name_of, registered_before, start_up
 from node.supervisor import Supervisor, agents
 
 log = logging.getLogger(__name__)
@@ -44,8 +46,11 @@ def run(arguments: Sequence[str]) -> int:
         os.environ.get("CALICO_LOG_LEVEL") or os.environ.get("CALICO_STARTUP_LOGLEVEL") or "INFO",
         "json" if os.environ.get("CALICO_LOG_FORMAT") == "json" else "text",
     )
-    main_part = _run(chosen.only) if chosen.command == "run" else _startup()
-    return _told(lambda: run_until_signal(main_part))
+    if chosen.command == "run":
+        return _told(lambda: run_until_signal(_run(chosen.only)))
+    if chosen.command == "shutdown":
+        return _told(lambda: run_until_signal(_shutdown()))
+    return _told(lambda: run_until_signal(_startup()))
 
 
 def _told(command: Callable[[], int]) -> int:
@@ -60,12 +65,25 @@ async def _startup() -> None:
     await start_up(os.environ)
 
 
+async def _shutdown() -> None:
+    name, chosen = name_of(os.environ)
+    try:
+        await readiness.shut_down(os.environ, name, chosen)
+    except OSError as error:
+        file = str(chosen.shutdown_file)
+        raise InvalidValue("CALICO_SHUTDOWN_TIMESTAMP_FILE", file, str(error.strerror)) from None
+
+
 async def _run(only: str) -> None:
     """Register and supervise; a node that was registered before does not wait for the first.
 
     With the datastore away its agents go on from kernel and memory: peers drop the routes of a
     speaker that stays away longer than its restart time.
     """
+    # Settings that are wrong are known before anything is done.
+    name_of(os.environ)
+    # Before the datastore: no program is run once gRPC has threads.
+    await modules.load()
     registering = asyncio.create_task(start_up(os.environ))
     tasks: list[asyncio.Task[Any]] = [registering]
     try:
@@ -77,20 +95,47 @@ async def _run(only: str) -> None:
         else:
             name, chosen = registering.result()
         environ = dict(os.environ) | {"NODENAME": name}
-        supervisor = Supervisor(agents(chosen.backend, only), environ, chosen.log_dir)
+        programs = agents(chosen.backend, only, felix=chosen.felix)
+        supervisor = Supervisor(programs, environ, chosen.log_dir)
         tasks.append(asyncio.create_task(supervisor.run()))
-        tasks.append(asyncio.create_task(_tunnel_addresses(registering)))
+        tasks.append(asyncio.create_task(_services(registering, supervisor)))
+        notify.tell("READY=1")
         await asyncio.gather(*tasks)
     finally:
+        notify.tell("STOPPING=1")
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _tunnel_addresses(registering: asyncio.Task[tuple[str, Settings]]) -> None:
-    """From the moment at which the Node stands."""
-    name, _ = await asyncio.shield(registering)
-    await tunnel_addresses.keep(apiconfig.from_environment(os.environ), name)
+async def _services(
+    registering: asyncio.Task[tuple[str, Settings]], supervisor: Supervisor
+) -> None:
+    """What this process does for the node beside its agents, from when the Node stands."""
+    name, chosen = await asyncio.shield(registering)
+    environ = os.environ
+    works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        "tunnel addresses": lambda: tunnel_addresses.keep(
+            apiconfig.from_environment(environ), name
+        ),
+        "address detection": lambda: redetect.keep(environ, name, chosen),
+        "node condition": lambda: readiness.tell_when_up(environ, name, chosen, supervisor.pids),
+        "CNI token": lambda: cni_token.keep(environ, chosen),
+    }
+    await asyncio.gather(*(_kept(what, work) for what, work in works.items()))
+
+
+async def _kept(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do a work until it is done; that one of them fails stops neither the others nor the node."""
+    backoff = Backoff(1.0, 60.0)
+    while True:
+        try:
+            return await work()
+        except MuslinError as error:
+            log.warning("%s: %s; trying again", what, error)
+        except Exception:
+            log.exception("%s failed; trying again", what)
+        await backoff.wait()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,6 +148,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only", choices=("felix",), default="", help="supervise this agent only (containers)"
     )
     commands.add_parser("startup", help="register the node, then end")
+    commands.add_parser(
+        "shutdown", help="note the time, and tell Kubernetes that this node's network goes"
+    )
     checksystem.add_arguments(
         commands.add_parser("checksystem", help="check what this machine must have to be a node")
     )

@@ -1,10 +1,11 @@
 """Node start-up: from a machine to a Node of the cluster, in the order that Calico keeps.
 
-Name, datastore, addresses, Node resource, default pools, cluster objects, and the nodename
-file last: whoever waits for that file finds everything else done. Every write is guarded
-and repeated on conflict, so that many nodes may start at once. What exists is not written
-again. Source: data model 7.3. Tested in `tests/node/test_startup.py` with a real etcd in a
-real network namespace.
+Name, datastore, Kubernetes, addresses, Node resource, default pools, cluster objects, and the
+nodename file last: whoever waits for that file finds everything else done. Every write is
+guarded and repeated on conflict, so that many nodes may start at once. What exists is not
+written again. Calico's `IPAM.UpgradeHost` has no counterpart: affinities without a state are
+read as confirmed. Source: data model 7.3. Tested in `tests/node/test_startup.py` with a real
+etcd in a real network namespace.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
-from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
+from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Entry, Put, Selection
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
+from libcalico.model.node import Node
 from libcalico.model.validate import validate
-from node import autodetect, defaults, interfaces, registration
+from node import addresses, autodetect, defaults, interfaces, kubernetes, registration
+from node.addresses import Machine
 from node.environment import AddressWish, IPInterface, Settings, node_name, settings
 
 log = logging.getLogger(__name__)
@@ -39,18 +42,21 @@ CLUSTER = ResourceKey("ClusterInformation", "default")
 async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
     """Register this machine as a node; returns its name and settings.
 
-    Waits for the datastore as long as it takes, saying so. Raises `MuslinError` for what
-    waiting does not cure: wrong settings, no address, an address that another node has.
+    Waits for the datastore as long as it takes, saying so, unless WAIT_FOR_DATASTORE is false.
+    Raises `MuslinError` for what waiting does not cure: wrong settings, no address, an address
+    that another node has.
     """
-    chosen = settings(environ)
-    name = node_name(environ, _text(chosen.nodename_file), socket.gethostname())
+    name, chosen = name_of(environ)
     config = apiconfig.from_environment(environ)
-    store = await connected(config)
+    store = await connected(config, wait=chosen.wait_for_datastore)
     try:
-        await _register(store, name, chosen)
+        facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
+        if facts.problem:
+            log.warning("going on without what Kubernetes says of this node: %s", facts.problem)
+        await register(store, name, chosen, await addresses.look(facts.internal))
         if chosen.default_pools:
-            await _default_pools(store, chosen)
-        await ensure_initialized(store, chosen.cluster_type)
+            await _default_pools(store, chosen, facts)
+        await ensure_initialized(store, ",".join([chosen.cluster_type, *facts.kinds]))
         await _cluster_objects(store, name)
     finally:
         await store.close()
@@ -59,12 +65,16 @@ async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
     return name, chosen
 
 
+def name_of(environ: Mapping[str, str]) -> tuple[str, Settings]:
+    """The node's name and its settings. Raises `InvalidValue`."""
+    chosen = settings(environ)
+    return node_name(environ, _text(chosen.nodename_file), socket.gethostname()), chosen
+
+
 def registered_before(environ: Mapping[str, str]) -> tuple[str, Settings] | None:
     """Name and settings of a node that `start_up` has registered once, None of a new one."""
-    chosen = settings(environ)
-    stored = _text(chosen.nodename_file).strip()
-    name = node_name(environ, stored, socket.gethostname())
-    return (name, chosen) if name == stored else None
+    name, chosen = name_of(environ)
+    return (name, chosen) if name == _text(chosen.nodename_file).strip() else None
 
 
 def _text(file: Path) -> str:
@@ -74,8 +84,11 @@ def _text(file: Path) -> str:
         return ""
 
 
-async def connected(config: apiconfig.DatastoreConfig) -> Datastore:
-    """A datastore that has answered once; waits with back-off and says why."""
+async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> Datastore:
+    """A datastore that has answered once; waits with back-off and says why.
+
+    Without `wait` raises DatastoreUnavailable when it does not answer.
+    """
     backoff = Backoff(initial=0.5, maximum=5.0)
     store: Datastore = await connect(config)
     while True:
@@ -83,6 +96,9 @@ async def connected(config: apiconfig.DatastoreConfig) -> Datastore:
             await store.get(CLUSTER)
             return store
         except DatastoreUnavailable as error:
+            if not wait:
+                await store.close()
+                raise
             delay = backoff.next()
             log.warning(
                 "waiting for the datastore: %s; trying again in %.1f s",
@@ -96,15 +112,19 @@ async def connected(config: apiconfig.DatastoreConfig) -> Datastore:
             raise
 
 
-async def _register(store: Datastore, name: str, chosen: Settings) -> None:
+async def register(store: Datastore, name: str, chosen: Settings, machine: Machine) -> None:
+    """Write the Node as this machine has it, if that differs from what is stored.
+
+    Raises MuslinError when it has no address, or one that another node has.
+    """
     key = ResourceKey("Node", name)
-    found = await asyncio.to_thread(interfaces.read)
     for _ in range(WRITE_TRIES):
         entry = await store.get(key)
         stored = entry.value if entry else None
-        ipv4 = await _address(chosen.ipv4, 4, stored, chosen.backend, found)
-        ipv6 = await _address(chosen.ipv6, 6, stored, chosen.backend, found)
-        node = registration.desired(stored, name, chosen, ipv4, ipv6, autodetect.shown(found))
+        ipv4 = await _address(chosen.ipv4, 4, stored, chosen.backend, machine)
+        ipv6 = await _address(chosen.ipv6, 6, stored, chosen.backend, machine)
+        shown = autodetect.shown(machine.interfaces)
+        node = registration.desired(stored, name, chosen, ipv4, ipv6, shown)
         if chosen.backend != "none" and not registration.has_address(node):
             raise MuslinError(
                 f"Node({name}): no address: set IP or IP6 (allowed: autodetect, an address),"
@@ -112,17 +132,30 @@ async def _register(store: Datastore, name: str, chosen: Settings) -> None:
             )
         if stored is not None and node == stored:
             return
-        if chosen.check_duplicates and _moved(stored, node):
-            listing = await store.list(Selection("Node"))
-            registration.refuse_duplicates(name, node, [one.value for one in listing.entries])
-        validate(node)
-        try:
-            await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
-            log.info("wrote the Node", extra={"node": name, "ipv4": ipv4, "ipv6": ipv6})
+        if await write(store, entry, node, chosen):
             return
-        except CommitConflict:
-            continue
     raise DatastoreError(f"{key}: others changed it {WRITE_TRIES} times meanwhile")
+
+
+async def write(store: Datastore, entry: Entry | None, node: Node, chosen: Settings) -> bool:
+    """Write a Node over `entry`, checked against all others; False when it changed meanwhile.
+
+    Raises MuslinError when another node has one of its addresses.
+    """
+    key = ResourceKey("Node", node.metadata.name)
+    if chosen.check_duplicates and _moved(entry.value if entry else None, node):
+        listing = await store.list(Selection("Node"))
+        registration.refuse_duplicates(
+            node.metadata.name, node, [one.value for one in listing.entries]
+        )
+    validate(node)
+    try:
+        await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
+    except CommitConflict:
+        return False
+    found = [registration.stored_address(node, version) for version in (4, 6)]
+    log.info("wrote the Node", extra={"node": key.name, "ipv4": found[0], "ipv6": found[1]})
+    return True
 
 
 def _moved(stored: Any, node: Any) -> bool:
@@ -133,44 +166,28 @@ def _moved(stored: Any, node: Any) -> bool:
 
 
 async def _address(
-    wish: AddressWish,
-    version: int,
-    stored: Any,
-    backend: str,
-    found: list[autodetect.Interface],
+    wish: AddressWish, version: int, stored: Any, backend: str, machine: Machine
 ) -> IPInterface | None:
     """The address to write for a family, None to keep what is stored."""
-    known = registration.stored_address(stored, version)
-    if backend == "none" or wish.mode == "none" or (not wish.mode and known is not None):
+    if addresses.keeps(wish, backend, registration.stored_address(stored, version)):
         return None
-    variable = "IP" if version == 4 else "IP6"
-    # `can-reach` may ask DNS, which may take its time.
-    choice = await asyncio.to_thread(
-        autodetect.choose, wish, version, found, interfaces.source_towards
-    )
-    chosen = autodetect.require(choice, variable, wish.method)
-    log.info("chose this node's IPv%d address %s: %s", version, chosen.address, chosen.why)
-    if all(chosen.address.ip != address.ip for address in autodetect.local(found, version)):
-        log.warning("%s %s is on no interface of this node", variable, chosen.address.ip)
-    elif chosen.address.network.prefixlen == chosen.address.max_prefixlen:
-        log.warning(
-            "%s %s has no subnet: cross-subnet pools will encapsulate to every node",
-            variable,
-            chosen.address,
-        )
-    return chosen.address
+    return await addresses.first(wish, version, machine)
 
 
-async def _default_pools(store: Datastore, chosen: Settings) -> None:
+async def _default_pools(
+    store: Datastore, chosen: Settings, cluster: kubernetes.ClusterFacts
+) -> None:
     found = await asyncio.to_thread(interfaces.read)
     local = [address.network for one in found for address in one.addresses]
     routes = await asyncio.to_thread(interfaces.kernel_networks)
     for version, wish in ((4, chosen.pool4), (6, chosen.pool6)):
-        if version == 6 and not Path("/proc/sys/net/ipv6").exists():
+        if version == 6 and not (chosen.ipv6_support and Path("/proc/sys/net/ipv6").exists()):
             continue
         facts = await overlap.read_facts(store, routes)
         taken = [*local, *facts.all()]
-        pool = defaults.default_pool(version, wish, facts.pools, taken, os.urandom)
+        pool = defaults.default_pool(
+            version, wish, facts.pools, taken, os.urandom, cluster.pod_networks
+        )
         if pool is None:
             continue
         pool = apply_defaults(pool)
@@ -219,10 +236,14 @@ async def _ensure(store: Datastore, key: ResourceKey, want: Callable[[Any], Any]
 
 def write_nodename(file: Path, name: str) -> None:
     """Write the nodename file, whole or not at all; untouched when it says so already."""
-    if _text(file).strip() == name:
-        return
+    if _text(file).strip() != name:
+        replace_file(file, name)
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Write a file that everybody may read, whole or not at all. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{file.name}.new")
-    fresh.write_text(name)
+    fresh.write_text(text)
     fresh.chmod(0o644)
     fresh.replace(file)

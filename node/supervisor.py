@@ -38,9 +38,11 @@ class Program:
     argv: tuple[str, ...]
 
 
-def agents(backend: str, only: str = "") -> list[Program]:
+def agents(backend: str, only: str = "", *, felix: bool = True) -> list[Program]:
     """The agents of a node in starting order; `only` one of them, no speaker without BGP."""
     rooms = ["felix", "bgp", "cni"] if backend == "bird" else ["felix", "cni"]
+    if not felix:
+        rooms.remove("felix")
     if only:
         rooms = [room for room in rooms if room == only]
     return [

@@ -159,6 +159,12 @@ class Secret(Object, kw_only=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name})"
 
 
+class ConfigMap(Object, kw_only=True):
+    """`v1` ConfigMap."""
+
+    data: dict[str, str] | None = None
+
+
 class Address(msgspec.Struct):
     """An address of a node: `type` is InternalIP, ExternalIP, Hostname, ..."""
 
@@ -193,4 +199,5 @@ class Node(Object, kw_only=True):
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices", EndpointSlice)
 SERVICES = Resource("v1", "services", Service)
 SECRETS = Resource("v1", "secrets", Secret)
+CONFIG_MAPS = Resource("v1", "configmaps", ConfigMap)
 NODES = Resource("v1", "nodes", Node, namespaced=False)

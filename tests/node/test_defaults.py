@@ -28,10 +28,11 @@ def cidr(
     environ: dict[str, str],
     existing: list[IPPool] | None = None,
     taken: list[IPNetwork] | None = None,
+    told: list[IPNetwork] | None = None,
 ) -> str | None:
     found = settings(environ)
     wish = found.pool4 if version == 4 else found.pool6
-    made = defaults.default_pool(version, wish, existing or [], taken or [], ones)
+    made = defaults.default_pool(version, wish, existing or [], taken or [], ones, told or [])
     return made.spec.cidr if made else None
 
 
@@ -42,6 +43,15 @@ def test_ranges() -> None:
     assert cidr(4, {}, taken=taken) == "172.18.0.0/16"
     assert cidr(4, {"CALICO_IPV4POOL_CIDR": "10.65.0.0/16"}) == "10.65.0.0/16"
     assert cidr(6, {}) == "fd11:1111:1111::/48"
+
+
+def test_what_the_cluster_was_made_with_comes_before_the_defaults() -> None:
+    told = [ip_network("10.244.0.0/16"), ip_network("fd65:44::/48")]
+    assert cidr(4, {}, told=told) == "10.244.0.0/16"
+    assert cidr(6, {}, told=told) == "fd65:44::/48"
+    assert cidr(6, {}, told=told[:1]) == "fd11:1111:1111::/48"
+    assert cidr(4, {"CALICO_IPV4POOL_CIDR": "10.65.0.0/16"}, told=told) == "10.65.0.0/16"
+    assert cidr(4, {}, [pool("10.0.0.0/8")], told=told) is None
 
 
 def test_a_family_that_has_a_pool_gets_none() -> None:

@@ -62,6 +62,14 @@ def test_as_number_decimal_and_dotted() -> None:
     assert settings({"AS": "1.10"}).as_number == 65546
 
 
+@pytest.mark.promise("M-194")
+def test_logs_stay_on_standard_output_where_files_are_disabled() -> None:
+    disabled, folder = {"CALICO_DISABLE_FILE_LOGGING": "true"}, {"CALICO_LOG_DIR": "/x"}
+    assert settings(disabled | folder).log_dir is None
+    assert settings(folder).log_dir == Path("/x")
+    assert settings({}).log_dir is None
+
+
 def test_the_old_way_to_switch_networking_off() -> None:
     assert settings({"CALICO_NETWORKING": "false"}).backend == "none"
 
@@ -76,6 +84,10 @@ def test_the_old_way_to_switch_networking_off() -> None:
         ({"IP": "fd00::1"}, "IP", "IPv4"),
         ({"IP": "10.0.0.5/33"}, "IP", "IPv4"),
         ({"IP6": "10.0.0.5"}, "IP6", "IPv6"),
+        ({"IP_AUTODETECTION_METHOD": "last"}, "IP_AUTODETECTION_METHOD", "can-reach=HOST"),
+        ({"IP6_AUTODETECTION_METHOD": "cidr="}, "IP6_AUTODETECTION_METHOD", "cidr=CIDR"),
+        ({"AUTODETECT_POLL_INTERVAL": "60"}, "AUTODETECT_POLL_INTERVAL", "1m30s"),
+        ({"AUTODETECT_POLL_INTERVAL": "0s"}, "AUTODETECT_POLL_INTERVAL", "above zero"),
         ({"AS": "4294967296"}, "AS", "4294967295"),
         ({"AS": "x"}, "AS", "dotted"),
         ({"NO_DEFAULT_POOLS": "maybe"}, "NO_DEFAULT_POOLS", "true, false"),

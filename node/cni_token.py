@@ -1,0 +1,140 @@
+"""The CNI plugin's kubeconfig: a token of its own, renewed before it ends.
+
+Our own plugin asks the daemon and needs no credentials. Programs beside it (Multus, an older
+plugin, `kubectl` of an operator) read `calico-kubeconfig` where Calico puts it, so it stays true:
+a token of the service account CALICO_CNI_SERVICE_ACCOUNT, asked for with this pod's own account,
+in a file that only root reads and that is replaced in one step. CALICO_MANAGE_CNI=false leaves the
+file to somebody else.
+Source: data model 7.1. Tested, with a real API server, in tests/apiserver/test_node_startup.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from libcalico import paths
+from libcalico.backoff import Backoff
+from libcalico.errors import MuslinError
+from node.environment import Settings
+
+if TYPE_CHECKING:
+    from libcalico.kubernetes.access import Access
+
+log = logging.getLogger(__name__)
+
+HOST_FOLDER = Path("/host/etc/cni/net.d")
+FILE = "calico-kubeconfig"
+LIFE = 24 * 3600
+RENEW_AFTER = LIFE / 4
+NAMESPACE = "kube-system"
+
+
+class _Status(msgspec.Struct):
+    token: str
+
+
+class _Answer(msgspec.Struct):
+    status: _Status
+
+
+def folder(environ: Mapping[str, str]) -> Path:
+    """Where the kubeconfig lies: the host's directory as it is mounted here."""
+    if named := environ.get("CNI_NET_DIR", ""):
+        return Path(named)
+    return HOST_FOLDER if HOST_FOLDER.is_dir() else paths.CNI_NET
+
+
+def wanted(environ: Mapping[str, str], chosen: Settings, account: Path) -> bool:
+    """Whether there is a token to ask for, and a place for it."""
+    in_pod = environ.get("KUBERNETES_SERVICE_HOST") and (account / "token").exists()
+    return bool(chosen.manage_cni and in_pod and folder(environ).is_dir())
+
+
+async def keep(
+    environ: Mapping[str, str], chosen: Settings, account: Path = paths.SERVICE_ACCOUNT
+) -> None:
+    """Keep the kubeconfig valid, for ever; returns at once where it is not ours to keep."""
+    if not wanted(environ, chosen, account):
+        return
+    backoff, told = Backoff(1.0, 300.0), ""
+    while True:
+        try:
+            await renew(environ, chosen, account)
+        except (MuslinError, OSError) as error:
+            if str(error) != told:
+                log.warning("the CNI plugin's kubeconfig is not renewed: %s", error)
+                told = str(error)
+            await backoff.wait()
+            continue
+        told = ""
+        backoff.reset()
+        await asyncio.sleep(RENEW_AFTER)
+
+
+async def renew(environ: Mapping[str, str], chosen: Settings, account: Path) -> None:
+    """Ask for a token and write the kubeconfig. Raises MuslinError, OSError."""
+    from libcalico.kubernetes.access import in_cluster
+    from libcalico.kubernetes.client import Client
+
+    source = in_cluster(environ, account)
+    space = NAMESPACE
+    with suppress(OSError):
+        space = (account / "namespace").read_text().strip() or NAMESPACE
+    path = f"/api/v1/namespaces/{space}/serviceaccounts/{chosen.cni_account}/token"
+    asked = msgspec.json.encode(
+        {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "spec": {"expirationSeconds": LIFE},
+        }
+    )
+    client = Client(source)
+    try:
+        answer = await client.request("POST", path, body=asked)
+    finally:
+        await client.close()
+    try:
+        token = msgspec.json.decode(answer, type=_Answer).status.token
+    except msgspec.DecodeError as error:
+        raise MuslinError(f"POST {path}: the answer holds no token: {error}") from None
+    write(folder(environ) / FILE, kubeconfig(source(), token))
+
+
+def kubeconfig(access: Access, token: str) -> str:
+    """The file's text, with Calico's names of cluster, user and context. Pure."""
+    tree = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "local",
+                "cluster": {
+                    "server": access.server,
+                    "certificate-authority-data": base64.b64encode(access.ca).decode(),
+                },
+            }
+        ],
+        "users": [{"name": "calico", "user": {"token": token}}],
+        "contexts": [{"name": "calico-context", "context": {"cluster": "local", "user": "calico"}}],
+        "current-context": "calico-context",
+    }
+    # JSON is YAML, and every reader takes it.
+    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode() + "\n"
+
+
+def write(file: Path, text: str) -> None:
+    """Replace the file in one step; only its owner reads it, at no moment anybody else."""
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:
+        output.write(text)
+    fresh.replace(file)

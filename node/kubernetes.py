@@ -1,0 +1,130 @@
+"""What the Kubernetes API says about this node and its cluster, as far as start-up needs it.
+
+The node's InternalIPs, the pods' ranges that kubeadm was given, and who made the cluster. None of
+it is worth waiting for: two seconds, and what could not be read is said and left out.
+Source: data model 7.3 (1) and 7.4. Tested in tests/node/test_kubernetes.py and, with a real API
+server, in tests/apiserver/test_node_startup.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libcalico import paths
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.errors import MuslinError
+from libcalico.model.keys import IPNetwork
+from node.autodetect import IPAddress
+
+if TYPE_CHECKING:
+    from libcalico.kubernetes.client import Client
+
+LIMIT = 2.0
+"""Seconds for everything."""
+SYSTEM = "kube-system"
+MARKS = {"kubeadm-config": "kubeadm", "full-cluster-state": "rancher"}
+"""ConfigMaps by which installers are known, and their word in CLUSTER_TYPE."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What was read; empty where there is no Kubernetes, or `problem` says why."""
+
+    internal: tuple[IPAddress, ...] = ()
+    pod_networks: tuple[IPNetwork, ...] = ()
+    kinds: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def configured(environ: Mapping[str, str], config: DatastoreConfig) -> bool:
+    """Whether there is said to be a Kubernetes API."""
+    return bool(
+        environ.get("KUBERNETES_SERVICE_HOST") or config.kubeconfig or config.k8s_api_endpoint
+    )
+
+
+async def read(
+    environ: Mapping[str, str],
+    config: DatastoreConfig,
+    name: str,
+    account: Path = paths.SERVICE_ACCOUNT,
+) -> ClusterFacts:
+    """The facts about the node that Kubernetes calls `name`; never raises MuslinError."""
+    if not configured(environ, config):
+        return ClusterFacts()
+    # Late: most of the standard library's network code comes with it.
+    from libcalico.kubernetes.access import find
+    from libcalico.kubernetes.client import Client
+
+    try:
+        client = Client(find(config, environ, account), timeout=LIMIT)
+    except MuslinError as error:
+        return ClusterFacts(problem=str(error))
+    try:
+        async with asyncio.timeout(LIMIT):
+            return await _asked(client, name)
+    except TimeoutError:
+        return ClusterFacts(problem=f"no answer within {LIMIT:.0f} s")
+    finally:
+        await client.close()
+
+
+async def _asked(client: Client, name: str) -> ClusterFacts:
+    from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
+    from libcalico.kubernetes.objects import CONFIG_MAPS, NODES
+
+    internal: tuple[IPAddress, ...] = ()
+    networks: tuple[IPNetwork, ...] = ()
+    kinds: list[str] = []
+    problems: list[str] = []
+    try:
+        internal = addresses((await client.get(NODES, name)).addresses())
+    except KubernetesError as error:
+        problems.append(str(error))
+    for mark, kind in MARKS.items():
+        try:
+            found = await client.get(CONFIG_MAPS, mark, SYSTEM)
+        except ObjectNotFound:
+            continue
+        except KubernetesError as error:
+            problems.append(str(error))
+            continue
+        kinds.append(kind)
+        if kind == "kubeadm":
+            networks = pod_subnets((found.data or {}).get("ClusterConfiguration", ""))
+    return ClusterFacts(internal, networks, tuple(kinds), "; ".join(problems))
+
+
+def addresses(texts: list[str]) -> tuple[IPAddress, ...]:
+    """Those that are addresses, in their order."""
+    found = []
+    for text in texts:
+        with suppress(ValueError):
+            found.append(ip_address(text))
+    return tuple(found)
+
+
+def pod_subnets(text: str) -> tuple[IPNetwork, ...]:
+    """`networking.podSubnet` of kubeadm's ClusterConfiguration: one range, or one of each family.
+
+    Empty for a text that says nothing of the kind.
+    """
+    import yaml
+
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return ()
+    networking = tree.get("networking") if isinstance(tree, dict) else None
+    told = networking.get("podSubnet") if isinstance(networking, dict) else None
+    found = []
+    for part in str(told or "").split(","):
+        with suppress(ValueError):
+            found.append(ip_network(part.strip(), strict=False))
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""Loading the kernel modules that a node uses, and naming once those that are not to be had.
+
+Done before anything is programmed: what autoloads later fails later, at the first pod. A kernel
+that has something built in needs no file for it, so what no list names is tried out in a network
+namespace that is gone again at once.
+Tested in tests/node/test_modules.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from linux import programs
+from linux.errors import CommandError
+from node.checks.modules import MODULES, Module
+from node.gather import kernel
+
+log = logging.getLogger(__name__)
+
+WANTED = ("ip_set", "xt_set", "ip_tables", "ipip", "vxlan")
+LIMIT = 5.0
+SET_RULE = "ipset create muslin hash:net && iptables -A INPUT -m set --match-set muslin src -j DROP"
+TRIALS = {
+    "ip_set": ("ipset", "create", "muslin", "hash:net"),
+    "xt_set": ("sh", "-ec", SET_RULE),
+    "ip_tables": ("iptables", "-A", "INPUT", "-j", "ACCEPT"),
+    "ipip": ("ip", "link", "add", "trial", "type", "ipip", "local", "192.0.2.1"),
+    "vxlan": ("ip", "link", "add", "trial", "type", "vxlan", "id", "1", "dstport", "4789"),
+}
+"""What works in a fresh namespace only where the module is there."""
+
+
+def wanted() -> list[Module]:
+    """The rows of the table of modules that start-up cares for, in the order of `WANTED`."""
+    rows = {name: one for one in MODULES for name in one.names}
+    return [rows[name] for name in WANTED]
+
+
+async def load(root: Path = Path("/")) -> tuple[Module, ...]:
+    """Load what is not there; returns what stays missing, which one warning has named."""
+    if os.geteuid() != 0:
+        return ()
+    release = os.uname().release
+    found, _ = await asyncio.to_thread(kernel.present, wanted(), release, frozenset(), root)
+    absent = [one for one in wanted() if found.get(one.names[0]) not in ("loaded", "built in")]
+    if absent and programs.find("modprobe") is not None:
+        loaded = [one.names[0] for one in absent if await _runs(["modprobe", one.names[0]])]
+        if loaded:
+            log.info("loaded kernel modules: %s", ", ".join(loaded))
+        absent = [one for one in absent if one.names[0] not in loaded]
+    works = await asyncio.gather(*(_works(one) for one in absent))
+    missing = tuple(one for one, there in zip(absent, works, strict=True) if not there)
+    tell(missing)
+    return missing
+
+
+def tell(missing: Iterable[Module]) -> None:
+    """One warning that names them and what they are for; nothing where none is missing."""
+    told = ", ".join(f"{one.names[0]} ({one.purpose})" for one in missing)
+    if told:
+        log.warning("this kernel has no %s: load them on the host (modprobe)", told)
+
+
+async def _works(module: Module) -> bool:
+    trial = TRIALS[module.names[0]]
+    needed = ("ipset", "iptables") if trial[0] == "sh" else trial[:1]
+    if any(programs.find(name) is None for name in (*needed, "unshare")):
+        # Nobody can tell: the checks of checksystem say more.
+        return True
+    return await _runs(["unshare", "--net", *trial])
+
+
+async def _runs(command: list[str]) -> bool:
+    try:
+        await programs.run(command, limit=LIMIT)
+    except CommandError:
+        return False
+    return True

@@ -1,0 +1,137 @@
+"""Telling Kubernetes that this node's network is there, and that it goes.
+
+A node of a cloud is born with the condition NetworkUnavailable, and no pod is placed on it before
+it is False. It is cleared once felix and bgp say that they are ready (their status files, of the
+processes that run now), and set by `calico-node shutdown`, which a pod's preStop hook runs. A peer
+that is down is no reason not to be ready. Without credentials, or with the backend `none`,
+somebody else sees to this condition.
+Source: data model 7.3. Tested in tests/node/test_readiness.py and, with a real API server, in
+tests/apiserver/test_node_startup.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from libcalico import apiconfig, paths, status_file
+from libcalico.backoff import Backoff
+from libcalico.errors import MuslinError
+from node import kubernetes
+from node.environment import Settings
+from node.startup import replace_file
+
+log = logging.getLogger(__name__)
+
+POLL = 0.5
+CONDITION = "NetworkUnavailable"
+UP = ("False", "CalicoIsUp", "Calico is running on this node")
+DOWN = ("True", "CalicoIsDown", "Calico is shutting down on this node")
+SHUTDOWN_LIMIT = 10.0
+
+Told = tuple[str, str, str]
+Pids = Callable[[], Mapping[str, int]]
+
+
+def ready(pids: Mapping[str, int], directory: Path | None = None) -> bool:
+    """Whether every agent that runs now has said that it does its work."""
+    for agent, fields in (("felix", ("in_sync", "ready")), ("bgp", ("start_complete",))):
+        pid = pids.get(f"calico-{agent}")
+        if pid is None:
+            continue
+        said = status_file.read(agent, directory)
+        if said is None or said.get("pid") != pid or not all(said.get(one) for one in fields):
+            return False
+    return bool(pids)
+
+
+async def tell_when_up(
+    environ: Mapping[str, str],
+    name: str,
+    chosen: Settings,
+    pids: Pids,
+    account: Path = paths.SERVICE_ACCOUNT,
+    directory: Path | None = None,
+) -> None:
+    """Clear the condition once, as soon as the agents are ready; then return."""
+    config = apiconfig.from_environment(environ)
+    if chosen.backend == "none" or not kubernetes.configured(environ, config):
+        return
+    while True:  # their files are replaced whenever something changed
+        if ready(pids(), directory):
+            break
+        await asyncio.sleep(POLL)
+    backoff, told = Backoff(1.0, 60.0), ""
+    while True:
+        try:
+            await tell(environ, chosen.kubernetes_name(name), UP, account)
+        except MuslinError as error:
+            if str(error) != told:
+                log.warning("%s cannot be told to Kubernetes: %s", CONDITION, error)
+                told = str(error)
+            await backoff.wait()
+            continue
+        log.info("told Kubernetes that the network of this node is available")
+        return
+
+
+async def tell(
+    environ: Mapping[str, str], name: str, said: Told, account: Path = paths.SERVICE_ACCOUNT
+) -> None:
+    """Write the condition of a node of Kubernetes. Raises MuslinError."""
+    from libcalico.kubernetes.access import find
+    from libcalico.kubernetes.client import STRATEGIC_PATCH, Client
+    from libcalico.kubernetes.objects import NODES
+
+    client = Client(find(apiconfig.from_environment(environ), environ, account), timeout=5.0)
+    try:
+        await client.patch(
+            NODES, name, condition(said, now()), part="status", content=STRATEGIC_PATCH
+        )
+    finally:
+        await client.close()
+
+
+def condition(said: Told, moment: str) -> dict[str, Any]:
+    """The strategic merge patch that leaves the node's other conditions alone. Pure."""
+    status, reason, message = said
+    told = {
+        "type": CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": moment,
+        "lastHeartbeatTime": moment,
+    }
+    return {"status": {"conditions": [told]}}
+
+
+def now() -> str:
+    """This moment in RFC 3339, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def shut_down(
+    environ: Mapping[str, str],
+    name: str,
+    chosen: Settings,
+    account: Path = paths.SERVICE_ACCOUNT,
+) -> None:
+    """Note the time of the shutdown, and tell Kubernetes that the network goes.
+
+    Nothing on the machine changes: traffic flows on. Raises OSError when the time cannot be
+    written; an API that does not answer is said, and holds up no shutdown.
+    """
+    replace_file(chosen.shutdown_file, now())
+    config = apiconfig.from_environment(environ)
+    if chosen.backend == "none" or not kubernetes.configured(environ, config):
+        return
+    try:
+        async with asyncio.timeout(SHUTDOWN_LIMIT):
+            await tell(environ, chosen.kubernetes_name(name), DOWN, account)
+    except (MuslinError, TimeoutError) as error:
+        log.warning("%s cannot be told to Kubernetes: %s", CONDITION, error)

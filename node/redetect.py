@@ -1,0 +1,187 @@
+"""The node's addresses while it runs: what the kernel changed is stored once it is certain.
+
+An address moves when an interface is renumbered or a mask corrected; peers and tunnels of every
+other node follow what is stored. So a change is believed only when the kernel says the same
+twice, `CONFIRM` seconds apart, and a machine that has no address for a moment (an interface that
+is down, a DHCP client between two leases) keeps the stored one. The kernel is listened to; now and
+then (AUTODETECT_POLL_INTERVAL) everything is looked at anew, for what it does not tell.
+
+Only what was asked to be detected is re-detected: `autodetect`, and the mask of an address that
+was set by hand without one.
+Source: data model 7.1, 7.3. Tested in tests/node/test_redetect.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from libcalico import apiconfig
+from libcalico.datastore import connect
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import MuslinError
+from libcalico.model.keys import ResourceKey
+from libcalico.model.node import Node
+from linux import monitor
+from node import addresses, autodetect, kubernetes, registration
+from node.addresses import Machine
+from node.autodetect import IPAddress
+from node.environment import INTERNAL_IP, AddressWish, IPInterface, Settings
+from node.startup import write
+
+log = logging.getLogger(__name__)
+
+CONFIRM = 2.0
+"""Seconds between the two times that the kernel must say the same."""
+
+Found = dict[int, IPInterface]
+
+
+async def keep(environ: Mapping[str, str], name: str, chosen: Settings) -> None:
+    """Keep the stored addresses of a registered node right, for ever."""
+    if not any(followed(wish) for _, wish in addresses.wishes(chosen)) or chosen.backend == "none":
+        return
+    config = apiconfig.from_environment(environ)
+
+    async def internal() -> tuple[IPAddress, ...] | None:
+        facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
+        return None if facts.problem else facts.internal
+
+    store = await connect(config)
+    try:
+        await Watcher(store, name, chosen, internal if asks_kubernetes(chosen) else None).run()
+    finally:
+        await store.close()
+
+
+def followed(wish: AddressWish) -> bool:
+    """Whether an address may change by itself."""
+    return wish.mode == "autodetect" or (wish.mode == "explicit" and not wish.has_mask)
+
+
+def asks_kubernetes(chosen: Settings) -> bool:
+    """Whether an InternalIP could be an answer."""
+    return any(
+        wish.mode == "autodetect" and (not wish.asked or wish.method == INTERNAL_IP)
+        for _, wish in addresses.wishes(chosen)
+    )
+
+
+class Watcher:
+    """Follows the kernel's addresses. `looked` counts the looks, `changed` what was stored."""
+
+    def __init__(
+        self,
+        store: Datastore,
+        name: str,
+        chosen: Settings,
+        internal: Callable[[], Awaitable[tuple[IPAddress, ...] | None]] | None = None,
+        confirm: float = CONFIRM,
+    ) -> None:
+        self._store, self._name, self._chosen = store, name, chosen
+        self._source = internal
+        self._internal: tuple[IPAddress, ...] = ()
+        self._confirm, self._told = confirm, ""
+        self.looked = self.changed = 0
+
+    async def run(self) -> None:
+        """Look whenever the kernel says so, and now and then; returns only by cancellation."""
+        with monitor.Monitor(monitor.ADDRESSES) as kernel:
+            news = asyncio.Event()
+            listener = asyncio.create_task(_listen(kernel, news))
+            try:
+                while True:
+                    news.clear()
+                    await self._try()
+                    try:
+                        async with asyncio.timeout(self._chosen.poll_seconds):
+                            await news.wait()
+                    except TimeoutError:
+                        pass
+            finally:
+                listener.cancel()
+                await asyncio.gather(listener, return_exceptions=True)
+
+    async def _try(self) -> None:
+        try:
+            await self.look()
+        except MuslinError as error:
+            self._tell(f"the stored addresses stay: {error}")
+
+    async def look(self) -> None:
+        """Look at the kernel and the datastore; store what moved. Raises MuslinError."""
+        if self._source is not None:
+            # An API that is away says nothing about the address.
+            self._internal = await self._source() or self._internal
+        entry = await self._store.get(ResourceKey("Node", self._name))
+        self.looked += 1
+        if entry is None:
+            return
+        stored: Node = entry.value
+        moved, _ = await self._moved(stored)
+        if not moved:
+            self._tell("")
+            return
+        await asyncio.sleep(self._confirm)
+        sure, machine = await self._moved(stored)
+        if sure != moved:
+            log.info("the node's address changed and changed again: looking once more")
+            sure, machine = await self._settle(stored, sure)
+        if not sure:
+            return
+        shown = autodetect.shown(machine.interfaces)
+        node = registration.desired(
+            stored, self._name, self._chosen, sure.get(4), sure.get(6), shown
+        )
+        if await write(self._store, entry, node, self._chosen):
+            self.changed += 1
+            self._tell("")
+
+    async def _settle(self, stored: Node, last: Found) -> tuple[Found, Machine]:
+        while True:
+            await asyncio.sleep(self._confirm)
+            now, machine = await self._moved(stored)
+            if now == last:
+                return now, machine
+            last = now
+
+    async def _moved(self, stored: Node) -> tuple[Found, Machine]:
+        """The addresses that differ from what is stored, and the machine that has them."""
+        machine, found = await addresses.look(self._internal), Found()
+        for version, wish in addresses.wishes(self._chosen):
+            known = registration.stored_address(stored, version)
+            if not followed(wish):
+                continue
+            choice = await addresses.again(wish, version, machine, known)
+            if choice is None or choice.address == known:
+                continue
+            if wish.mode == "explicit" and not _is_here(choice.address, machine):
+                # Gone from the machine, with its mask: the one that is stored was real.
+                continue
+            log.info(
+                "IPv%d: %s is stored, now it would be %s: %s",
+                *(version, known, choice.address, choice.why),
+            )
+            found[version] = choice.address
+        return found, machine
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and trouble != self._told:
+            log.warning("%s", trouble)
+        self._told = trouble
+
+
+def _is_here(address: IPInterface, machine: Machine) -> bool:
+    version = address.version
+    return any(address.ip == one.ip for one in autodetect.local(machine.interfaces, version))
+
+
+async def _listen(kernel: monitor.Monitor, news: asyncio.Event) -> None:
+    async for batch in kernel.batches():
+        for event in batch:
+            if isinstance(event, monitor.Overrun) or (
+                isinstance(event, monitor.AddressChanged)
+                and autodetect.is_global(event.address.interface.ip)
+            ):
+                news.set()

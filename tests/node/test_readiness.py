@@ -1,0 +1,74 @@
+"""When a node says that its network is there, and what it says when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcalico import status_file
+from node import readiness
+from node.environment import settings
+
+FELIX = {"in_sync": True, "ready": True}
+BGP = {"start_complete": True, "peers": [{"address": "10.0.0.2", "state": "start"}]}
+
+
+def agents(*names: str) -> dict[str, int]:
+    return {f"calico-{name}": os.getpid() for name in names}
+
+
+@pytest.mark.promise("PAIN-12")
+def test_ready_are_the_agents_that_run_now_whatever_their_peers(tmp_path: Path) -> None:
+    running = agents("felix", "bgp", "cni")
+    assert not readiness.ready(running, tmp_path)
+    status_file.write("felix", FELIX, tmp_path)
+    assert not readiness.ready(running, tmp_path)
+    assert readiness.ready(agents("felix", "cni"), tmp_path), "without BGP nobody waits for it"
+    status_file.write("bgp", BGP, tmp_path)
+    assert readiness.ready(running, tmp_path), "a peer that is down is no reason"
+    assert not readiness.ready(running | {"calico-felix": 1}, tmp_path), "an earlier felix said so"
+    assert not readiness.ready({}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [("felix", FELIX | {"ready": False}), ("felix", {"ready": True}), ("bgp", {})],
+)
+def test_an_agent_that_is_not_there_yet(tmp_path: Path, file: str, said: dict[str, Any]) -> None:
+    status_file.write("felix", FELIX, tmp_path)
+    status_file.write("bgp", BGP, tmp_path)
+    status_file.write(file, said, tmp_path)
+    assert not readiness.ready(agents("felix", "bgp"), tmp_path)
+
+
+def test_without_kubernetes_or_with_backend_none_nothing_is_told() -> None:
+    pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "CALICO_NETWORKING_BACKEND": "none"}
+    for environ in ({}, pod):
+        asyncio.run(readiness.tell_when_up(environ, "n1", settings(environ), dict))
+
+
+def test_shutdown_notes_the_time_also_when_no_api_answers(tmp_path: Path) -> None:
+    file = tmp_path / "lib" / "shutdownTS"
+    done = subprocess.run(
+        [sys.executable, "-m", "node.main", "shutdown"],
+        env=os.environ
+        | {
+            "NODENAME": "n1",
+            "CALICO_SHUTDOWN_TIMESTAMP_FILE": str(file),
+            "K8S_API_ENDPOINT": "http://127.0.0.1:1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "NetworkUnavailable cannot be told to Kubernetes" in done.stderr
+    assert file.read_text().endswith("Z")
+    assert len(file.read_text()) == len("2026-08-22T10:00:00Z")
