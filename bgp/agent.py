@@ -19,6 +19,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from bgp import telling
+from bgp.birdctl import ControlServer
 from bgp.graceful_restart import START_DEADLINE, StartGate
 from bgp.handover import Handover
 from bgp.memory import PATIENCE, Last, Memory
@@ -27,6 +28,7 @@ from bgp.passwords import PasswordSource
 from bgp.peering import Plan, Settings
 from bgp.picture import Picture
 from bgp.planned import PlannedPeer
+from bgp.probing import Doctor
 from bgp.publish import Publisher
 from bgp.routing import Routing
 from bgp.services import ServiceSource
@@ -40,6 +42,7 @@ from libcalico.errors import MuslinError
 from libcalico.local import node_api
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.lacking import Lacking
+from libcalico.model.meta import now_text
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +102,9 @@ class Agent:
         self.gate = StartGate(self._loop.time(), start_deadline)
         self.sessions = Sessions(self.routing, self.gate, self.metrics)
         self.handover = handover or Handover()
+        self.doctor = Doctor(self.sessions, self.writer.changed)
+        self.control: ControlServer | None = None
+        self.started = self.configured = now_text()
         self._syncer: Syncer | None = None
         self._memory = memory or Memory(None)
         self._local_addresses: list[str] = []
@@ -118,7 +124,10 @@ class Agent:
             self.keep_time(),
             self.writer.run(),
             self.publisher.run(),
+            self.doctor.run(),
         ]
+        if self.control is not None:
+            found.append(self.control.run())
         if self._service_source is not None:
             found += [self.follow_services(self._service_source), self._services_in_time()]
         if self._password_source is not None:
@@ -261,6 +270,7 @@ class Agent:
         wanted = [each.peer for each in ordered]
         if wanted != [each.peer for each in old]:
             log.info("peers", extra={"count": len(ordered)})
+            self.configured = now_text()
             await self.speaker.configure(wanted)
         self._check_gate()
         self._timer.set()
@@ -369,7 +379,9 @@ class Agent:
             for address in sorted(self.handover.held, key=str)
         ]
         unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
-        return [*self.speaker.conditions(), *kept, *unread, *self.lacking.conditions()]
+        control = self.control.conditions() if self.control is not None else []
+        found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
+        return [*found, *control, *self.lacking.conditions()]
 
 
 def own_addresses(view: ClusterView, facts: Iterable[str]) -> frozenset[IPAddress]:

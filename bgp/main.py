@@ -4,8 +4,8 @@ NODENAME (else `/var/lib/calico/nodename`, waited for; else the host name), the 
 variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_BGP_MAX_PREFIXES (paths of one peer,
 200000; 0: no limit), CALICO_ROUTER_ID, CALICO_LOG_LEVEL, CALICO_LOG_FORMAT,
 CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR (/etc/calico/bgp-passwords),
-CALICO_ADVERTISE_CLUSTER_IPS. A stop sends no CEASE: peers keep our routes for the restart time,
-felix keeps the kernel's.
+CALICO_ADVERTISE_CLUSTER_IPS, CALICO_BIRD_CTL_DIR (/var/run/calico; none: no sockets). A stop
+sends no CEASE: peers keep our routes for the restart time, felix keeps the kernel's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from bgp import birdctl
 from bgp.agent import Agent, SpeakerBroken, selections
+from bgp.birdworld import AgentWorld
 from bgp.memory import Memory
 from bgp.passwords import FilePasswords, PasswordSource
 from bgp.peering import Settings
@@ -125,6 +127,9 @@ async def serve(environ: Mapping[str, str]) -> int:
         password_source=passwords(environ),
     )
     publisher.on_message = agent.on_felix
+    if folder := birdctl.directory(environ):
+        worlds = {family: AgentWorld(agent, family) for family in birdctl.NAMES}
+        agent.control = birdctl.ControlServer(folder, worlds)
     loop = health.Reporter("event-loop", timeout=30.0, ready=True)
     sync = health.Reporter("datastore-snapshot")
     start = health.Reporter("graceful-start")

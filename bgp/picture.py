@@ -16,6 +16,7 @@ from bgp.peering import Plan, Settings
 from bgp.planned import PlannedPeer
 from bgp.routing import Routing
 from bgp.services import ServiceBatch, ServiceKey, ServiceView
+from bgp.speaker.interface import IPAddress, IPNetwork
 from bgp.view import ClusterView
 from libcalico.model.bgpfilter import BGPFilterSpec
 
@@ -63,6 +64,10 @@ class Picture:
         """The BGPFilters that these sessions use."""
         used = {name for each in peers for name in each.filters}
         return {name: self.view.filters[name] for name in used if name in self.view.filters}
+
+    def towards(self, what: IPAddress | IPNetwork) -> str:
+        """The interface towards an address or network of ours, empty if unknown."""
+        return self._interfaces.towards(what)
 
     # -- what follows
 

@@ -188,6 +188,13 @@ class Rib:
         used = (entry.used for entry in paths.values())
         return bestpath.select(each for each in used if each and each.next_hop not in self.own)
 
+    def taken(self, prefix: IPNetwork) -> list[Candidate]:
+        """All paths of a prefix that are not refused: the best first, the others by peer."""
+        best = self.best(prefix)
+        used = [each.used for each in self._paths.get(prefix, {}).values() if each.used]
+        rest = sorted(used, key=lambda each: (str(each.source.peer), each.path_id))
+        return [*best, *(each for each in rest if each not in best)]
+
     def prefixes(self) -> set[IPNetwork]:
         """All prefixes that have a path."""
         return set(self._paths)

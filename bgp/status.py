@@ -15,6 +15,9 @@ Schema (`time` and `pid` are added by `libcalico.status_file`):
                 "since": RFC 3339,
                 "info": "Established" | "Active" | "Connect" | "OpenSent", then ": last error",
                 "asn": 64512,
+                "error": "last error of a session that is down",
+                "cause": "refused", "seen": "...", "fix": "...",
+                                         why it does not come up (`bgp.diagnosis`), else empty
                 "received": 3, "stale": 0, "sent": 1,
                 "refused": 1,            paths not taken (loops not counted), the first 20 named:
                 "refused_paths": {"10.65.9.0/26": "reason"},
@@ -33,6 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +48,9 @@ log = logging.getLogger(__name__)
 
 _PAUSE, _PERIOD = 0.2, 10.0
 ESTABLISHED = "Established"
+NOTICE = 330.0
+"""How long a NOTIFICATION stands, in seconds: BIRD does not even listen for up to 300 s after one
+(`error wait time`), so that a refusal then says nothing new."""
 
 
 @dataclass
@@ -53,6 +60,11 @@ class PeerStatus:
     info: str
     error: str = ""
     since: str = field(default_factory=now_text)
+    notice: str = ""
+    noticed: float = 0.0
+    """The last NOTIFICATION since the session was up, in the speaker's words, and when it came;
+    `entered`: when `info` last changed. Seconds, monotonic."""
+    entered: float = field(default_factory=time.monotonic)
 
     @property
     def up(self) -> bool:
@@ -63,8 +75,21 @@ class PeerStatus:
         """A new state; `since` moves only when the session comes up or goes down."""
         if (info == ESTABLISHED) != self.up:
             self.since = now_text()
-        self.info = info
-        self.error = "" if info == ESTABLISHED else (error or self.error)
+        if info != self.info:
+            self.info, self.entered = info, time.monotonic()
+        if "notification" in error:
+            self.notice, self.noticed = error, time.monotonic()
+        elif info == ESTABLISHED:
+            self.notice, self.noticed, self.error = "", 0.0, ""
+            return
+        # What follows a NOTIFICATION is its consequence: the connection closes, the next is
+        # refused for a while.
+        self.error = self.notice if self.notice_stands else error or self.error
+
+    @property
+    def notice_stands(self) -> bool:
+        """Whether the last NOTIFICATION still says more than what came after it."""
+        return bool(self.notice) and time.monotonic() < self.noticed + NOTICE
 
     @property
     def text(self) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bgp.bestpath import is_loop
 from bgp.planned import PlannedPeer
+from bgp.speaker.interface import IPAddress
 
 if TYPE_CHECKING:
     from bgp.agent import Agent
@@ -38,6 +39,12 @@ def describe(agent: Agent) -> dict[str, Any]:
     }
 
 
+def sent(agent: Agent, address: IPAddress) -> int:
+    """How many routes a peer is offered, as far as the speaker counts them."""
+    count = getattr(agent.speaker, "sent", None)
+    return count(address) if count else 0
+
+
 def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
     address, rib = planned.peer.address, agent.routing.rib
     status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
@@ -45,7 +52,7 @@ def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
     refused = {net: why for net, why in rib.refused(address).items() if not is_loop(why)}
     graceful = message is not None and message.restart_time is not None
     keeping = agent.sessions.helper.stale_until(address) is not None
-    sent = getattr(agent.speaker, "sent", None)
+    diagnosis = agent.doctor.found.get(address)
     shown = sorted(refused, key=str)[:REFUSED_SHOWN]
     return {
         "address": str(address),
@@ -54,12 +61,16 @@ def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
         "state": "up" if status.up else "start",
         "since": status.since,
         "info": status.text,
+        "error": status.error,
+        "cause": diagnosis.cause.value if diagnosis else "",
+        "seen": diagnosis.seen if diagnosis else "",
+        "fix": diagnosis.fix if diagnosis else "",
         "asn": planned.peer.remote_as,
         "received": received,
         "stale": stale,
         "refused": len(refused),
         "refused_paths": {str(prefix): refused[prefix] for prefix in shown},
-        "sent": sent(address) if sent else 0,
+        "sent": sent(agent, address),
         "graceful_restart": "keeping routes" if keeping else "yes" if graceful else "no",
         "reflector_client": planned.client,
         "leaving": address in agent.handover.held,
