@@ -25,6 +25,7 @@ from bgp.memory import Memory
 from bgp.passwords import FilePasswords, PasswordSource
 from bgp.peering import Settings
 from bgp.publish import Publisher
+from bgp.report import Reporter
 from bgp.services import ServiceSource
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
@@ -154,6 +155,7 @@ async def serve(environ: Mapping[str, str]) -> int:
             for work in (
                 agent.follow_datastore(syncer),
                 *agent.work(),
+                Reporter(agent, store).run(),
                 server.run(),
                 report(),
             ):

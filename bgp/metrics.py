@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -16,6 +18,34 @@ class Metrics:
         self._peers = Gauge("calico_bgp_peers", "Peers by state", ["state"], registry=where)
         self._received = Gauge(
             "calico_bgp_paths_received", "Paths by peer", ["peer"], registry=where
+        )
+        of_peer = ["peer", "type", "asn"]
+        self._up = Gauge(
+            "calico_bgp_peer_up", "Whether the session is Established", of_peer, registry=where
+        )
+        self._since = Gauge(
+            "calico_bgp_peer_since_seconds",
+            "When the session came up or went down, in seconds since the epoch",
+            ["peer"],
+            registry=where,
+        )
+        self._cause = Gauge(
+            "calico_bgp_peer_cause",
+            "Why a session does not come up: 1 for the cause that was found",
+            ["peer", "cause"],
+            registry=where,
+        )
+        self._sent = Gauge(
+            "calico_bgp_paths_sent", "Routes offered, by peer", ["peer"], registry=where
+        )
+        self._stale = Gauge(
+            "calico_bgp_paths_stale", "Paths kept by graceful restart", ["peer"], registry=where
+        )
+        self._not_taken = Gauge(
+            "calico_bgp_paths_refused", "Paths not taken, by peer", ["peer"], registry=where
+        )
+        self.peer_ups = Counter(
+            "calico_bgp_peer_ups", "Sessions established, by peer", ["peer"], registry=where
         )
         self._prefixes = Gauge("calico_bgp_prefixes", "Prefixes with a path", registry=where)
         self._rejected = Gauge(
@@ -33,13 +63,28 @@ class Metrics:
             "calico_bgp_felix_refused", "Paths that felix did not take", registry=where
         )
 
+    def forget(self, peer: str) -> None:
+        """A peering is no more: its counters go with it."""
+        with contextlib.suppress(KeyError):
+            self.peer_ups.remove(peer)
+
     def tell(self, peers: Iterable[dict[str, Any]], prefixes: int, rejected: int) -> None:
         """The gauges, from the status of the peers."""
         counts = {"up": 0, "start": 0}
-        self._received.clear()
+        each_peer = (self._received, self._sent, self._stale, self._not_taken, self._since)
+        for gauge in (*each_peer, self._up, self._cause):
+            gauge.clear()
         for peer in peers:
             counts[peer["state"]] += 1
-            self._received.labels(peer["address"]).set(peer["received"])
+            name = peer["address"]
+            self._received.labels(name).set(peer["received"])
+            self._sent.labels(name).set(peer["sent"])
+            self._stale.labels(name).set(peer["stale"])
+            self._not_taken.labels(name).set(peer["refused"])
+            self._since.labels(name).set(datetime.fromisoformat(peer["since"]).timestamp())
+            self._up.labels(name, peer["type"], peer["asn"]).set(peer["state"] == "up")
+            if peer["cause"]:
+                self._cause.labels(name, peer["cause"]).set(1)
         for state, count in counts.items():
             self._peers.labels(state).set(count)
         self._prefixes.set(prefixes)

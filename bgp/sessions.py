@@ -53,6 +53,7 @@ class Sessions:
             self.status.pop(address, None)
             self._sources.pop(address, None)
             self._silent(address)
+            self._metrics.forget(str(address))
         for address, each in self.planned.items():
             if address not in old:
                 self.status[address] = PeerStatus(_waiting(each))
@@ -111,6 +112,7 @@ class Sessions:
         self._gate.up(event.peer, bool(message and message.restart_time is not None), now)
         self.status[event.peer].change(ESTABLISHED)
         self._metrics.ups.inc()
+        self._metrics.peer_ups.labels(str(event.peer)).inc()
         log.info("session up", extra={"peer": event.peer})
 
     def _know(self, planned: PlannedPeer, fresh: bool = False) -> None:

@@ -285,7 +285,7 @@ ROWS: dict[str, Rows] = {
         **information("written by the controllers", "status"),
     },
     "CalicoNodeStatus": {
-        **stored("no node writes the report", "spec"),
+        **enforced("bgp: the node reports what is asked for", "spec"),
         **information("written by nodes", "status"),
     },
     "IPAMConfiguration": {

@@ -1,0 +1,166 @@
+"""CalicoNodeStatus: what a node says of itself, when, and in which requests (real etcd)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from ipaddress import IPv4Address, ip_address, ip_network
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bgp.diagnosis import Cause, Diagnosis
+from bgp.metrics import Metrics
+from bgp.report import Reporter, report
+from bgp.speaker.interface import Announced, Attributes, Family, PathsReceived, Peer, PeerUp
+from libcalico import apiconfig
+from libcalico.datastore import connect
+from libcalico.datastore.interface import Put
+from libcalico.model.keys import ResourceKey
+from libcalico.model.nodestatus import CalicoNodeStatusStatus
+from libcalico.model.validate import problems
+from tests.bgp.agents import Cluster, affinity, node, resource
+from tests.bgp.memory_speaker import MemorySpeaker
+from tests.support.etcd import Etcd
+
+pytestmark = pytest.mark.asyncio
+N1, TOR = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.253")
+
+
+async def cluster_of_two() -> Cluster:
+    cluster = Cluster()
+    for name in ("n1", "n2"):
+        cluster.add(name)
+    router = MemorySpeaker(cluster.fabric)
+    await router.configure([Peer(N1, 64512, TOR, 64500, TOR, (Family.IPV4,))])
+    await cluster.say(
+        node(1, ipv6Address="fd00::1/64"),
+        node(2, ipv6Address="fd00::2/64"),
+        resource("IPPool", "pods", {"cidr": "10.65.0.0/16"}),
+        resource("BGPPeer", "tor", {"peerIP": str(TOR), "asNumber": 64500}),
+        resource("BGPPeer", "gone", {"peerIP": "fd00::fe", "asNumber": 64500, "node": "n1"}),
+        affinity("n1", "10.65.1.0/26"),
+        affinity("n2", "10.65.2.0/26"),
+    )
+    offered = tuple(Announced(ip_network(net), TOR) for net in ("10.65.2.0/26", "10.200.0.0/24"))
+    attributes = Attributes(as_path=(64500,), as_path_length=1)
+    cluster.agents["n1"].on_event(PathsReceived(TOR, attributes, offered))
+    return cluster
+
+
+@pytest.mark.promise("F-56")
+async def test_what_is_reported() -> None:
+    cluster = await cluster_of_two()
+    agent = cluster.agents["n1"]
+    found = report(agent, ["Agent", "BGP", "Routes"], "2026-01-02T03:04:05Z")
+    assert found.lastUpdated == "2026-01-02T03:04:05Z"
+    assert (found.agent.birdV4.state, found.agent.birdV6.state) == ("NotReady", "NotReady")
+    assert found.agent.birdV4.routerID == "10.0.0.1"
+    assert found.agent.birdV4.lastBootTime == agent.started
+    assert [(each.peerIP, each.type, each.state) for each in found.bgp.peersV4] == [
+        ("10.0.0.2", "NodeMesh", "Established"),
+        ("10.0.0.253", "GlobalPeer", "Established"),
+    ]
+    assert [(each.peerIP, each.type, each.state) for each in found.bgp.peersV6] == [
+        ("fd00::2", "NodeMesh", "Established"),
+        ("fd00::fe", "NodePeer", "Connect"),
+    ]
+    assert found.bgp.numberEstablishedV4 == 2
+    assert (found.bgp.numberEstablishedV6, found.bgp.numberNotEstablishedV6) == (1, 1)
+    routes = {
+        (one.type, one.destination, one.gateway, one.learnedFrom.sourceType)
+        for one in found.routes.routesV4
+    }
+    assert routes == {
+        ("FIB", "10.65.1.0/26", "", "Static"),
+        ("FIB", "10.65.2.0/26", "10.0.0.2", "NodeMesh"),
+        ("RIB", "10.65.2.0/26", str(TOR), "BGPPeer"),
+        ("FIB", "10.200.0.0/24", str(TOR), "BGPPeer"),
+    }
+    only = report(agent, ["BGP"])
+    assert only.bgp == found.bgp
+    nothing = CalicoNodeStatusStatus()
+    assert (only.agent, only.routes) == (nothing.agent, nothing.routes)
+    agent.gate.passed = True
+    assert report(agent, ["Agent"]).agent.birdV6.state == "Ready"
+    await cluster.stop()
+
+
+async def test_metrics_of_each_peer() -> None:
+    """A gauge or counter for each peer; the cause of one that is down; none of a peer gone."""
+    cluster = await cluster_of_two()
+    agent = cluster.agents["n1"]
+    registry = CollectorRegistry()
+    agent.metrics = agent.sessions._metrics = Metrics(registry)
+    gone = ip_address("fd00::fe")
+    agent.doctor.found[gone] = Diagnosis(Cause.REFUSED, "seen", "fix")
+    agent.on_event(PeerUp(TOR))
+    agent.describe()
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"calico_bgp_{name}", labels)
+
+    assert value("peer_up", peer=str(TOR), type="global", asn="64500") == 1
+    assert value("peer_up", peer=str(gone), type="node specific", asn="64500") == 0
+    assert value("paths_received", peer=str(TOR)) == 2
+    assert value("paths_sent", peer=str(TOR)) == 0
+    assert value("peer_ups_total", peer=str(TOR)) == 1
+    assert value("peer_cause", peer=str(gone), cause="refused") == 1
+    assert value("peer_cause", peer=str(TOR), cause="refused") is None
+    since = value("peer_since_seconds", peer=str(TOR))
+    assert since is not None
+    assert abs(time.time() - since) < 60
+    await cluster.say((ResourceKey("BGPPeer", "tor"), None))
+    agent.describe()
+    assert value("peer_ups_total", peer=str(TOR)) is None
+    assert value("paths_received", peer=str(TOR)) is None
+    await cluster.stop()
+
+
+def request(name: str, period: int, node: str = "n1") -> tuple[Any, Any]:
+    spec = {"node": node, "classes": ["Agent", "BGP", "Routes"], "updatePeriodSeconds": period}
+    return resource("CalicoNodeStatus", name, spec)
+
+
+@pytest.mark.promise("F-56")
+async def test_requests_are_answered_in_the_datastore(etcd: Etcd) -> None:
+    """Mine at once and again after its period; a frozen one once; another node's never."""
+    cluster = await cluster_of_two()
+    store = await connect(apiconfig.load(None, etcd.environment()))
+    requests = [request("mine", 1), request("frozen", 0), request("theirs", 1, "n2")]
+    await store.commit([Put(key, value) for key, value in requests])
+    task = asyncio.create_task(Reporter(cluster.agents["n1"], store).run())
+
+    async def status(name: str) -> CalicoNodeStatusStatus:
+        entry = await store.get(ResourceKey("CalicoNodeStatus", name))
+        assert entry is not None
+        found: CalicoNodeStatusStatus = entry.value.status
+        return found
+
+    async def until(name: str, check: Any) -> CalicoNodeStatusStatus:
+        async with asyncio.timeout(20):
+            while not check(found := await status(name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        return found
+
+    first = await until("mine", lambda found: found.lastUpdated)
+    assert first.bgp.numberEstablishedV4 == 2
+    frozen = await until("frozen", lambda found: found.lastUpdated)
+    later = await until("mine", lambda found: found.lastUpdated != first.lastUpdated)
+    assert later.bgp == first.bgp
+    assert await status("frozen") == frozen
+    assert (await status("theirs")).lastUpdated is None
+    # Another request is answered at once, whatever the period was.
+    key, changed = request("frozen", 0)
+    entry = await store.get(key)
+    assert entry is not None
+    assert problems(entry.value) == []
+    changed.spec.classes.remove("Routes")
+    await store.commit([Put(key, changed)])
+    again = await until("frozen", lambda found: found.lastUpdated)
+    assert again.routes.routesV4 == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()
+    await cluster.stop()
