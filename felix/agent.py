@@ -96,7 +96,7 @@ class Agent:
         backend = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.tunnels.told = backend == "bird"
         self._beats = Heartbeats()
-        self._updates = 0
+        self._taken = metrics.Taken()
         self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._status = StatusFile(self._where.status)
@@ -166,7 +166,7 @@ class Agent:
 
     async def take(self, batch: SyncBatch) -> None:
         """What the syncer says, into the calculation; `changed` tells the data plane."""
-        self._updates += len(batch.updates)
+        began = time.monotonic()
         changed = settings = False
         for update in batch.updates:
             value = update.entry.value if update.entry is not None else None
@@ -174,6 +174,7 @@ class Agent:
             settings |= self._configures(update.key, value)
             changed |= self._take_object(update.key, value)
             self._note_unreadable(update)
+        self._taken.add(len(batch.updates), time.monotonic() - began)
         self._services.want(self.calc.policy.names_services)
         if batch.in_sync and not self.calc.in_sync:
             await self._services.first()
@@ -306,7 +307,7 @@ class Agent:
 
     def _metrics_page(self) -> bytes:
         known = self._syncer.known() if self._syncer is not None else {}
-        page = metrics.text(metrics.figures(self.dataplane, known, self._updates))
+        page = metrics.text(metrics.figures(self.dataplane, known, self._taken))
         if self.config.prometheus_process_metrics_enabled:
             page += metrics.process_text()
         return page.encode()

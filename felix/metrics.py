@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from felix.dataplane.backend import NATIVE, Tables
+from felix.dataplane.backend import NATIVE
+from felix.dataplane.iptables import IptablesTables
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.nftables import NftTables
+from linux.programs import WAITED
 
 WAITING, RESYNCING, IN_SYNC = 1, 2, 3
 Kind = Literal["counter", "gauge", "summary"]
@@ -34,17 +36,32 @@ class Figure:
     labels: Mapping[str, str] | None = None
 
 
-def figures(plane: Dataplane, known: Mapping[str, int], updates: int) -> list[Figure]:
-    """Every metric. `known`: objects in the datastore by family; `updates`: taken so far."""
+@dataclass(slots=True)
+class Taken:
+    """What came from the datastore, and the seconds that the calculation took for it."""
+
+    updates: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+
+    def add(self, updates: int, seconds: float) -> None:
+        """One batch more."""
+        self.updates += updates
+        self.batches += 1
+        self.seconds += seconds
+
+
+def figures(plane: Dataplane, known: Mapping[str, int], taken: Taken) -> list[Figure]:
+    """Every metric. `known`: objects in the datastore by family."""
     return [
-        *_calculation(plane, known, updates),
+        *_calculation(plane, known, taken),
         *_dataplane(plane),
-        *_rules(plane.tables),
+        *_rules(plane),
         *_own(plane),
     ]
 
 
-def _calculation(plane: Dataplane, known: Mapping[str, int], updates: int) -> Iterator[Figure]:
+def _calculation(plane: Dataplane, known: Mapping[str, int], taken: Taken) -> Iterator[Figure]:
     policy = plane.calc.policy.figures()
     operations = plane.calc.policy.operations
     policies = known.get("GlobalNetworkPolicy", 0) + known.get("NetworkPolicy", 0)
@@ -64,7 +81,17 @@ def _calculation(plane: Dataplane, known: Mapping[str, int], updates: int) -> It
         "counter",
     )
     yield Figure(
-        "felix_calc_graph_updates_processed", "Changes of the datastore taken.", updates, "counter"
+        "felix_calc_graph_updates_processed",
+        "Changes of the datastore taken.",
+        taken.updates,
+        "counter",
+    )
+    yield Figure(
+        "felix_calc_graph_update_time_seconds",
+        "Time that the calculation took for batches of them.",
+        taken.seconds,
+        "summary",
+        taken.batches,
     )
     for name, text, value in (
         ("host_endpoints", "Host endpoints", known.get("HostEndpoint", 0)),
@@ -104,10 +131,18 @@ def _dataplane(plane: Dataplane) -> Iterator[Figure]:
     yield Figure("felix_route_table_num_routes", "Routes of ours in the kernel.", routes)
     yield Figure("felix_route_table_num_ifaces", "Interfaces with such routes.", len(state.active))
     yield Figure("felix_ipsets_calico", "Sets of addresses that are wanted.", plane.sets)
+    yield Figure(
+        "felix_exec_time_micros",
+        "Time for which programs were waited for.",
+        WAITED.seconds * 1e6,
+        "summary",
+        WAITED.count,
+    )
 
 
-def _rules(tables: Tables | None) -> Iterator[Figure]:
+def _rules(plane: Dataplane) -> Iterator[Figure]:
     """Of the back end in use, by the names that Calico has for it; the others are not there."""
+    tables = plane.tables
     if tables is None:
         return
     native = tables.name == NATIVE
@@ -117,11 +152,22 @@ def _rules(tables: Tables | None) -> Iterator[Figure]:
     yield Figure(f"felix_{family}_rules", "Rules of ours.", tables.rules)
     yield Figure(f"felix_{family}_{reads}", "Reads of rules.", tables.saves, "counter")
     yield Figure(f"felix_{family}_{writes}", "Writes of rules.", tables.restores, "counter")
+    reading, writing = ("list_errors", "errors") if native else ("save_errors", "restore_errors")
+    not_read, not_written = tables.errors
+    yield Figure(f"felix_{family}_{reading}", "Reads that failed.", not_read, "counter")
+    yield Figure(f"felix_{family}_{writing}", "Writes that failed.", not_written, "counter")
+    sets = "nft_set" if native else "ipset"
+    failed = plane.set_errors
+    yield Figure(f"felix_{sets}_errors", "Sets that could not be written.", failed, "counter")
     yield Figure(
         "muslin_felix_rule_drift_total", "Chains found changed.", tables.drifted, "counter"
     )
     if isinstance(tables, NftTables):
         yield Figure("felix_nft_maps", "Verdict maps of ours.", tables.maps)
+        yield Figure("felix_nft_sets", "Sets of ours.", plane.sets)
+    elif isinstance(tables, IptablesTables):
+        lines = tables.lines
+        yield Figure("felix_iptables_lines_executed", "Lines written.", lines, "counter")
 
 
 def _own(plane: Dataplane) -> Iterator[Figure]:

@@ -10,12 +10,36 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from linux.errors import CommandError
 
 _SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LIMIT = 60.0
+
+
+@dataclass(slots=True)
+class Waited:
+    """How many programs were run by this process, and for how long they were waited for."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """One more, however it ends."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.count += 1
+            self.seconds += time.monotonic() - began
+
+
+WAITED = Waited()
 
 
 def search_path() -> str:
@@ -37,6 +61,11 @@ async def run(arguments: Sequence[str], stdin: bytes = b"", limit: float = _LIMI
 
     `limit` is in seconds; a program that takes longer is killed. Status 127: not installed.
     """
+    with WAITED.one():
+        return await _run(arguments, stdin, limit)
+
+
+async def _run(arguments: Sequence[str], stdin: bytes, limit: float) -> bytes:
     environment = {"PATH": search_path(), "LC_ALL": "C"}
     name = arguments[0]
     try:
@@ -79,6 +108,10 @@ class Prepared:
 
     async def run(self, stdin: bytes) -> bytes:
         """As `run` of this module, with the waiting copy if there is one."""
+        with WAITED.one():
+            return await self._run(stdin)
+
+    async def _run(self, stdin: bytes) -> bytes:
         process = self._take()
         name = self._arguments[0]
         try:

@@ -79,6 +79,10 @@ class Tables(Protocol):
         """How often tables were written."""
 
     @property
+    def errors(self) -> tuple[int, int]:
+        """How many reads and how many writes failed."""
+
+    @property
     def rules(self) -> int:
         """Rules wanted."""
 

@@ -103,7 +103,7 @@ def _family(member: str) -> Family:
 
 
 class Sets:
-    """Desired and actual sets. `writes` counts the sets that a commit changed."""
+    """Desired and actual sets. `writes` counts what was changed, `errors` what could not be."""
 
     def __init__(
         self, families: frozenset[int], max_size: int, kernel: IPSets | NamedSets | None = None
@@ -116,7 +116,7 @@ class Sets:
         self._dirty: dict[str, None] = {}
         self._present: set[str] | None = None
         self._failed: dict[str, str] = {}
-        self.writes = 0
+        self.writes = self.errors = 0
 
     def __len__(self) -> int:
         return len(self._desired)
@@ -244,6 +244,7 @@ class Sets:
             try:
                 changed = await self._write(name, wanted, self._present)
             except KernelError as error:
+                self.errors += 1
                 self._failed[name] = str(error)
                 wanted.anew = True
                 wanted.touched.clear()

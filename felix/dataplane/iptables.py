@@ -125,6 +125,17 @@ class IptablesTables:
         return sum(table.restores for table in self._tables.values())
 
     @property
+    def errors(self) -> tuple[int, int]:
+        """How many reads and how many writes failed."""
+        tables = self._tables.values()
+        return sum(each.save_errors for each in tables), sum(t.restore_errors for t in tables)
+
+    @property
+    def lines(self) -> int:
+        """Lines written so far."""
+        return sum(table.lines for table in self._tables.values())
+
+    @property
     def rules(self) -> int:
         """Rules wanted in chains of ours."""
         return sum(table.rules for table in self._tables.values())

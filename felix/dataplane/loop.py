@@ -130,6 +130,11 @@ class Dataplane:
         return self._sets.writes if self._sets is not None else 0
 
     @property
+    def set_errors(self) -> int:
+        """How often a set could not be written so far."""
+        return self._sets.errors if self._sets is not None else 0
+
+    @property
     def sets(self) -> int:
         """How many kernel sets are wanted."""
         return len(self._sets) if self._sets is not None else 0

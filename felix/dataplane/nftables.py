@@ -149,6 +149,11 @@ class NftTables:
         return self._rules.commits
 
     @property
+    def errors(self) -> tuple[int, int]:
+        """How many reads and how many batches failed."""
+        return self._rules.dump_errors, self._rules.commit_errors
+
+    @property
     def rules(self) -> int:
         """Rules wanted."""
         return self._rules.rules

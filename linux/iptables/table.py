@@ -60,9 +60,9 @@ class Report:
 class Table:
     """One table (`raw`, `mangle`, `nat`, `filter`) of one family (4 or 6).
 
-    `saves` and `restores` count the reads and writes so far. `lock_wait`: seconds that a restore
-    waits for another one's lock. `warm`: after the first write a started restore always waits
-    for the next one.
+    `saves` and `restores` count the reads and writes so far, `lines` what was written.
+    `lock_wait`: seconds that a restore waits for another one's lock. `warm`: after the first
+    write a started restore always waits for the next one.
     """
 
     def __init__(
@@ -76,8 +76,9 @@ class Table:
         warm: bool = False,
     ) -> None:
         self.name, self.family, self.backend = name, family, backend
-        self.saves = 0
-        self.restores = 0
+        self.saves = self.save_errors = 0
+        self.restores = self.restore_errors = 0
+        self.lines = 0
         self._scheme = scheme
         self._renderer = Renderer(scheme)
         self._actual: Actual | None = None
@@ -181,7 +182,11 @@ class Table:
 
     async def _dump(self) -> tuple[str, ...]:
         self.saves += 1
-        output = await programs.run(self._save)
+        try:
+            output = await programs.run(self._save)
+        except CommandError:
+            self.save_errors += 1
+            raise
         self._actual = parse_save(output.decode(errors="replace"), self.name, self._scheme)
         plan = make_plan(self._actual, self._wanted, self.backend, self._stuck, sweep=False)
         found = {*plan.chains, *plan.kernel, *plan.garbage}
@@ -267,14 +272,12 @@ class Table:
     async def _write(self, plan: Plan) -> None:
         if not plan.lines:
             return
-        text = "\n".join((f"*{self.name}", *plan.lines, "COMMIT", ""))
-        self.restores += 1
         actual = self._actual
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
         try:
-            await self._restore.run(text.encode())
+            await self._run(plan.lines)
         finally:
             if self._warm:
                 self._restore.prepare(_PAUSE_BEFORE_START)
@@ -338,7 +341,12 @@ class Table:
 
     async def _run(self, lines: Sequence[str]) -> None:
         self.restores += 1
-        await self._restore.run("\n".join((f"*{self.name}", *lines, "COMMIT", "")).encode())
+        self.lines += len(lines)
+        try:
+            await self._restore.run("\n".join((f"*{self.name}", *lines, "COMMIT", "")).encode())
+        except CommandError:
+            self.restore_errors += 1
+            raise
 
     def matches(self, desired: Desired) -> bool:
         """Whether the remembered state equals `desired` (no program runs)."""

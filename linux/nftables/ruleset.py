@@ -59,8 +59,8 @@ class Ruleset(Closing):
 
     def __init__(self, families: Iterable[Family], table: str) -> None:
         self.table = table
-        self.commits = 0
-        self.dumps = 0
+        self.commits = self.commit_errors = 0
+        self.dumps = self.dump_errors = 0
         self.blamed: dict[tuple[Family, str], int] = {}
         self._connection = Connection()
         self._wanted = {family: Wanted() for family in families}
@@ -162,7 +162,11 @@ class Ruleset(Closing):
                 family: read_table(self._connection, family, self.table) for family in self._wanted
             }
 
-        self._actual = await asyncio.to_thread(read)
+        try:
+            self._actual = await asyncio.to_thread(read)
+        except KernelError:
+            self.dump_errors += 1
+            raise
         found: list[str] = []
         for family, wanted in self._wanted.items():
             actual = self._actual[family]
@@ -207,6 +211,7 @@ class Ruleset(Closing):
                     self._actual = None
                     if not isinstance(error, KernelError):
                         raise
+                    self.commit_errors += 1
                     self.blamed = plan.blamed(error)
                     if attempt == _TRIES or error.errno not in _RACES:
                         raise

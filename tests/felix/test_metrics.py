@@ -13,6 +13,7 @@ CALICOS = {
     "felix_active_local_endpoints",
     "felix_active_local_policies",
     "felix_active_local_selectors",
+    "felix_calc_graph_update_time_seconds",
     "felix_calc_graph_updates_processed",
     "felix_cluster_num_host_endpoints",
     "felix_cluster_num_hosts",
@@ -20,6 +21,7 @@ CALICOS = {
     "felix_cluster_num_profiles",
     "felix_cluster_num_tiers",
     "felix_cluster_num_workload_endpoints",
+    "felix_exec_time_micros",
     "felix_host",
     "felix_int_dataplane_apply_time_seconds",
     "felix_int_dataplane_failures",
@@ -38,8 +40,27 @@ CALICOS = {
     "process_start_time_seconds",
     "process_virtual_memory_bytes",
 }
-IPTABLES = {f"felix_iptables_{n}" for n in ("chains", "rules", "save_calls", "restore_calls")}
-NFTABLES = {f"felix_nft_{n}" for n in ("chains", "rules", "list_calls", "calls", "maps")}
+IPTABLES = {
+    "felix_ipset_errors",
+    "felix_iptables_chains",
+    "felix_iptables_lines_executed",
+    "felix_iptables_restore_calls",
+    "felix_iptables_restore_errors",
+    "felix_iptables_rules",
+    "felix_iptables_save_calls",
+    "felix_iptables_save_errors",
+}
+NFTABLES = {
+    "felix_nft_calls",
+    "felix_nft_chains",
+    "felix_nft_errors",
+    "felix_nft_list_calls",
+    "felix_nft_list_errors",
+    "felix_nft_maps",
+    "felix_nft_rules",
+    "felix_nft_set_errors",
+    "felix_nft_sets",
+}
 
 
 def test_the_page_is_what_prometheus_reads() -> None:
@@ -89,6 +110,18 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     assert world.metric("felix_cluster_num_policies") == 1
     assert world.metric("felix_calc_graph_updates_processed") == processed + 1
     eventually(lambda: world.metric("felix_int_dataplane_apply_time_seconds_count") > before)
+    batches = world.metric("felix_calc_graph_update_time_seconds_count")
+    assert 1 <= batches <= processed + 1
+    assert 0 < world.metric("felix_calc_graph_update_time_seconds_sum") < 10
+    programs = world.metric("felix_exec_time_micros_count")
+    if backend == NATIVE:
+        assert programs <= 4, "only iptables is asked, for what it may hold of ours"
+    else:
+        calls = ("felix_iptables_save_calls", "felix_iptables_restore_calls")
+        assert programs >= sum(map(world.metric, calls))
+        assert world.metric("felix_exec_time_micros_sum") > 1000 * programs
+        assert world.metric("felix_iptables_lines_executed") > 50
+    assert world.metric(f"felix_{'nft' if backend == NATIVE else 'iptables_restore'}_errors") == 0
     assert 0 < world.metric("felix_int_dataplane_initial_resync_time_seconds") < 30
     assert world.metric("process_resident_memory_bytes") > 1e7
 
