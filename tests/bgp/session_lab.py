@@ -41,6 +41,7 @@ ME6, BIRD6 = IPv6Address("fd09::1"), IPv6Address("fd09::2")
 RAW = [IPv4Address(f"10.9.0.{number}") for number in range(3, 7)]
 MY_AS = 64512
 TCP_MD5SIG = 14
+IP_MINTTL = 21
 
 
 def peer(address: IPAddress, **more: object) -> Peer:
@@ -178,15 +179,26 @@ class RawPeer:
         self._socket: socket.socket | None = None
 
     async def dial(
-        self, *, port: int = 179, to: IPv4Address = ME, ttl: int = 0, key: bytes = b""
+        self,
+        *,
+        port: int = 179,
+        to: IPv4Address = ME,
+        ttl: int = 0,
+        least: int = 0,
+        key: bytes = b"",
     ) -> None:
-        """Connect to the speaker from our own address; polls while it refuses."""
+        """Connect to the speaker from our own address; polls while it refuses.
+
+        `ttl`: what we send with; `least`: what we take (`man 7 ip`, IP_MINTTL).
+        """
         async with asyncio.timeout(15):
             while True:
                 raw = socket.socket()
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if ttl:
                     raw.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
+                if least:
+                    raw.setsockopt(socket.IPPROTO_IP, IP_MINTTL, least)
                 if key:
                     where = struct.pack("HH4s120x", socket.AF_INET, 0, to.packed)
                     secret = struct.pack("2xH4x80s", len(key), key)

@@ -48,6 +48,14 @@ class Fabric:
             case(self)
         except BaseException:
             log = self.router.directory / f"{self.router.name}.log"
+            import shutil
+
+            shutil.copytree(
+                self.world.directory,
+                "/tmp/dbgint",
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("etcd", "*.sock", "r1", "r2", "run", "*.ctl"),
+            )
             print(self.world.logs(), log.read_text(errors="replace")[-4000:], sep="\n---\n")
             raise
 
@@ -113,6 +121,16 @@ class Fabric:
     def since(self, address: str = ROUTER) -> str:
         """When the session came up."""
         return str(self.node.peers()[address]["since"])
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """What is written inside reaches n1's speaker before this ends."""
+        before = self._reloads()
+        yield
+        eventually("the speaker reloads", lambda: self._reloads() > before)
+
+    def _reloads(self) -> int:
+        return self.node.log.read_text(errors="replace").count("exabgp reloaded")
 
     # -- other ends
 
@@ -206,7 +224,7 @@ def fabric(kind: type[Router]) -> Iterator[Fabric]:
         stack.callback(router.kill)
         secrets = world.directory / "passwords" / "bgp"
         secrets.mkdir(parents=True)
-        for key, text in {"right": "Good enough #1", "wrong": "Another one"}.items():
+        for key, text in {"right": "Good-enough+1", "wrong": "Another one"}.items():
             (secrets / key).write_text(text)
             (secrets / key).chmod(0o600)
         lab = Fabric(world, space, router)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+from tests.bgp.world import eventually
 from tests.bgp_interop.router import Learned, Neighbour, Router, Setup
 
 DAEMONS = "/usr/lib/frr"
@@ -25,10 +26,12 @@ class Frr(Router):
         for path in (self.directory, *files.values()):
             shutil.chown(str(path), "frr", "frr")
         for daemon, path in files.items():
+            (self.directory / f"{daemon}.vty").unlink(missing_ok=True)
             private = ["--vty_socket", str(self.directory), "-z", f"{self.directory}/zserv.api"]
             private += ["-i", f"{self.directory}/{daemon}.pid", "-P", "0", "-f", path]
             graceful = ["-K", str(setup.restart_time)] if daemon == "zebra" else []
             self.launch(f"{DAEMONS}/{daemon}", *private, *graceful, "--log", "stdout")
+            eventually("its socket", (self.directory / f"{daemon}.vty").exists)
 
     def table(self) -> dict[str, Learned]:
         found: dict[str, Learned] = {}

@@ -100,6 +100,6 @@ def _learned(route: dict[str, Any]) -> Learned:
         communities=frozenset(route.get("communities", [])),
         large=frozenset(route.get("large_communities", [])),
         local_pref=route.get("localpref"),
-        originator=by.get("ORIGINATOR_ID", {}).get("originator", ""),
-        clusters=tuple(strings("CLUSTER_LIST", "cluster_list")),
+        originator=by.get("Originator Id", {}).get("originator", ""),
+        clusters=tuple(strings("Cluster Id List", "cluster_list")),
     )

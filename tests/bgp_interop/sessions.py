@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from tests.bgp.world import eventually
 from tests.bgp_interop.catalogue import case
 from tests.bgp_interop.fabric import (
@@ -44,7 +46,7 @@ def session(lab: Fabric) -> None:
 @case("md5", "F-41")
 def md5(lab: Fabric) -> None:
     """With the same password a session; with another none; and again with the same."""
-    neighbour = link4(password="Good enough #1")
+    neighbour = link4(password="Good-enough+1")
     lab.router.start(Setup(THEIRS, (neighbour,), (Origin(OUTSIDE),)))
 
     def key(name: str) -> None:
@@ -108,15 +110,19 @@ def graceful_restart(lab: Fabric) -> None:
     # Now the router.
     lab.router.kill()
     eventually("n1 noticed", lambda: not lab.node.up(ROUTER))
-    assert lab.node.ear.table == {OUTSIDE: (ROUTER,)}
-    assert lab.node.peers()[ROUTER]["graceful_restart"] == "keeping routes"
+    if lab.router.loses_forwarding:
+        lab.learned({})  # RFC 4724 4.2: it did not say that it would forward meanwhile
+    else:
+        assert lab.node.ear.table == {OUTSIDE: (ROUTER,)}
+        assert lab.node.peers()[ROUTER]["graceful_restart"] == "keeping routes"
     lab.router.start(setup, again=True)
     lab.up(ROUTER)
     eventually("learned anew", lambda: lab.node.peers()[ROUTER]["stale"] == 0)
     lab.learned({OUTSIDE: (ROUTER,)})
     lab.told({BLOCK: OUR_BLOCK})
-    if not lab.router.loses_forwarding:
-        assert lab.node.ear.lost == []
+    if lab.router.loses_forwarding:
+        pytest.xfail(lab.router.loses_forwarding)
+    assert lab.node.ear.lost == []
 
 
 @case("hold-timer", "PAIN-11")
@@ -149,8 +155,9 @@ def multihop(lab: Fabric) -> None:
     lab.learned({OUTSIDE: (FAR,)})
     lab.router.kill()
     secured = replace(neighbour, ttl_security=True)
+    with lab.applied():  # a speaker that is strict first would miss our farewell to its first dial
+        lab.peer(FAR, ttlSecurity=2)
     lab.router.start(Setup(THEIRS, (secured,), (Origin(OUTSIDE),)))
-    lab.peer(FAR, ttlSecurity=2)
     lab.up(FAR)
     lab.told({BLOCK: OUR_BLOCK})
     before = counter(lab, "TCPMinTTLDrop")

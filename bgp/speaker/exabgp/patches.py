@@ -47,6 +47,8 @@ REDIAL_SECONDS = 5
 NOTICE_BASE = 1000
 """`teardown 3005` sends NOTIFICATION 3/5; `teardown 4` sends 6/4, as in ExaBGP."""
 
+MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`)
+
 _PROOF_SECONDS = 10.0
 _MOST_WAITING = 64
 _COMMAND_SECONDS = 0.02
@@ -326,6 +328,8 @@ def listening() -> None:
     - The least TTL (RFC 5082) is set on the accepted connection (see also `open_confirm`).
       ExaBGP sets it for the whole listening socket, where one peer's limit of one hop locks
       all distant peers out.
+    - Where a peer has TTL security, handshakes are answered with the greatest TTL: such a peer
+      drops the SYN-ACK of a socket that leaves it at the kernel's 64.
     - The key of a peer that was removed is removed from the socket; it would stay for the life
       of the process, and a peer that comes back without one would be ignored.
     - The option `listen-any` listens on all addresses.
@@ -361,8 +365,10 @@ def listening() -> None:
                 *(where(each), each["peer-address"], each["listen"]),
                 *(each["md5-password"], each["md5-base64"], None),
             )
+        secured = {(where(each).top(), each["listen"]) for each in served if each["outgoing-ttl"]}
         for opened, (address, port, _, _) in self.listener._sockets.items():
             place = address, port
+            _set_ttl(opened, MAX_TTL if place in secured else DEFAULT_TTL)
             for peer in before.get(place, set()) - keyed.get(place, {}).keys():
                 listener.md5(opened, peer, 0, "", False)
         return good
@@ -380,6 +386,14 @@ def listening() -> None:
     listener.Listener._listen, listener.set_accepted_ttl = on, accepted
     listener.Listener._connected = connected
     loop.Reactor._listen_for_neighbors = for_neighbors
+
+
+def _set_ttl(opened: socket.socket, hops: int) -> None:
+    """The TTL that the socket sends with; connections it accepts begin with it."""
+    if opened.family == socket.AF_INET6:
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, hops)
+    else:
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, hops)
 
 
 def apply() -> None:
