@@ -93,8 +93,8 @@ class Agent:
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
         # Without a speaker nobody tells this node ways: the datastore does.
-        backend = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
-        self.dataplane.tunnels.told = backend == "bird"
+        self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
+        self.dataplane.tunnels.told = self.networking == "bird"
         self._beats = Heartbeats()
         self._taken = metrics.Taken()
         self._servers = Servers(self._beats.all, self._metrics_page)
@@ -296,6 +296,7 @@ class Agent:
                     "in_sync": self.calc.in_sync,
                     "ready": self.dataplane.state.applied,
                     "bgp_connected": self.server.speaker_connected,
+                    "networking": self.networking,
                     "backend": self.dataplane.tables.name if self.dataplane.tables else "",
                     "endpoints": len(self.dataplane.state.active),
                     "endpoints_in_force": len(self.dataplane.state.in_force),

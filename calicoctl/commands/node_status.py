@@ -11,22 +11,29 @@ from calicoctl.cli import common_options
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "json"]),
+    type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
-    help="Form of the answer: Calico's text and tables, or one JSON object.",
+    help="Form of the answer: Calico's text and tables, the same with prefixes, graceful restart"
+    " and conditions, or one object.",
 )
 @common_options
 def status(output: str) -> None:
     """Show whether the node's processes run, and the state of its BGP peers.
 
-    Exit status 1 when the node's agent does not run.
+    Below the tables stands why a session does not come up, and what to do. Exit status 1 when
+    the node's agent does not run.
     """
     from calicoctl.node import report
 
     found = report.gather()
-    if output == "json":
-        click.echo(report.as_json(found))
+    if output in ("json", "yaml"):
+        if output == "json":
+            click.echo(report.as_json(found))
+        else:
+            from calicoctl import yamltext
+
+            click.echo(yamltext.dump(report.as_tree(found)), nl=False)
         if not found.running:
             raise click.exceptions.Exit(1)
         return
-    click.echo(report.as_text(found), nl=False)
+    click.echo(report.as_text(found, wide=output == "wide"), nl=False)

@@ -1,4 +1,4 @@
-"""The state of this node as data, as Calico's text and tables, and as JSON.
+"""The state of this node as data, as Calico's text and tables, as JSON and YAML.
 
 Source: data model 6.5. Tested in `tests/calicoctl/test_node_status.py`.
 """
@@ -6,7 +6,7 @@ Source: data model 6.5. Tested in `tests/calicoctl/test_node_status.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -20,6 +20,8 @@ from libcalico import paths, status_file
 from libcalico.errors import MuslinError
 
 HEADINGS = ("PEER ADDRESS", "PEER TYPE", "STATE", "SINCE", "INFO")
+WIDE = ("NODE", "AS", "RECEIVED", "REFUSED", "SENT", "GRACEFUL RESTART")
+WITHOUT_BGP = ("vxlan", "none")
 FELIX = frozenset({"calico-felix", "calico-node"})
 NO_SPEAKER = "The BGP backend process (BIRD) is not running."
 _A_DAY = datetime(2000, 1, 2) - datetime(2000, 1, 1)
@@ -43,6 +45,23 @@ class NodeReport:
     def running(self) -> bool:
         """Whether the node's agent runs."""
         return self.felix.running
+
+    @property
+    def without_bgp(self) -> str:
+        """The networking backend, if it is one that has no BGP; else empty."""
+        backend = str(self.felix.status.get("networking", ""))
+        return backend if backend in WITHOUT_BGP else ""
+
+    @property
+    def conditions(self) -> list[tuple[str, str, str]]:
+        """What the processes that run say that an operator should know: (process, object, why)."""
+        return [
+            (one.name, str(each.get("object", "")), str(each.get("reason", "")))
+            for one in (self.felix, self.bgp, self.cni)
+            if one.running
+            for each in one.status.get("conditions", ())
+            if isinstance(each, Mapping)
+        ]
 
 
 def gather() -> NodeReport:
@@ -75,29 +94,60 @@ def _node_name(cni: Process) -> str:
         return str(cni.status.get("node", ""))
 
 
-def as_text(found: NodeReport) -> str:
-    """Calico's text; raises `MuslinError` when the agent does not run."""
+def as_text(found: NodeReport, wide: bool = False) -> str:
+    """Calico's text; raises `MuslinError` when the agent does not run.
+
+    Below the tables stands why a session is down, where that is known; `wide` has more columns
+    and everything else that an operator should know.
+    """
     if not found.running:
         raise MuslinError(f"Calico process is not running. {found.felix.last_seen()}")
     text = "Calico process is running.\n"
-    if not found.speaker:
+    if found.without_bgp:
+        text += (
+            f"This node has no BGP (CALICO_NETWORKING_BACKEND={found.without_bgp}):"
+            " its routes to other nodes come from the datastore.\n"
+        )
+    elif not found.speaker:
         seen = f" {found.bgp.last_seen()}" if found.bgp.status else ""
-        return f"{text}{NO_SPEAKER}{seen}\n"
-    return text + peers_text(found.peers, found.now, found.notes)
+        text += f"{NO_SPEAKER}{seen}\n"
+    else:
+        text += peers_text(found.peers, found.now, found.notes, wide)
+        text += "".join(f"{line}\n" for line in _troubles(found))
+    if wide and found.conditions:
+        text += "Conditions\n" + borders.render(("PROCESS", "OBJECT", "REASON"), found.conditions)
+    return text
+
+
+def _troubles(found: NodeReport) -> Iterator[str]:
+    """Sessions that are down and why, peerings that are not held, and what holds for all."""
+    for peer in found.peers:
+        if peer.get("cause"):
+            yield f"{peer['address']}: {peer['cause']}: {peer['seen']}; {peer['fix']}"
+    for each in found.bgp.status.get("refused", ()):
+        yield f"{each.get('peer')} is not held: {each.get('reason')}"
+    if found.bgp.status.get("draining"):
+        yield "This node drains: others take its routes last (calicoctl node bgp undrain)."
+    if found.speaker == "muslin" and found.bgp.status.get("start_complete") is False:
+        yield "Graceful restart: waiting for the routes of the peers."
 
 
 def peers_text(
-    peers: Sequence[Mapping[str, Any]], now: datetime, notes: Mapping[int, str] | None = None
+    peers: Sequence[Mapping[str, Any]],
+    now: datetime,
+    notes: Mapping[int, str] | None = None,
+    wide: bool = False,
 ) -> str:
     """A table for each family that has peers, as Calico prints them."""
     text = ""
+    headings = HEADINGS + (WIDE if wide else ())
     for version in (4, 6):
         if notes and version in notes:
             text += f"\n{notes[version]}\n"
             continue
-        rows = [_row(peer, now) for peer in peers if _version(peer) == version]
+        rows = [_row(peer, now, wide) for peer in peers if _version(peer) == version]
         if rows:
-            text += f"\nIPv{version} BGP status\n" + borders.render(HEADINGS, rows)
+            text += f"\nIPv{version} BGP status\n" + borders.render(headings, rows)
         else:
             text += f"\nIPv{version} BGP status\nNo IPv{version} peers found.\n"
     return text + "\n"
@@ -110,14 +160,18 @@ def _version(peer: Mapping[str, Any]) -> int:
         return 0
 
 
-def _row(peer: Mapping[str, Any], now: datetime) -> list[str]:
-    return [
+def _row(peer: Mapping[str, Any], now: datetime, wide: bool) -> list[str]:
+    row = [
         str(peer.get("address", "")),
         str(peer.get("type", "")),
         str(peer.get("state", "")),
         since(str(peer.get("since", "")), now),
         str(peer.get("info", "")),
     ]
+    if wide:
+        names = ("node", "asn", "received", "refused", "sent", "graceful_restart")
+        row += [str(peer.get(name, "")) for name in names]
+    return row
 
 
 def since(text: str, now: datetime) -> str:
@@ -131,24 +185,33 @@ def since(text: str, now: datetime) -> str:
     return moment.strftime("%H:%M:%S" if now - moment < _A_DAY else "%Y-%m-%d")
 
 
-def as_json(found: NodeReport) -> str:
-    """One object: `running`, `speaker`, `processes`, `peers`."""
-    return json.dumps(
-        {
-            "node": found.node,
-            "running": found.running,
-            "speaker": found.speaker,
-            "processes": {
-                one.name: {
-                    "running": one.running,
-                    "pid": one.pid,
-                    "seen": one.seen,
-                    "version": one.status.get("version", ""),
-                }
-                for one in (found.felix, found.bgp, found.cni)
-            },
-            "peers": list(found.peers),
-            "notes": list(found.notes.values()),
+def as_tree(found: NodeReport) -> dict[str, Any]:
+    """One object: `running`, `speaker`, `backend`, `processes`, `peers`, `refused`, ..."""
+    return {
+        "node": found.node,
+        "running": found.running,
+        "speaker": found.speaker,
+        "backend": str(found.felix.status.get("networking", "")),
+        "processes": {
+            one.name: {
+                "running": one.running,
+                "pid": one.pid,
+                "seen": one.seen,
+                "version": one.status.get("version", ""),
+            }
+            for one in (found.felix, found.bgp, found.cni)
         },
-        indent=2,
-    )
+        "peers": list(found.peers),
+        "refused": list(found.bgp.status.get("refused", ())) if found.speaker else [],
+        "draining": bool(found.speaker and found.bgp.status.get("draining")),
+        "notes": list(found.notes.values()),
+        "conditions": [
+            {"process": process, "object": subject, "reason": reason}
+            for process, subject, reason in found.conditions
+        ],
+    }
+
+
+def as_json(found: NodeReport) -> str:
+    """`as_tree` as JSON."""
+    return json.dumps(as_tree(found), indent=2)
