@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +22,13 @@ def lab(_fabric: Fabric) -> Fabric:
     """The speaker's world as every case finds it."""
     _fabric.clear()
     return _fabric
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The whole lab of `test_bird_node.py` is for runs at full size."""
+    if "MUSLIN_FULL_SIZE" in os.environ:
+        return
+    here = Path(__file__).parent / "test_bird_node.py"
+    left = [item for item in items if item.path == here]
+    items[:] = [item for item in items if item.path != here]
+    config.hook.pytest_deselected(items=left)
