@@ -292,6 +292,31 @@ def test_ports_addresses_and_keepalives() -> None:
     story(body)
 
 
+@pytest.mark.promise("F-50", "F-57")
+def test_a_peer_on_all_addresses_beside_others_of_the_same_port() -> None:
+    """One socket serves both; a peer of the node's address is still refused elsewhere."""
+
+    async def body(lab: Lab) -> None:
+        strict, anywhere = RawPeer(RAW[0]), RawPeer(RAW[1])
+        own = peer(strict.local, passive=True)
+        await lab.speaker.configure([own, peer(anywhere.local, listen_any=True, passive=True)])
+        await anywhere.dial(to=IPv4Address("10.9.0.6"))
+        await anywhere.open()
+        await strict.dial(to=IPv4Address("10.9.0.6"))
+        await until("refused", strict.closed.is_set)
+        await strict.close()
+        await strict.dial()
+        await strict.open()
+        await until("both", lambda: lab.heard.up(strict.local, anywhere.local))
+        await lab.speaker.configure([own])
+        await until("the address alone", lambda: "0.0.0.0:179 " not in lab.space.run("ss", "-Hltn"))
+        assert lab.heard.of(PeerDown, strict.local) == []
+        await strict.close()
+        await anywhere.close()
+
+    story(body)
+
+
 @pytest.mark.promise("F-50")
 def test_source_address() -> None:
     """sourceAddress UseNodeIP dials from the node's address; None lets the kernel choose."""

@@ -332,10 +332,12 @@ def listening() -> None:
       drops the SYN-ACK of a socket that leaves it at the kernel's 64.
     - The key of a peer that was removed is removed from the socket; it would stay for the life
       of the process, and a peer that comes back without one would be ignored.
-    - The option `listen-any` listens on all addresses.
+    - The option `listen-any` listens on all addresses. Peers of the same port share that socket:
+      none can be bound to an address beside it. Who may come to which address is not changed.
     """
     listen, minimum = listener.Listener._listen, listener.set_accepted_ttl
     keyed: dict[tuple[str, int], dict[str, bool]] = {}
+    anywhere: set[tuple[Any, int]] = set()
 
     def on(self: Any, local: Any, peer: Any, port: int, key: Any, base64: Any, _: Any) -> None:
         listen(self, local, peer, port, key, base64, None)
@@ -349,14 +351,21 @@ def listening() -> None:
             )
 
     def where(neighbor: Any) -> Any:
-        if "listen-any" not in options(neighbor):
+        family = neighbor["peer-address"].afi
+        if (family, neighbor["listen"]) not in anywhere:
             return neighbor["md5-ip"]
-        return IP.create("0.0.0.0" if neighbor["peer-address"].afi == AFI.ipv4 else "::")
+        return IP.create("0.0.0.0" if family == AFI.ipv4 else "::")
 
     def for_neighbors(self: Any) -> bool:
         before = {place: set(found) for place, found in keyed.items()}
         keyed.clear()
         served = [each for each in self.configuration.neighbors.values() if each["listen"]]
+        anywhere.clear()
+        anywhere.update(
+            (each["peer-address"].afi, each["listen"])
+            for each in served
+            if "listen-any" in options(each)
+        )
         # Closed first: an address cannot be bound beside the wildcard of the same port.
         self.listener.close_unwanted({(where(each).top(), each["listen"]) for each in served})
         good = True
