@@ -103,7 +103,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-class _Assumed(Passwords):
+class Assumed(Passwords):
     """Every reference has a value, which is its name."""
 
     def get(self, ref: SecretRef) -> str:
@@ -121,7 +121,7 @@ def of_change(
     `view` may be of any node, and stays as it is. Passwords are taken to be where they are
     said to be: whoever asks may not read them.
     """
-    passwords = _Assumed()
+    passwords = Assumed()
     wanted = _copy(view)
     for key, value in changes:
         wanted.apply(key, value)

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy": ("calicoctl.commands.policy:policy", "Foresee what policies would change."),
     "ipam": ("calicoctl.commands.ipam:ipam", "Manage IP addresses."),
     "node": ("calicoctl.commands.node:node", "Run, check and explain a node."),
+    "bgp": ("calicoctl.commands.bgp:bgp", "Show the BGP of the cluster."),
     "cluster": ("calicoctl.commands.cluster:cluster", "Gather facts about the whole cluster."),
     "datastore": ("calicoctl.commands.datastore:datastore", "Move or lock the datastore."),
     "completion": ("calicoctl.commands.completion:completion", "Print a shell's completion."),

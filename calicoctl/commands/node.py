@@ -10,6 +10,7 @@ node = lazy_group(
     {
         "run": ("calicoctl.commands.node_run:run", "Run this machine as a node."),
         "status": ("calicoctl.commands.node_status:status", "Tell how this node is doing."),
+        "bgp": ("calicoctl.commands.node_bgp:node_bgp", "Foresee and steer the BGP of nodes."),
         "drops": (
             "calicoctl.commands.node_drops:drops",
             "Tell who denied packets on this node.",
