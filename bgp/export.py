@@ -39,17 +39,30 @@ def originated(
 
     `affinities`: state of its block affinities; `mine`: its addresses by block; `services`:
     what `bgp.services` chose; `connected`: networks of its interfaces, which go out only if a
-    BGPFilter or a pool lets them.
+    BGPFilter or a pool lets them. One inside a block of this node, such as the address of its
+    tunnel, is told by the block: as a longer prefix it would draw packets past the tunnel.
     """
-    found = dict.fromkeys(connected, Kind.CONNECTED)
-    found.update(dict.fromkeys(services, Kind.SERVICE))
     blocks = {
         cidr
         for cidr, state in affinities.items()
         if state == CONFIRMED and cidr.prefixlen < cidr.max_prefixlen
     }
+    lengths = {(cidr.version, cidr.prefixlen) for cidr in blocks}
+    found = {net: Kind.CONNECTED for net in connected if not _inside(net, blocks, lengths)}
+    found.update(dict.fromkeys(services, Kind.SERVICE))
     found.update(dict.fromkeys(blocks, Kind.BLOCK))
     for block, addresses in mine.items():
         if block not in blocks:
             found.update((ip_network(address), Kind.HOST) for address in addresses)
     return found
+
+
+def _inside(
+    network: IPNetwork, blocks: Collection[IPNetwork], lengths: Iterable[tuple[int, int]]
+) -> bool:
+    """Whether one of the blocks, which have these lengths, is or holds the network."""
+    return any(
+        network.supernet(new_prefix=length) in blocks
+        for version, length in lengths
+        if version == network.version and length <= network.prefixlen
+    )

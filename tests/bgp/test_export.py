@@ -113,6 +113,22 @@ def test_single_addresses_and_ipv6() -> None:
     assert world.announced == {"10.65.1.1/32", "fd65::40/122", "fd65::81/128"}
 
 
+def test_a_connected_network_inside_an_own_block_is_told_by_the_block() -> None:
+    world = World()
+    world.affinity("10.65.1.0/26")
+    world.affinity("10.65.2.0/26", "pending")
+    world.affinity("fd65::40/122")
+    tunnels = [ip_network(n) for n in ("10.65.1.1/32", "10.65.2.1/32", "fd65::41/128")]
+    lan = ip_network("10.65.0.0/16")
+    told = export.originated(world.affinities, world.mine, connected=[*tunnels, lan])
+    assert told == {
+        ip_network("10.65.1.0/26"): export.Kind.BLOCK,
+        ip_network("fd65::40/122"): export.Kind.BLOCK,
+        tunnels[1]: export.Kind.CONNECTED,
+        lan: export.Kind.CONNECTED,
+    }
+
+
 def test_unreadable_node_is_named_and_left_out() -> None:
     world = World()
     key = ResourceKey("Node", "n2")
