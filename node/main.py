@@ -118,7 +118,7 @@ async def _services(
         "tunnel addresses": lambda: tunnel_addresses.keep(
             apiconfig.from_environment(environ), name
         ),
-        "address detection": lambda: redetect.keep(environ, name, chosen),
+        "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
         "node condition": lambda: readiness.tell_when_up(environ, name, chosen, supervisor.pids),
         "CNI token": lambda: cni_token.keep(environ, chosen),
     }

@@ -6,6 +6,10 @@ twice, `CONFIRM` seconds apart, and a machine that has no address for a moment (
 is down, a DHCP client between two leases) keeps the stored one. The kernel is listened to; now and
 then (AUTODETECT_POLL_INTERVAL) everything is looked at anew, for what it does not tell.
 
+The connections of an address that is gone hang until their keepalive ends, tens of seconds. So
+each look connects to the datastore anew, and once the change is stored the agents are started
+again: that costs no packet (docs/architecture.md), and they are connected at once.
+
 Only what was asked to be detected is re-detected: `autodetect`, and the mask of an address that
 was set by hand without one.
 Source: data model 7.1, 7.3. Tested in tests/node/test_redetect.py.
@@ -18,9 +22,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from libcalico import apiconfig
+from libcalico.backoff import Backoff
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
-from libcalico.errors import MuslinError
+from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
 from linux import monitor
@@ -34,12 +39,21 @@ log = logging.getLogger(__name__)
 
 CONFIRM = 2.0
 """Seconds between the two times that the kernel must say the same."""
+FIRST_RETRY = 1.0
 
 Found = dict[int, IPInterface]
 
 
-async def keep(environ: Mapping[str, str], name: str, chosen: Settings) -> None:
-    """Keep the stored addresses of a registered node right, for ever."""
+async def keep(
+    environ: Mapping[str, str],
+    name: str,
+    chosen: Settings,
+    gone: Callable[[], None] = lambda: None,
+) -> None:
+    """Keep the stored addresses of a registered node right, for ever.
+
+    `gone` is called when an address that was stored is stored no more, nor on this machine.
+    """
     if not any(followed(wish) for _, wish in addresses.wishes(chosen)) or chosen.backend == "none":
         return
     config = apiconfig.from_environment(environ)
@@ -48,11 +62,8 @@ async def keep(environ: Mapping[str, str], name: str, chosen: Settings) -> None:
         facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
         return None if facts.problem else facts.internal
 
-    store = await connect(config)
-    try:
-        await Watcher(store, name, chosen, internal if asks_kubernetes(chosen) else None).run()
-    finally:
-        await store.close()
+    source = internal if asks_kubernetes(chosen) else None
+    await Watcher(lambda: connect(config), name, chosen, source, gone).run()
 
 
 def followed(wish: AddressWish) -> bool:
@@ -73,13 +84,14 @@ class Watcher:
 
     def __init__(
         self,
-        store: Datastore,
+        connect: Callable[[], Awaitable[Datastore]],
         name: str,
         chosen: Settings,
         internal: Callable[[], Awaitable[tuple[IPAddress, ...] | None]] | None = None,
+        gone: Callable[[], None] = lambda: None,
         confirm: float = CONFIRM,
     ) -> None:
-        self._store, self._name, self._chosen = store, name, chosen
+        self._connect, self._name, self._chosen, self._gone = connect, name, chosen, gone
         self._source = internal
         self._internal: tuple[IPAddress, ...] = ()
         self._confirm, self._told = confirm, ""
@@ -90,12 +102,17 @@ class Watcher:
         with monitor.Monitor(monitor.ADDRESSES) as kernel:
             news = asyncio.Event()
             listener = asyncio.create_task(_listen(kernel, news))
+            backoff = Backoff(FIRST_RETRY, self._chosen.poll_seconds)
             try:
                 while True:
                     news.clear()
-                    await self._try()
+                    if await self._try():
+                        backoff.reset()
+                        wait = self._chosen.poll_seconds
+                    else:
+                        wait = backoff.next()
                     try:
-                        async with asyncio.timeout(self._chosen.poll_seconds):
+                        async with asyncio.timeout(wait):
                             await news.wait()
                     except TimeoutError:
                         pass
@@ -103,25 +120,31 @@ class Watcher:
                 listener.cancel()
                 await asyncio.gather(listener, return_exceptions=True)
 
-    async def _try(self) -> None:
+    async def _try(self) -> bool:
         try:
-            await self.look()
+            store = await self._connect()
+            try:
+                await self._look(store)
+            finally:
+                await store.close()
         except MuslinError as error:
             self._tell(f"the stored addresses stay: {error}")
+            return False
+        self._tell("")
+        return True
 
-    async def look(self) -> None:
+    async def _look(self, store: Datastore) -> None:
         """Look at the kernel and the datastore; store what moved. Raises MuslinError."""
         if self._source is not None:
             # An API that is away says nothing about the address.
             self._internal = await self._source() or self._internal
-        entry = await self._store.get(ResourceKey("Node", self._name))
+        entry = await store.get(ResourceKey("Node", self._name))
         self.looked += 1
         if entry is None:
             return
         stored: Node = entry.value
         moved, _ = await self._moved(stored)
         if not moved:
-            self._tell("")
             return
         await asyncio.sleep(self._confirm)
         sure, machine = await self._moved(stored)
@@ -134,9 +157,14 @@ class Watcher:
         node = registration.desired(
             stored, self._name, self._chosen, sure.get(4), sure.get(6), shown
         )
-        if await write(self._store, entry, node, self._chosen):
-            self.changed += 1
-            self._tell("")
+        if not await write(store, entry, node, self._chosen):
+            raise DatastoreError(f"Node({self._name}) changed meanwhile")
+        self.changed += 1
+        for version in sure:
+            known = registration.stored_address(stored, version)
+            if known is not None and not _is_here(known, machine):
+                self._gone()
+                return
 
     async def _settle(self, stored: Node, last: Found) -> tuple[Found, Machine]:
         while True:

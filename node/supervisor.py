@@ -69,6 +69,13 @@ class Supervisor:
         """Name to process id of every program that runs now."""
         return {name: child.pid for name, child in self._children.items()}
 
+    def restart(self) -> None:
+        """End every program that runs, so that each is started again at once."""
+        for name, child in self._children.items():
+            log.info("starting %s again", name)
+            # What ended meanwhile is not reaped yet, so the number is nobody else's.
+            os.kill(child.pid, signal.SIGTERM)
+
     async def run(self) -> None:
         """Keep all programs running; returns only by cancellation, when all have stopped."""
         keepers = [asyncio.create_task(self._keep(program)) for program in self._programs]

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from ipaddress import ip_interface
 from pathlib import Path
 
-from libcalico import paths
+from libcalico import apiconfig, paths
 from libcalico.errors import InvalidValue
 from node import environment
+from node import kubernetes as cluster
+from node.autodetect import IPAddress
 from node.checks.facts import Facts, Store
 from node.gather import datastore, host, kernel, kubernetes, network, probes
 
@@ -49,8 +51,14 @@ async def gather(environ: Mapping[str, str], options: Options) -> Facts:
     store = Store() if options.offline else await datastore.read(options.config, environ)
     own = next((one for one in store.nodes if one.name == of_host.node_name), None)
     others = sorted((one for one in store.nodes if one is not own), key=lambda one: one.name)
+    internal: tuple[IPAddress, ...] = ()
+    if settings is not None and not options.offline:
+        config = apiconfig.from_environment(environ)
+        name = settings.kubernetes_name(of_host.node_name)
+        internal = (await cluster.read(environ, config, name)).internal
     of_network = replace(
-        of_network, choices=await asyncio.to_thread(network.choose, of_network, own, others)
+        of_network,
+        choices=await asyncio.to_thread(network.choose, of_network, own, others, internal),
     )
     facts = Facts(
         now=datetime.now(UTC),

@@ -11,6 +11,7 @@ from libcalico.errors import MuslinError
 from linux import links, routes
 from linux.netlink import Socket
 from node import autodetect, interfaces
+from node.autodetect import IPAddress
 from node.checks.facts import Choice, HostRoute, NetLink, Network, OtherNode
 from node.environment import AddressWish, Settings
 
@@ -62,9 +63,15 @@ def mtu_of_configuration(folder: Path) -> int | None:
 
 
 def choose(
-    network: Network, own: OtherNode | None, others: Sequence[OtherNode]
+    network: Network,
+    own: OtherNode | None,
+    others: Sequence[OtherNode],
+    internal: Sequence[IPAddress] = (),
 ) -> dict[int, Choice]:
-    """The choice of each family that is wanted, and the source towards another node."""
+    """The choice of each family that is wanted, and the source towards another node.
+
+    `internal`: what Kubernetes calls this node's addresses, as for start-up.
+    """
     choices = {}
     for version, wish in network.wishes.items():
         if wish.mode == "none" or network.backend == "none":
@@ -79,15 +86,21 @@ def choose(
                 continue
             if version == 6:
                 continue
-        choices[version] = _choice(network, version, wish, others)
+        choices[version] = _choice(network, version, wish, others, internal)
     return choices
 
 
 def _choice(
-    network: Network, version: int, wish: AddressWish, others: Sequence[OtherNode]
+    network: Network,
+    version: int,
+    wish: AddressWish,
+    others: Sequence[OtherNode],
+    internal: Sequence[IPAddress],
 ) -> Choice:
     try:
-        found = autodetect.choose(wish, version, network.interfaces, interfaces.source_towards)
+        found = autodetect.choose(
+            wish, version, network.interfaces, interfaces.source_towards, internal
+        )
     except MuslinError as error:
         return Choice(error=str(error))
     if found is None:

@@ -58,14 +58,26 @@ def stored(etcd: Etcd, node: str = "node1") -> str:
     return found
 
 
+class Watched(Watcher):
+    """A watcher, and what it called when an address was gone."""
+
+    gone: list[str]
+
+
 @asynccontextmanager
-async def watching(etcd: Etcd, **more: str) -> AsyncIterator[Watcher]:
+async def watching(etcd: Etcd, **more: str) -> AsyncIterator[Watched]:
     """A registered node and its watcher."""
     environ = {**etcd.environment(), "NODENAME": "node1", "IP": "autodetect", **more}
     chosen = settings(environ)
-    store = await connect(apiconfig.from_environment(environ))
+    config = apiconfig.from_environment(environ)
+    store = await connect(config)
     await startup.register(store, "node1", chosen, await addresses.look())
-    watcher = Watcher(store, "node1", chosen, confirm=CONFIRM)
+    await store.close()
+    gone: list[str] = []
+    watcher = Watched(
+        lambda: connect(config), "node1", chosen, None, lambda: gone.append(""), CONFIRM
+    )
+    watcher.gone = gone
     task = asyncio.create_task(watcher.run())
     await until(lambda: watcher.looked)
     try:
@@ -73,7 +85,6 @@ async def watching(etcd: Etcd, **more: str) -> AsyncIterator[Watcher]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await store.close()
 
 
 async def until(condition: Any, seconds: float = 15.0) -> None:
@@ -98,6 +109,7 @@ async def test_a_renumbered_interface_is_stored_when_the_kernel_agrees_twice(
         await until(lambda: stored(etcd) == "10.99.7.9/22")
         assert asyncio.get_running_loop().time() - began >= CONFIRM
         await until(lambda: watcher.changed == 1)
+        assert len(watcher.gone) == 1, "the agents' connections went with the old one"
 
 
 @pytest.mark.asyncio
@@ -142,12 +154,14 @@ async def test_a_corrected_mask_is_stored_also_for_an_address_set_by_hand(
 ) -> None:
     machine.run("ip", "address", "flush", "dev", "eth0")
     machine.run("ip", "address", "add", "10.99.1.1/32", "dev", "eth0")
-    async with watching(etcd, IP="10.99.1.1"):
+    async with watching(etcd, IP="10.99.1.1") as watcher:
         assert stored(etcd) == "10.99.1.1/32"
         assert "IP 10.99.1.1/32 has no subnet: cross-subnet pools" in caplog.text
         machine.run("ip", "address", "add", "10.99.1.1/24", "dev", "eth0")
         machine.run("ip", "address", "delete", "10.99.1.1/32", "dev", "eth0")
         await until(lambda: stored(etcd) == "10.99.1.1/24")
+        await until(lambda: watcher.changed == 1)
+        assert not watcher.gone
 
 
 @pytest.mark.asyncio

@@ -75,6 +75,19 @@ async def test_a_killed_agent_is_back_within_the_goal() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_restart_on_demand_ends_each_once() -> None:
+    async with running(Program("a", SLEEPER), Program("b", SLEEPER)) as supervisor:
+        first = supervisor.pids()
+        supervisor.restart()
+        await until(
+            lambda: (
+                first.keys() == supervisor.pids().keys()
+                and not (set(first.values()) & set(supervisor.pids().values()))
+            )
+        )
+
+
+@pytest.mark.asyncio
 async def test_a_crash_loop_waits_longer_and_longer(tmp_path: Path) -> None:
     mark = tmp_path / "starts"
     code = f"open({str(mark)!r}, 'a').write('x')"

@@ -35,6 +35,8 @@ MANIFESTS = Path(__file__).parents[2] / "manifests" / "systemd"
 SERVICE = MANIFESTS / "calico-node.service"
 EXAMPLE = MANIFESTS / "calico.env.example"
 PORT = 7000
+LONGEST_GAP = 40.0
+"""Seconds, on a busy machine: confirmed, stored, the speaker started again, its session up."""
 POOL = """\
 apiVersion: projectcalico.org/v3
 kind: IPPool
@@ -86,6 +88,8 @@ def world() -> Iterator[World]:
         for node in lab.nodes:
             agents.wait(node, timeout=60)
         by_hand.run(["calicoctl", "apply", "-f", "-"], stdin=POOL.encode(), timeout=60)
+        # It has agents now, so pods bring their namespaces along.
+        lab.state.agents = True
         one, other = (
             pods.add(lab, f"on-{node.name}", node.name, ports=[f"tcp:{PORT}"]) for node in lab.nodes
         )
@@ -143,7 +147,7 @@ def way(world: World) -> str:
 
 @pytest.mark.promise("PAIN-10")
 def test_an_address_that_changes_under_traffic(world: World) -> None:
-    """The new address comes first, then the old one goes, as an operator renumbers a host."""
+    """The new address comes, and the old one goes at once, as when a host is renumbered."""
     node1 = world.lab.nodes[0]
     node1.run(["sysctl", "-qw", "net.ipv4.conf.all.promote_secondaries=1"])
     with traffic.between(world.lab, *world.pods, PORT) as seen:
@@ -154,7 +158,8 @@ def test_an_address_that_changes_under_traffic(world: World) -> None:
         reached(world.lab, *world.pods)
     print("\n".join(seen.lines))
     assert not seen.stream_error, "\n".join(seen.lines)
-    assert seen.lost < seen.sent / 2
+    # Both ways at 100/s: what was lost before the other node knew where to send.
+    assert seen.lost / 200 < LONGEST_GAP, "\n".join(seen.lines)
 
 
 def test_stopping_the_unit_leaves_the_kernel_as_it_is(world: World) -> None:

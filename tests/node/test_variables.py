@@ -87,7 +87,7 @@ ELSEWHERE = {
     "FELIX_*": "felix/test_config.py",
     "CALICO_BGP_*": "bgp/test_limits.py",
     "CALICO_CNI_CRI_SOCKET": "cni/test_collection.py",
-    "NOTIFY_SOCKET": "node/test_units.py",
+    "NOTIFY_SOCKET": "node/units.py",
 }
 """What the tests of other rooms and files show: the file names the variable."""
 
