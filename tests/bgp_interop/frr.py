@@ -39,9 +39,11 @@ class Frr(Router):
             told = self._show(f"show bgp ipv{version} unicast json").get("routes", {})
             for prefix in told:
                 one = self._show(f"show bgp ipv{version} unicast {prefix} json")
-                for path in one.get("paths", []):
-                    if path.get("bestpath", {}).get("overall") and not path.get("sourced"):
-                        found[prefix] = _learned(path)
+                paths = [path for path in one.get("paths", []) if not path.get("sourced")]
+                # While it chooses anew, none is the best for a moment.
+                paths.sort(key=lambda path: not path.get("bestpath", {}).get("overall"))
+                if paths:
+                    found[prefix] = _learned(paths[0])
         return found
 
     def up(self, address: str) -> bool:

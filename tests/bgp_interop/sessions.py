@@ -164,6 +164,3 @@ def multihop(lab: Fabric) -> None:
     lab.peer(FAR, ttlSecurity=1)
     eventually("too far away", lambda: counter(lab, "TCPMinTTLDrop") > before + 1)
     eventually("no session", lambda: not lab.node.up(FAR))
-    lab.peer(FAR, ttlSecurity=2)
-    lab.up(FAR)
-    lab.told({BLOCK: OUR_BLOCK})
