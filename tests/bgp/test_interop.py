@@ -6,18 +6,24 @@ BIRD and of the kernel it programs, never of our own process.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import re
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from libcalico.datastore.etcd.keys import path_of
 from libcalico.model.ipam import BlockAffinity
 from libcalico.model.keys import AffinityKey, ResourceKey
+from tests.bgp import bird_client
 from tests.bgp.world import HOLD, ROUTER, ROUTER6, Node, World, cluster, eventually
 
 TOR = {"10.200.0.0/24": (ROUTER,)}
@@ -69,6 +75,45 @@ def test_mesh_and_router(pair: tuple[World, Node, Node]) -> None:
     for page in ("liveness", "readiness"):
         eventually(page, lambda page=page: n1.get(page))  # type: ignore[misc]
     assert 'calico_bgp_peers{state="up"} 2.0' in n1.get("metrics")
+
+
+@pytest.mark.promise("M-129", "M-130", "F-56")
+def test_birdc_a_client_of_calicos_and_the_report_agree(pair: tuple[World, Node, Node]) -> None:
+    """What BIRD's own client, the reference's, CalicoNodeStatus and the metrics say of one node."""
+    world, n1, n2 = pair
+    control = n1.run / "calico" / "bird.ctl"
+    told = asyncio.run(bird_client.peers(control, "."))
+    assert [(peer[0], peer[1], peer[2], peer[4]) for peer in told] == [
+        (n2.address, "Mesh", "up", "Established"),
+        (ROUTER, "Global", "up", "Established"),
+    ]
+    shown = world.hub.run("birdc", "-s", str(control), "show", "route")
+    assert re.search(r"^10.65.1.0/26 +blackhole \[static1 ", shown, re.M)
+    assert re.search(
+        rf"^10.65.2.0/26 +unicast \[Mesh_10_99_0_2 .*\n\tvia {n2.address}", shown, re.M
+    )
+    details = world.hub.run("birdc", "-s", str(control), "show", "protocols", "all")
+    assert re.search(r"Routes: +\d imported, \d filtered, 1 exported", details)
+    six = world.hub.run("birdc", "-s", str(control.with_name("bird6.ctl")), "show", "protocols")
+    assert "static1" in six
+    assert "Mesh" not in six
+    spec = {"node": "n1", "classes": ["Agent", "BGP", "Routes"], "updatePeriodSeconds": 0}
+    world.apply("CalicoNodeStatus", "n1", spec)
+    key = path_of(ResourceKey("CalicoNodeStatus", "n1"))
+
+    def report() -> dict[str, Any]:
+        tree: dict[str, Any] = json.loads(world.etcdctl("get", key, "--print-value-only"))
+        found: dict[str, Any] = tree["status"]
+        return found if found["lastUpdated"] else {}
+
+    found = eventually("the report", report)
+    assert found["agent"]["birdV4"]["state"] == "Ready"
+    assert found["bgp"]["numberEstablishedV4"] == 2
+    routes = {(one["destination"], one.get("gateway")) for one in found["routes"]["routesV4"]}
+    assert ("10.65.2.0/26", n2.address) in routes
+    page = n1.get("metrics")
+    assert f'calico_bgp_peer_up{{asn="64500",peer="{ROUTER}",type="global"}} 1.0' in page
+    assert f'calico_bgp_paths_sent{{peer="{n2.address}"}} 1.0' in page
 
 
 def test_exabgp_has_one_capability_and_its_own_user(pair: tuple[World, Node, Node]) -> None:
