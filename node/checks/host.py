@@ -12,7 +12,7 @@ GENERIC_NAMES = frozenset({"localhost", "localhost.localdomain", "debian", "ubun
 OUR_PORTS = {
     9099: ("felix's health", "FELIX_HEALTHPORT"),
     9091: ("felix's metrics", "FELIX_PROMETHEUSMETRICSPORT"),
-    9097: ("the speaker's health", "CALICO_BGP_HEALTHPORT"),
+    9097: ("the speaker's health", "CALICO_BGP_HEALTH_PORT"),
     9096: ("the CNI daemon's health", "CALICO_CNI_HEALTHPORT"),
 }
 OURS = ("calico", "exabgp", "python")
