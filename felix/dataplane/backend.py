@@ -13,9 +13,10 @@ Tested in tests/felix/test_backend_switch.py.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, cast
@@ -32,7 +33,7 @@ from linux.ipset import IPSets
 from linux.iptables import Desired, Table
 from linux.netlink.wire import as_text
 from linux.nftables.connection import Connection
-from linux.nftables.messages import CHAIN_NAME, GETCHAIN
+from linux.nftables.messages import CHAIN_NAME, GETCHAIN, new_table
 
 Family = Literal[4, 6]
 NATIVE = "nftables"
@@ -162,17 +163,34 @@ class Mode:
 async def open_backend(
     config: Config, families: frozenset[int], *, in_nftables: bool, drifted: Callable[[], None]
 ) -> tuple[Tables, Sets]:
-    """The tables and the sets of a back end. Raises `CommandError` without iptables.
+    """The tables and the sets of a back end. Raises `KernelError` where it cannot be used.
 
     `drifted` is called when somebody else changes them, where the kernel tells.
     """
     if in_nftables:
+        must_take_nftables(families)
         kernel, native_tables = nftables.open_sets(families), nftables.NftTables(families)
         native_tables.watch(kernel, drifted)
         return native_tables, Sets(families, config.max_ipset_size, kernel)
     lock_wait = config.iptables_lock_timeout
     tables = await iptables.open_tables(config.iptables_backend, families, lock_wait)
     return tables, Sets(families, config.max_ipset_size)
+
+
+def must_take_nftables(families: frozenset[int]) -> None:
+    """Raises `KernelError` that says what is lacking where we cannot write; nothing is written."""
+    with closing(Connection()) as connection:
+        for family in cast("tuple[Family, ...]", tuple(sorted(families))):
+            try:
+                # Not our own table: whether that may be changed is another matter.
+                connection.commit([new_table(family, f"{TABLE}-trial")], trial=True)
+            except KernelError as error:
+                # A kernel without nf_tables knows no such messages and calls them invalid.
+                lack = f"this kernel has no nftables for IPv{family} (nf_tables)"
+                if error.errno == errno.EPERM:
+                    lack = "CAP_NET_ADMIN is needed"
+                hint = f"{lack}; nftablesMode Disabled has rules in iptables"
+                raise KernelError(error.errno, "write rules in nftables", hint) from error
 
 
 def effective(config: Config, *, in_nftables: bool) -> Config:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
+from felix.dataplane.backend import must_take_nftables
 from linux.netlink.wire import NLM_F_CREATE, text
 from linux.nftables.connection import Connection
 from linux.nftables.expressions import be32
 from linux.nftables.messages import NEWTABLE, TABLE_FLAGS, TABLE_NAME, request
 from tests.felix.in_kernel import NFTABLES, mode
 from tests.felix.world import World, eventually
+from tests.support.netns import network_namespace
 
 ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"
 OWNED = 2
@@ -49,3 +52,19 @@ def test_without_rules_no_pod_has_a_route(bare_world: World, owner: Connection) 
     status = world.folder / "run" / "calico" / "status" / "felix.json"
     eventually(lambda: json.loads(status.read_text())["backend"] == NFTABLES, 12)
     assert "cali0first" in world.chain("cali-from-wl-dispatch-0")
+
+
+def test_what_is_lacking_is_said_and_nothing_is_written() -> None:
+    with network_namespace("nft") as space:
+        space.call(lambda: must_take_nftables(frozenset({4, 6})))
+        assert space.run("nft", "list", "ruleset") == ""
+        code = (
+            "import os; os.setuid(65534)\n"
+            "from felix.dataplane.backend import must_take_nftables\n"
+            "try: must_take_nftables(frozenset({4}))\n"
+            "except Exception as error: print(error)\n"
+        )
+        said = space.run(sys.executable, "-c", code)
+    assert said.startswith("write rules in nftables: Operation not permitted (EPERM)")
+    assert "CAP_NET_ADMIN" in said
+    assert "nftablesMode Disabled" in said
