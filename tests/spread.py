@@ -40,6 +40,7 @@ _LONGEST = (
     "tests/policy_random/test_generator.py",
     "tests/policy_random/test_planted.py",
     "tests/bgp/test_interop.py",
+    "tests/bgp_interop/test_bird.py",
     "tests/libcalico/test_etcd_failover.py",
     "tests/cni/test_check.py",
     "tests/felix/test_foreign_rules.py nft",

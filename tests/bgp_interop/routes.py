@@ -70,7 +70,7 @@ def communities(lab: Fabric) -> None:
     seen = replace(
         OUR_BLOCK, communities=frozenset({"65000:7"}), large=frozenset({"4200000001:8:9"})
     )
-    lab.told({BLOCK: seen})
+    assert eventually("the block", lab.heard) == {BLOCK: seen}
     lab.learned({OUTSIDE: (ROUTER,), HIDDEN: (ROUTER,)})
     for number, community in enumerate(("64500:13", "64500:1:13")):
         rule = {"communities": {"values": [community]}, "action": "Reject"}
@@ -99,7 +99,7 @@ def wide_as(lab: Fabric) -> None:
     lab.learned({})
 
 
-@case("block-release", "F-48", "PAIN-9")
+@case("block-release", "M-131")
 def block_release(lab: Fabric) -> None:
     """A block that is claimed appears at the router; released, it goes; no session moves."""
     lab.router.start(Setup(THEIRS, (link4(), link6())))
