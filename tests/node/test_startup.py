@@ -43,6 +43,7 @@ def test_a_first_node(etcd_inside: Etcd, environ: dict[str, str]) -> None:
     assert Path(environ["CALICO_NODENAME_FILE"]).read_text() == "node1"
 
 
+@pytest.mark.promise("M-202")
 def test_a_second_start_writes_nothing(etcd_inside: Etcd, environ: dict[str, str]) -> None:
     start(environ, IP="autodetect")
     before = etcd_inside.revision()
