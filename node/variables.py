@@ -156,6 +156,12 @@ VARIABLES = (
         "bgp.main",
     ),
     Variable(
+        "CALICO_BIRD_CTL_DIR",
+        "/var/run/calico",
+        "where `bird.ctl` and `bird6.ctl` lie; `none`: no such sockets",
+        "bgp.birdctl",
+    ),
+    Variable(
         "CALICO_CNI_CRI_SOCKET, CALICO_CNI_HEALTHPORT",
         "",
         "the CNI daemon ([ipam.md](ipam.md))",

@@ -86,6 +86,7 @@ ELSEWHERE = {
     "CALICO_LOG_FORMAT": "node/test_node_process.py",
     "FELIX_*": "felix/test_config.py",
     "CALICO_BGP_*": "bgp/test_limits.py",
+    "CALICO_BIRD_CTL_DIR": "bgp/test_birdctl.py",
     "CALICO_CNI_CRI_SOCKET": "cni/test_collection.py",
     "NOTIFY_SOCKET": "node/units.py",
 }
