@@ -27,6 +27,7 @@ from tests.bgp.session_lab import (
     story,
     until,
 )
+from tests.support import bgp_wire as wire
 
 CANARY = 'canary-7f3a-$"};'
 NET = "10.65.1.0/26"
@@ -335,5 +336,15 @@ def test_source_address() -> None:
         await lab.speaker.configure([peer(RAW[2], any_source=True)])
         await until("the kernel's choice", lambda: dialled[-1:] == ["10.9.0.5"])
         server.close()
+        await server.wait_closed()
+        # That address is the next hop, too: on the peer's network no other is valid.
+        await lab.speaker.announce([route("10.65.1.0/26")])
+        raw = RawPeer(RAW[2])
+        await lab.speaker.configure([peer(RAW[2], any_source=True, listen_any=True, passive=True)])
+        await raw.dial(to=RAW[2])
+        await raw.open()
+        wanted = wire.attribute(0x40, 3, RAW[2].packed)
+        await until("the next hop", lambda: any(wanted in body for body in raw.updates()))
+        await raw.close()
 
     story(body)

@@ -302,7 +302,20 @@ def own_keepalive() -> None:
 
 
 def any_source() -> None:
-    """The option `any-source`: the kernel chooses the address that we dial from."""
+    """The option `any-source`: the kernel chooses the address that we dial from.
+
+    It is the next hop then, where ours is wanted: a router takes only one on its own network
+    (RFC 4271 5.1.3).
+    """
+    own = Neighbor.ip_self
+
+    def ip_self(self: Any, afi: Any) -> Any:
+        peer = self["peer-address"]
+        if afi == peer.afi and "any-source" in options(self) and (found := _source_to(peer.top())):
+            return IP.create(found)
+        return own(self, afi)
+
+    Neighbor.ip_self = ip_self
 
     class FromAnywhere(Outgoing):  # type: ignore[misc]
         local: str
@@ -320,6 +333,17 @@ def any_source() -> None:
 
     dial = protocol.Protocol.connect
     protocol.Protocol.connect = connect
+
+
+def _source_to(address: str) -> str:
+    """The address that the kernel would dial this one from, now; empty: it knows no way."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 179))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def listening() -> None:
