@@ -18,6 +18,7 @@ Invariants:
   DPL-4  A set that cannot be written closes the policies that need it and holds up nothing else.
   DPL-5  While rules are refused, no pod gets a route that would meet other rules than its own:
          none before the first commit stands, later none whose stale chains the kernel has.
+         Nor does a tunnel's device begin to unwrap (TDV-4).
 Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py, test_policy_packets.py,
 test_policy_refused.py.
 """
@@ -49,7 +50,7 @@ from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
-from felix.dataplane.tunnels import Tunnels
+from felix.dataplane.tunnels import Door, Tunnels, doors
 from felix.dataplane.view import KernelView
 from libcalico import collector
 from libcalico.backoff import Backoff
@@ -104,6 +105,7 @@ class Dataplane:
         self._hurry = False
         self._heard = asyncio.Event()
         self._unsafe: frozenset[IPAddress] = frozenset()
+        self._guarded: frozenset[Door] = frozenset()
         self._changed_paths: dict[Prefix, None] = {}
         self._drifted = False
         self._families: frozenset[int] = frozenset({4})
@@ -313,6 +315,7 @@ class Dataplane:
         assert self._sets is not None
         assert self._desire is not None
         before = self.renders
+        asked = doors(self.encapsulation(), self.config)
         with collector.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
             await in_slices(self.calc.policy.settle())
@@ -330,14 +333,17 @@ class Dataplane:
         await in_slices(self._desire.trust())
         # Before the first commit stands nobody has a route: no need to ask who may.
         exposed = self._desire.exposed() if self.state.applied else frozenset()
+        asked &= doors(self.encapsulation(), self.config)
         self._unsafe = frozenset()
         sweep = self._sweep_now()
         rules = asyncio.create_task(self.tables.commit(sweep=sweep))
         try:
-            if exposed or not self.state.applied:
+            if exposed or not self.state.applied or not asked <= self._guarded:
                 await asyncio.wait([rules])
                 if rules.result():
                     self._unsafe = _addresses(active, exposed if self.state.applied else active)
+                else:
+                    self._guarded = asked
             else:
                 # The writes are handed to their threads; what follows runs beside them.
                 await asyncio.sleep(0)
@@ -360,6 +366,7 @@ class Dataplane:
             # Now that what the kernel refuses is closed, the rest need not wait.
             self.kick()
         if not failures:
+            self._guarded = asked
             self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
             leftovers = self._sweep_sets(self.tables, self._sets)
@@ -435,7 +442,7 @@ class Dataplane:
         self.interfaces.spoofing = self.config.workload_source_spoofing == "Any"
         touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
         view, config, used = self.view, self.config, self.encapsulation()
-        touched |= self.tunnels.commit(host.sock, view, config, self.calc, used)
+        touched |= self.tunnels.commit(host.sock, view, config, self.calc, used, self._guarded)
         touched |= self.mtu.commit(host.sock, view, config, used)
         host.touch(touched)
         host.verify(active)

@@ -10,7 +10,9 @@ Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
   TDV-2  `means` names a tunnel only while its device stands.
   TDV-3  With a tunnel that cannot be had nothing is made at all.
-Tested in tests/felix/test_vxlan.py and, with IP-in-IP, tests/uml/test_ipip.py.
+  TDV-4  No device begins to unwrap before the rules stand that say whose packets it takes.
+Tested in tests/felix/test_vxlan.py, test_policy_refused.py and, with IP-in-IP,
+tests/uml/test_ipip.py.
 """
 
 from __future__ import annotations
@@ -43,8 +45,17 @@ _NAMES = {4: VXLAN, 6: VXLAN_V6}
 _HEADERS = {4: VXLAN_HEADER, 6: VXLAN_V6_HEADER}
 _LOOSE, _UNCHECKED = {"rp_filter": 2}, {"rp_filter": 0}
 _NOWHERE: Mapping[str, Vtep] = {}
+Door = tuple[str, int]
+"""Where wrapped packets come in: a device, and its UDP port or 0."""
 
 log = logging.getLogger(__name__)
+
+
+def doors(used: Encapsulation, config: Config) -> frozenset[Door]:
+    """By what this node unwraps."""
+    port = config.vxlan_port
+    wanted = ((used.ipip, IPIP, 0), (used.vxlan, VXLAN, port), (used.vxlan_v6, VXLAN_V6, port))
+    return frozenset((name, number) for is_used, name, number in wanted if is_used)
 
 
 @dataclass
@@ -70,6 +81,7 @@ class Tunnels:
     _unneeded: dict[str, float] = field(default_factory=dict)
     _ready: set[str] = field(default_factory=set)
     _seen: tuple[object, ...] = ()
+    _guarded: frozenset[Door] = frozenset()
     _watch: asyncio.Task[None] | None = None
 
     def means(self, used: Encapsulation, config: Config) -> Means:
@@ -82,18 +94,25 @@ class Tunnels:
         )
 
     def commit(
-        self, sock: Socket, view: KernelView, config: Config, calc: Calculator, used: Encapsulation
+        self,
+        sock: Socket,
+        view: KernelView,
+        config: Config,
+        calc: Calculator,
+        used: Encapsulation,
+        guarded: frozenset[Door],
     ) -> set[int]:
         """Make the devices as they must be; returns the indexes of links that were touched.
 
-        Raises `KernelError` only when the socket fails.
+        `guarded`: those whose rules stand (TDV-4). Raises `KernelError` only when the socket fails.
         """
-        seen = (view.host_interfaces(), view.host_links_version, calc.cluster_version, config, used)
+        state = view.host_interfaces(), view.host_links_version, calc.cluster_version
+        seen = (*state, config, used, guarded)
         quiet = self.wait is None and all(tables.quiet for tables in self.tables.values())
         if quiet and seen == self._seen:
             return set()
         self._seen = seen
-        self.problems, self.wait = [], None
+        self.problems, self.wait, self._guarded = [], None, guarded
         before, self._ready = self._ready, set()
         me = calc.nodes.get(self.node, NodeFacts())
         touched = self._ipip(sock, view, me, calc, used)
@@ -163,6 +182,8 @@ class Tunnels:
         if not used.ipip:
             self._right.discard(IPIP)
             return self._release(sock, view, calc, link)
+        if not (link is not None and link.up) and self._unguarded((IPIP, 0)):
+            return set()
         if link is None:
             if not self._lacks_ipip:
                 link = ipip.ensure(sock)
@@ -227,7 +248,10 @@ class Tunnels:
         wanted = Vxlan(config.vxlan_vni, config.vxlan_port, own, parent.index)
         mac = me.mac(version)
         link = view.link_named(name)
-        if link is None or vxlan.decode(link) != wanted or link.mac != mac:
+        right = link is not None and vxlan.decode(link) == wanted and link.mac == mac
+        if not (right and link is not None and link.up) and self._unguarded((name, wanted.port)):
+            return set()
+        if link is None or not right:
             link = self._make(sock, view, name, wanted, mac, parent.mtu - _HEADERS[version], link)
             if link is None:
                 return set()
@@ -347,6 +371,13 @@ class Tunnels:
     def _shown(self, view: KernelView, link: Link) -> None:
         """The view knows a device before the kernel tells of it."""
         view.absorb([LinkChanged(link, False)])
+
+    def _unguarded(self, door: Door) -> bool:
+        """Whether anybody could speak through a device that would begin to unwrap now (TDV-4)."""
+        if door in self._guarded:
+            return False
+        self._misses(door[0], "the rules that say whose packets it takes are not written yet")
+        return True
 
     def _misses(self, what: str, why: str) -> None:
         self.problems.append((f"Node({self.node})", f"{what}: {why}"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.felix.world import World, eventually
+from tests.felix.world import NODE, POOL, World, eventually
 
 ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"
 
@@ -47,6 +47,45 @@ def test_without_hooks_no_pod_has_a_route(refusing: tuple[World, Path]) -> None:
     flag.unlink()
     eventually(lambda: world.route(ROUTE), 15)
     world.wait_ready()
+
+
+def test_no_tunnel_opens_before_its_rules(refusing: tuple[World, Path]) -> None:
+    """Neither at the start nor when a pool asks; what stands already goes on (TDV-4)."""
+    world, flag = refusing
+    ends = {"ipv4VXLANTunnelAddr": "10.65.0.0", "bgp": {"ipv4Address": "10.99.7.1/24"}}
+    world.put("nodes", NODE, "Node", ends)
+    world.put("ippools", "v4", "IPPool", {"cidr": POOL, "vxlanMode": "Always"})
+
+    def device() -> str:
+        return world.node.run("ip", "-br", "link", "show", "type", "vxlan")
+
+    def never_open(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert not device()
+            time.sleep(0.02)
+
+    flag.touch()
+    world.environment["CALICO_NETWORKING_BACKEND"] = "vxlan"
+    world.start_felix()
+    eventually(lambda: "refused" in world.log(), 15)
+    never_open(1.0)
+    flag.unlink()
+    eventually(lambda: "UP" in device(), 15)
+    world.put("ippools", "v4", "IPPool", {"cidr": POOL})
+    eventually(lambda: not device(), 15)
+    flag.touch()
+    world.put("ippools", "v4", "IPPool", {"cidr": POOL, "vxlanMode": "Always"})
+    never_open(2.0)
+    flag.unlink()
+    eventually(lambda: "UP" in device(), 15)
+    world.stop_felix()
+    flag.touch()
+    world.put("ippools", "v4", "IPPool", {"cidr": POOL, "vxlanMode": "Always", "natOutgoing": True})
+    said = world.log().count("refused")
+    world.start_felix()
+    eventually(lambda: world.log().count("refused") > said, 15)
+    assert "UP" in device()
 
 
 @pytest.mark.parametrize("change", ["profile", "policy"])
