@@ -83,8 +83,11 @@ def neighbours(lab: Lab) -> dict[str, str]:
 
 
 def learned(lab: Lab) -> dict[str, list[tuple[str, str]]]:
-    """prefix -> [(node, next hop)] that the router's BIRD learned by BGP."""
-    command = ["birdc", "show", "route", "where", "source", "=", "RTS_BGP"]
+    """prefix -> [(node, next hop)] that the router's BIRD learned by BGP and forwards by.
+
+    A block comes from every node; that of its own node has the lowest MED and wins.
+    """
+    command = ["birdc", "show", "route", "primary", "where", "source", "=", "RTS_BGP"]
     return router.learned(lab.router.run(command).stdout)
 
 

@@ -37,7 +37,7 @@ def test_daemon_away_is_an_error_that_names_it(
     done = call(
         exe.plugin("calico-ipam"), away | {"CNI_COMMAND": command}, config(cniVersion="1.1.0")
     )
-    assert 0.8 < time.monotonic() - started < 3
+    assert 0.8 < time.monotonic() - started < 10
     assert done.error["code"] == code
     assert done.error["cniVersion"] == "1.1.0"
     assert "calico-cni" in done.error["msg"]

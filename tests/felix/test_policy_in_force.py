@@ -28,9 +28,9 @@ PIECES = {
     False: (
         "-g cali-tw-cali00000000web",
         "-g cali-fw-cali00000000web",
-        "-A cali-tw-cali00000000web -m comment",
+        "-A cali-tw-cali00000000web ",
         "-j cali-pi-gnp/web",
-        "-A cali-pi-gnp/web -m comment",
+        "-A cali-pi-gnp/web ",
         "-A cali-pro-kns.default",
     ),
 }

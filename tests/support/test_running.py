@@ -32,14 +32,14 @@ def test_it(backend, n):
 
 
 def test_a_group_is_a_file_and_its_back_end() -> None:
-    a = "tests/felix/test_x.py"
+    a = "tests/felix/test_hosts.py"
     assert spread.group(f"{a}::test_y") == a
     assert spread.group(f"{a}::test_y[nft]") == f"{a} nft"
     assert spread.group(f"{a}::test_y[nftables-some words]") == f"{a} nftables"
     assert spread.group(f"{a}::test_y[legacy-4]") == f"{a} legacy"
     assert spread.group(f"{a}::test_y[words of nft]") == a
-    assert spread.group("tests/netpol/test_a.py::test_b[nft-c]") == spread.group(
-        "tests/cyclonus/test_d.py::test_e[nft-f/g]"
+    assert spread.group("tests/netpol/test_scenarios.py::test_b[nft-c]") == spread.group(
+        "tests/cyclonus/test_families.py::test_e[nft-f/g]"
     )
 
 
