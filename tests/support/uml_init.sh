@@ -16,7 +16,7 @@ mount -t devpts devpts $root/dev/pts
 mount -t tmpfs tmpfs $root/dev/shm
 mount -t tmpfs -o mode=755 tmpfs $root/run
 mkdir -p $root/run/netns $root/run/lock $root/out $root/lib/modules
-mount -t tmpfs -o mode=1777 tmpfs $root/tmp
+# /tmp stays what the overlay shows: the tree itself may lie there.
 mount -t hostfs -o "$GUEST_OUT" none $root/out || off "no /out"
 mount --bind /usr/lib/uml/modules $root/lib/modules
 cd $root || off "no root"
