@@ -12,13 +12,6 @@ _API = "127.0.0.1:50051"
 _ORIGIN, _AS_PATH, _NEXT_HOP, _LOCAL_PREF, _COMMUNITIES = 1, 2, 3, 5, 8
 _ORIGINATOR, _CLUSTERS, _MP_REACH, _LARGE = 9, 10, 14, 32
 
-_CLOSED = """
-table inet closed {
-    chain in { type filter hook input priority 0; tcp dport 179 reject with tcp reset; }
-    chain out { type filter hook output priority 0; tcp dport 179 reject with tcp reset; }
-}
-"""
-
 
 class GoBgp(Router):
     """GoBGP keeps its own routes in memory only: they are given to it after each start.
@@ -31,12 +24,12 @@ class GoBgp(Router):
     def start(self, setup: Setup, *, again: bool = False) -> None:
         path = self.write("gobgpd.json", [json.dumps(configuration(self.router_id, setup))])
         command = ["gobgpd", "-f", path, "-t", "json", "--api-hosts", _API, "--pprof-disable"]
-        self.space.run("nft", "-f", "-", input=_CLOSED)
         self.launch(*command, *(["-r"] if again else []))
         eventually("gobgpd answers", lambda: self._gobgp("global"))
         for origin in setup.origins:
             self._gobgp("global", "rib", "add", "-a", f"ipv{origin.version}", *_route(origin))
-        self.space.run("nft", "delete", "table", "inet", "closed")
+        for each in setup.neighbours:
+            self._gobgp("neighbor", each.address, "enable")
 
     def table(self) -> dict[str, Learned]:
         found: dict[str, Learned] = {}
@@ -69,7 +62,7 @@ def _neighbour(each: Neighbour, setup: Setup) -> dict[str, Any]:
         "mp-graceful-restart": {"config": {"enabled": True}},
     }
     found: dict[str, Any] = {
-        "config": {"neighbor-address": each.address, "peer-as": each.asn},
+        "config": {"neighbor-address": each.address, "peer-as": each.asn, "admin-down": True},
         "transport": {"config": {"local-address": each.local}},
         "timers": {
             "config": {

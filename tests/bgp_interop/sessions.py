@@ -127,10 +127,14 @@ def graceful_restart(lab: Fabric) -> None:
 
 @case("hold-timer", "PAIN-11")
 def hold_timer(lab: Fabric) -> None:
-    """Silence for the smaller of both hold times: both drop the routes, and come back after it."""
+    """Silence for the smaller of both hold times: both drop the routes, and come back after it.
+
+    The router at the latest after our restart time: GoBGP takes any end without a word from us
+    for a restart.
+    """
     setup = Setup(THEIRS, (link4(),), (Origin(OUTSIDE),), hold=3)
     lab.router.start(setup)
-    lab.peer()
+    lab.peer(maxRestartTime="5s")
     lab.up(ROUTER)
     lab.told({BLOCK: OUR_BLOCK})
     lab.learned({OUTSIDE: (ROUTER,)})
