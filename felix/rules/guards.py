@@ -66,23 +66,25 @@ def forged_advice(version: int, workload: Condition) -> list[Rule]:
     ]
 
 
-def loopback(version: int, workload: Condition) -> list[Rule]:
+def loopback(version: int, *workload: Condition) -> list[Rule]:
     """Workloads' links have route_localnet, for who translates to the loopback. Untranslated it
     would come to what the node serves itself alone (CVE-2020-8558); the kernel of IPv6 drops it."""
     if version == 6:
         return []
     said = ("Drop what workloads send to the node's loopback",)
-    return [Rule(Drop(), (workload, Net(Side.DESTINATION, _LOOPBACK)), said)]
+    return [Rule(Drop(), (*workload, Net(Side.DESTINATION, _LOOPBACK)), said)]
 
 
 def spoofing(version: int, allowed: Iterable[tuple[str, Iterable[IPNetwork]]]) -> list[Rule]:
     """Who may use other source addresses than its own."""
-    return [
+    found = [
         Rule(Accept(), (InInterface(interface), Net(Side.SOURCE, net)))
         for interface, nets in allowed
         for net in nets
         if net.version == version
     ]
+    # Who is let go here is asked nothing further in this table.
+    return [*loopback(version), *found] if found else []
 
 
 def to_host(version: int, allow: Action, then: Action) -> Chain:

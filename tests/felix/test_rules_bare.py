@@ -140,6 +140,17 @@ def test_every_packet_fares_as_with_the_whole_tables(
     assert said[0] == said[1]
 
 
+@pytest.mark.parametrize("hosts", [False, True])
+def test_who_may_use_other_sources_reaches_no_loopback(hosts: bool) -> None:
+    facts = Facts(spoofing=((OPEN, ALLOWED),), hosts=hosts)
+    models, settings = tables(4, RuleSettings(), facts), RuleSettings()
+    for destination, verdict in (("127.0.0.1", "DROP"), ("203.0.113.1", "ACCEPT")):
+        packet = Arrival(
+            ip_address("192.0.2.1"), ip_address(destination), came_by=OPEN, astray=True
+        )
+        assert node(models["raw"], settings).walk("PREROUTING", packet)[0] == verdict
+
+
 def test_what_holds_nothing_is_not_hooked() -> None:
     def hooks(facts: Facts) -> dict[str, set[str]]:
         found = tables(4, RuleSettings(), facts)
