@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from lab import cluster, namespaces, pods, rootless
+from lab import cluster, namespaces, pods, rootless, scenarios
 from lab.errors import LabError
 from lab.status import status
 from lab.topology import TOPOLOGIES
@@ -26,8 +26,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="./run lab", description="A cluster of network namespaces.")
     words = top.add_subparsers(dest="word", required=True)
     up = words.add_parser("up", parents=[shared], help="make a lab")
-    up.add_argument("--nodes", type=int, default=3)
-    up.add_argument("--topology", choices=TOPOLOGIES, default="racks")
+    up.add_argument("--nodes", type=int, help="how many (default: 3)")
+    up.add_argument("--topology", choices=TOPOLOGIES, help="default: racks")
+    up.add_argument("--scenario", metavar="NAME", help=f"one of {', '.join(scenarios.SCENARIOS)}")
     up.add_argument(
         "--bare", action="store_true", help="machines, etcd and BIRD without the agents"
     )
@@ -44,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     link = words.add_parser("link", parents=[shared], help="plug or pull a node's rack cable")
     link.add_argument("direction", choices=("up", "down"))
     link.add_argument("node")
+    link.add_argument("--interface", default="eth0", help="of two cables (default: eth0)")
     namespace_parser(
         words.add_parser("namespace", help="namespaces and their profiles").add_subparsers(
             dest="namespace", required=True
@@ -105,15 +107,7 @@ def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Do what the first word asks; the exit code."""
     if options.word == "up":
         begun = time.monotonic()
-        made = cluster.up(
-            options.lab,
-            nodes=options.nodes,
-            topology=options.topology,
-            agents_too=not options.bare,
-            tls=options.tls,
-            environment=pairs(options.env, "env"),
-            say=say,
-        )
+        made = bring_up(options)
         say(f"lab {made.name}: {len(made.nodes)} nodes up in {time.monotonic() - begun:.1f} s")
         return 0
     if options.word == "down":
@@ -129,13 +123,32 @@ def run_word(options: argparse.Namespace, command: Sequence[str]) -> int:
         machine = lab.machine(options.machine)
         enter(machine.command(in_directory(command)), machine.environment())
     if options.word == "link":
-        lab.link(options.node, up=options.direction == "up")
+        lab.link(options.node, up=options.direction == "up", interface=options.interface)
         return 0
     if options.word == "namespace":
         labels = pairs(options.label, "label")
         print(namespaces.add(lab, options.name, labels, pairs(options.account_label, "label")))
         return 0
     return run_pod_word(lab, options, command)
+
+
+def bring_up(options: argparse.Namespace) -> cluster.Lab:
+    """`lab up`; LabError for a scenario beside what it decides itself."""
+    environment = pairs(options.env, "env")
+    if not options.scenario:
+        return cluster.up(
+            options.lab,
+            nodes=3 if options.nodes is None else options.nodes,
+            topology=options.topology or "racks",
+            agents_too=not options.bare,
+            tls=options.tls,
+            environment=environment,
+            say=say,
+        )
+    for word in ("nodes", "topology", "bare", "tls"):
+        if getattr(options, word):
+            raise LabError(f"--{word} beside --scenario: the scenario decides it")
+    return scenarios.up(options.lab, options.scenario, environment=environment, say=say)
 
 
 def run_pod_word(lab: cluster.Lab, options: argparse.Namespace, command: Sequence[str]) -> int:

@@ -39,7 +39,7 @@ router id {router_id};
 protocol device {{ scan time 2; }}
 # Next hops are resolved over this; it goes to no kernel and to no peer.
 protocol static {{ {channel}; route {anywhere} via {gateway}; }}
-template bgp client {{
+template bgp ours {{
   local {own} as {own_as}; hold time {hold}; graceful restart on; multihop;
   connect delay time 1; connect retry time 2; error wait time 1, 3;
   rr client; rr cluster id {router_id};
@@ -60,7 +60,7 @@ def neighbours(plan: Plan, switch: Switch) -> Iterator[tuple[str, Segment, Host]
         for tor in plan.tors:
             yield tor.name, FABRIC, tor
     else:
-        yield "router", FABRIC, Host("router", FABRIC, ROUTER_HOST, as_number=ROUTER_AS)
+        yield "spine", FABRIC, Host("router", FABRIC, ROUTER_HOST, as_number=ROUTER_AS)
 
 
 def configuration(plan: Plan, switch: Switch | None = None) -> str:
@@ -95,7 +95,7 @@ def reflector_configuration(plan: Plan, reflector: Host) -> str:
     )
     for node in plan.nodes:
         address = node.segment.address(node.number, version)
-        text += f"protocol bgp {node.name} from client {{ neighbor {address} as {NODE_AS}; }}\n"
+        text += f"protocol bgp {node.name} from ours {{ neighbor {address} as {NODE_AS}; }}\n"
     return text
 
 

@@ -57,6 +57,54 @@ def test_bird_has_one_neighbour_per_node_with_hold_time_and_graceful_restart() -
     assert "local as 64500; hold time 9; graceful restart on;" in text
 
 
+def test_each_rack_of_tors_has_a_router_of_its_own() -> None:
+    made = plan(3, "tors")
+    assert [(s.name, s.as_number) for s in made.switches] == [
+        ("router", 64500),
+        ("tor1", 64501),
+        ("tor2", 64502),
+    ]
+    assert [node.as_number for node in made.nodes] == [64601, 64602, 64603]
+    texts = {switch.name: router.configuration(made, switch) for switch in made.switches}
+    assert "protocol bgp tor2 from tor { neighbor 10.99.9.2 as 64502; }" in texts["router"]
+    assert "node" not in texts["router"]
+    assert "protocol bgp spine from tor { neighbor 10.99.9.254 as 64500; }" in texts["tor2"]
+    assert "protocol bgp node3 from tor { neighbor 10.99.2.3 as 64603; }" in texts["tor2"]
+    assert "node1" not in texts["tor2"]
+    assert network.ways_to_racks(made)[0] == "route add 10.99.1.0/24 via 10.99.9.1"
+    assert network.ways_to_racks(plan(3, "racks")) == []
+
+
+def test_in_dual_every_node_has_two_cables_and_both_ways_out() -> None:
+    made = plan(2, "dual")
+    lines = network.host_lines(made.nodes[1], made)
+    assert "addr add 10.99.1.2/24 dev eth0" in lines
+    assert "addr add 10.99.2.2/24 dev eth1" in lines
+    hops = "nexthop via 10.99.1.254 dev eth0 nexthop via 10.99.2.254 dev eth1"
+    assert f"route add default {hops}" in lines
+    assert "neighbor 10.99.2.2 as 64512" in router.configuration(made, made.switches[2])
+
+
+def test_without_ipv4_nothing_has_an_address_of_it() -> None:
+    made = plan(2, "flat", ipv6_only=True)
+    lines = [*network.router_lines(made, "x"), *network.host_lines(made.nodes[0], made)]
+    assert not [line for line in lines if "10.99." in line]
+    assert made.etcd_endpoint == "http://[fd99::1]:2379"
+    assert "neighbor fd99:0:0:1::1 as 64512" in router.configuration(made)
+    with pytest.raises(LabError, match="certificates"):
+        plan(2, "flat", ipv6_only=True, tls=True)
+
+
+def test_a_reflector_has_a_client_per_node() -> None:
+    made = plan(2, "flat", reflectors=2)
+    assert [str(each.address) for each in made.reflectors] == ["10.99.0.11/24", "10.99.0.12/24"]
+    text = router.reflector_configuration(made, made.reflectors[1])
+    assert "local 10.99.0.12 as 64512" in text
+    assert text.count("from ours { neighbor 10.99.1.") == 2
+    with pytest.raises(LabError, match="allowed are"):
+        plan(2, "flat", reflectors=10)
+
+
 def test_birds_tables_are_read() -> None:
     routes = """BIRD 2.0.12 ready.
 Table master4:

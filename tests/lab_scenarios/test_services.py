@@ -1,0 +1,108 @@
+"""Services that are announced: services/README.md, by its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab.machine import FAST_PYTHON, PROBE
+from tests.k8s import binaries
+from tests.lab_scenarios.relay import relayed
+from tests.lab_scenarios.scene import PORT, Scene, scene
+from tests.support.apiserver import ADMIN, ApiServer
+
+pytestmark = [
+    pytest.mark.apiserver,
+    pytest.mark.skipif(bool(binaries.missing()), reason=binaries.missing() or "built"),
+]
+RANGE = "10.96.0.0/16"
+LOCAL, OUTSIDE = "192.0.2.10", "198.51.100.10"
+ONE, TWO = ("10.99.1.1", "rack1"), ("10.99.1.2", "rack1")
+KUBECONFIG = "/etc/calico/kubeconfig"
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("api")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def made(api: ApiServer) -> Iterator[Scene]:
+    with scene("services", environment={"KUBECONFIG": KUBECONFIG}) as made:
+        nodes = made.lab.nodes
+        with relayed(nodes, api.port):
+            for node in nodes:
+                file = node.path(KUBECONFIG)
+                node.path("/etc/calico/kube-ca.pem").write_bytes(api.ca)
+                file.touch(mode=0o600)
+                file.write_text(
+                    '{"current-context": "x", "contexts": [{"name": "x", "context":'
+                    ' {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user":'
+                    f' {{"token": "{ADMIN}"}}}}], "clusters": [{{"name": "c", "cluster":'
+                    f' {{"server": "{api.url}", "certificate-authority":'
+                    ' "/etc/calico/kube-ca.pem"}}]}'
+                )
+            yield made
+
+
+def service(api: ApiServer, name: str, address: str) -> None:
+    """A load balancer's address, for endpoints of the node that it comes to."""
+    path = "/api/v1/namespaces/default/services"
+    spec = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": PORT}]}
+    api.ensure(path, {"metadata": {"name": name}, "spec": spec})
+    api.call(
+        "PATCH",
+        f"{path}/{name}/status",
+        {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}},
+        content="application/merge-patch+json",
+    )
+
+
+@pytest.mark.promise("F-46")
+def test_1_the_range_is_known_from_all_nodes(made: Scene) -> None:
+    made.way_becomes("router", RANGE, ONE, TWO)
+
+
+@pytest.mark.promise("F-46", "F-47")
+def test_2_a_local_address_is_known_from_its_node(made: Scene, api: ApiServer) -> None:
+    service(api, "web", LOCAL)
+    api.slice("web-1", "web", [made.on("node1").address], [PORT], node="node1")
+    made.way_becomes("router", f"{LOCAL}/32", ONE)
+
+
+@pytest.mark.promise("F-47")
+def test_3_the_pod_sees_the_client(made: Scene) -> None:
+    pod = made.on("node1")
+    target = f"{pod.address}:{PORT}"
+    rule = ["-d", LOCAL, "-p", "tcp", "--dport", str(PORT), "-j", "DNAT", "--to", target]
+    made.machine("node1").run(["iptables", "-t", "nat", "-A", "PREROUTING", *rule])
+    command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), "5", LOCAL]
+    client = "10.99.1.254"
+    made.eventually(lambda: client in made.text("router", *command), "the pod answers a client")
+    made.machine("node1").run(["iptables", "-t", "nat", "-D", "PREROUTING", *rule])
+
+
+@pytest.mark.promise("F-47")
+def test_4_the_way_follows_the_endpoint(made: Scene, api: ApiServer) -> None:
+    api.slice("web-1", "web", [made.on("node2").address], [PORT], node="node2")
+    made.way_becomes("router", f"{LOCAL}/32", TWO)
+    api.slice("web-1", "web", [made.on("node2").address], [PORT], node="node2", ready=False)
+    made.way_becomes("router", f"{LOCAL}/32")
+
+
+@pytest.mark.promise("ADV-8")
+def test_5_addresses_outside_the_ranges_are_not_announced(made: Scene, api: ApiServer) -> None:
+    service(api, "outside", OUTSIDE)
+    api.slice("outside-1", "outside", [made.on("node1").address], [PORT], node="node1")
+    # Told after it, so it was looked at before this one is known.
+    api.slice("web-1", "web", [made.on("node1").address], [PORT], node="node1")
+    made.way_becomes("router", f"{LOCAL}/32", ONE)
+    known = [route["dst"] for route in made.routes("router")]
+    assert OUTSIDE not in known
+
+
+def test_6_nothing_is_left(made: Scene) -> None:
+    made.leave_nothing()
