@@ -29,6 +29,8 @@ _LONGEST = (
     "tests/e2e/test_planted_faults.py",
     "tests/policy_random/test_differential.py",
     "tests/cni/test_vectors.py",
+    "tests/lab_scenarios/test_two_reflectors.py",
+    "tests/lab_scenarios/test_mixed.py",
     "nine pods nft",
     "advisories nft",
     "advisories nftables",
