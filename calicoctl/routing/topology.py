@@ -107,7 +107,7 @@ def folded(whole: Topology) -> Topology:
         return whole
     hub = f"full mesh of {len(members)} nodes"
     known = {place.name: place for place in whole.places}
-    rest = [link for link in whole.links if link not in set(mesh)]
+    rest = [link for link in whole.links if link.kind != MESH or link.note]
     spokes = [Link(name, hub, mesh[0].address, MESH, known[name].asn) for name in members]
     places = [*whole.places, Place(hub, mesh[0].asn, node=False)]
     return Topology(places, [*spokes, *rest], whole.refused)
