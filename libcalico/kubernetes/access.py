@@ -148,7 +148,7 @@ class Kubeconfig:
                 key=self._pem(user, "client-key"),
                 token=_token(token.encode(), self._label),
                 server_name=self._word(cluster, "cluster", "tls-server-name"),
-                insecure=bool(cluster.get("insecure-skip-tls-verify")),
+                insecure=self._flag(cluster, "cluster", "insecure-skip-tls-verify"),
             )
         )
 
@@ -181,6 +181,13 @@ class Kubeconfig:
         if not isinstance(value, str):
             raise self._bad(f"{where}.{name}".strip("."), "must be text")
         return value
+
+    def _flag(self, tree: Mapping[str, Any], where: str, name: str) -> bool:
+        value = tree.get(name)
+        if not isinstance(value, bool | None):
+            # The text "false" is not false.
+            raise self._bad(f"{where}.{name}", "must be true or false")
+        return bool(value)
 
     def _pem(self, tree: Mapping[str, Any], name: str) -> bytes:
         """`NAME-data` in base64, else the file `NAME` beside the kubeconfig."""
