@@ -17,12 +17,14 @@ from felix.calc.policy.facts import facts_of, resolve_policy
 from felix.calc.policy.rules import resolve
 from felix.calc.policy_model import ANY_INTERFACE, ResolvedPolicy
 from felix.dataplane.settings import rule_settings
+from felix.explain.group_chains import groups_called
 from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
 from felix.explain.places import endpoint_chain, host_chain, rule_at
-from felix.explain.report import rule_text
+from felix.explain.report import named, rule_text
 from felix.explain.world import NOWHERE, World, calculate
 from felix.explain.written import POLICIES, written
 from felix.rules import names
+from felix.rules.groups import group_chain
 from felix.rules.iptables import render_rule
 from felix.rules.model import Chain
 from felix.rules.policy import policy_chains
@@ -38,7 +40,6 @@ _POLICY_PREFIXES = {
     names.PROFILE_INGRESS: True,
     names.PROFILE_EGRESS: False,
 }
-_GROUP_PREFIXES = {names.GROUP_INGRESS: True, names.GROUP_EGRESS: False}
 _WORKLOAD_PREFIXES = {names.TO_WORKLOAD: True, names.FROM_WORKLOAD: False}
 _HOST_PREFIXES = {
     names.FROM_HOST: (True, (NORMAL, PRE_DNAT, UNTRACKED)),
@@ -137,10 +138,18 @@ def _meanings(world: World, chain: str, version: int) -> Iterator[Meaning]:
     for root in (names.FROM_WORKLOAD_DISPATCH, names.TO_WORKLOAD_DISPATCH):
         if chain.startswith(f"{root}-"):
             yield Meaning(chain, "filter", f"a bin of {root}: {STATIC[root]}", version=version)
-    for prefix, ingress in _GROUP_PREFIXES.items():
-        if chain.startswith(prefix):
-            title = f"{_direction(ingress)} policies of one selector, one after another"
-            yield Meaning(chain, "filter", title, direction=_direction(ingress), version=version)
+    for table, tier, group in groups_called(world, chain):
+        settings = rule_settings(world.config(NOWHERE), version)
+        held = ", ".join(map(named, group.members))
+        yield Meaning(
+            chain,
+            table,
+            f"policies of one selector, one after another: {held}",
+            tier=tier,
+            direction=_direction(group.ingress),
+            version=version,
+            rules=_plain(group_chain(group, settings.marks)),
+        )
     for prefix, ingress in _POLICY_PREFIXES.items():
         if chain.startswith(prefix):
             yield from _of_policies(world, prefix, chain, version, ingress=ingress)
@@ -168,7 +177,7 @@ def _of_policies(
             yield Meaning(
                 chain,
                 "filter",
-                f"{kind} {key.namespace}/{key.name}" if key.namespace else f"{kind} {key.name}",
+                named(key),
                 tier=resolved.tier,
                 policy=key,
                 direction=_direction(ingress),

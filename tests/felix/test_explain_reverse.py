@@ -58,6 +58,20 @@ def test_chains_of_endpoints_and_of_the_host() -> None:
     assert out.title == "host endpoint eth, forward policy"
 
 
+def test_a_groups_chain_leads_to_its_policies() -> None:
+    more = policy("more", "role == 'web'", types=["Ingress"], ingress=[ALLOW], order=1)
+    last = policy("last", "role == 'web'", types=["Ingress"], ingress=[DENY], order=2)
+    world = shop(more, last)
+    (pod,) = meanings(world, "cali-tw-cali16", 4)
+    (name,) = {word for r in pod.rules for word in r.text.split() if word.startswith("cali-gi-")}
+    (group,) = meanings(world, name, 4)
+    assert group.title.endswith("GlobalNetworkPolicy more, GlobalNetworkPolicy last")
+    assert (group.table, group.direction, group.tier) == ("filter", "ingress", "default")
+    assert "cali-pi-gnp/last" in group.rules[1].text
+    with pytest.raises(MuslinError, match="no chain"):
+        meanings(world, f"{name[:-1]}!", 4)
+
+
 def test_every_static_chain_has_a_meaning() -> None:
     for model in tables(4, RuleSettings(), Facts()).values():
         for chain in model.chains:
