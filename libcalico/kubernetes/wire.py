@@ -77,6 +77,9 @@ class Connection:
             raise Unreachable(f"TLS: {said}") from None
         except OSError as problem:
             raise Unreachable(f"no connection: {_said(problem)}") from None
+        except ValueError as problem:
+            # A name that cannot be one: empty, or a label of it is too long.
+            raise Unreachable(f"no connection to {host!r}: {problem}") from None
         sock = writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():

@@ -144,6 +144,12 @@ def body(text: bytes, status: bytes = b"200 OK", more: bytes = b"") -> bytes:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("server", ["https://:6443", f"http://{'a' * 64}.example"])
+async def test_a_name_that_cannot_be_one_is_unreachable(server: str) -> None:
+    with pytest.raises(Unreachable, match=r"GET /.*no connection"):
+        await Client(lambda: Access(server)).request("GET", "/")
+
+
 async def test_a_connection_is_used_again_and_a_closed_one_made_anew() -> None:
     heard: list[bytes] = []
     connections = 0
