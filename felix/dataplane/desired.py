@@ -63,6 +63,7 @@ class Desire:
         self._whole = True
         self._active: Mapping[str, Endpoint] = {}
         self._newcomers: set[str] = set()
+        self._own_sets_of: tuple[Config, int] | None = None
         self.book: RuleBook | None = None
         self.idle_hosts: dict[ResourceKey, str] = {}
 
@@ -221,6 +222,12 @@ class Desire:
             yield
 
     def _own_sets(self, config: Config, calc: Calculator) -> None:
+        # There may be thousands of nodes, and most turns are about something else.
+        inputs = (config, calc.cluster_version)
+        if inputs == self._own_sets_of:
+            return
+        self._own_sets_of = inputs
+
         def both(members: Callable[[int], frozenset[str]]) -> frozenset[str]:
             return frozenset().union(*map(members, self._families))
 

@@ -22,6 +22,7 @@ from felix.dataplane.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.model import Chain
 from libcalico.model import ResourceKey
+from libcalico.model.codec import resource_from_tree
 from tests.felix.policy_objects import ME, Object, allow, namespace, pod, policy
 
 FAMILIES = (4, 6)
@@ -119,6 +120,32 @@ OTHERS = [pod(f"there{n}", f"10.1.0.{n}", {"app": "ab"[n % 2]}, node="other") fo
 RULES = [rule("a"), rule("b")]
 AWAY: list[Object] = [(key, None) for key, _ in (*PODS, *OTHERS, *RULES)]
 WORDS = st.sampled_from([*PODS, *OTHERS, *RULES, *AWAY, namespace("default", team="x")])
+
+
+def test_sets_of_pools_and_nodes_are_told_when_one_of_them_changed() -> None:
+    """A pod that comes costs the same beside five thousand nodes as beside none."""
+    node = Node(namespace("default"), *others(2))
+    list(node.update())
+    assert node.told()["all-hosts-net"] == {"192.0.2.0", "192.0.2.1"}
+    node.put(PODS[0])
+    list(node.update())
+    assert not any(change.set_id.startswith("all-") for change in node.sets._told)
+    node.put(*others(3))
+    list(node.update())
+    assert node.told()["all-hosts-net"] == {"192.0.2.0", "192.0.2.1", "192.0.2.2"}
+
+
+def others(count: int) -> list[Object]:
+    """So many nodes, and a pool in IP-in-IP."""
+    nodes = [(f"o{n}", "Node", {"bgp": {"ipv4Address": f"192.0.2.{n}"}}) for n in range(count)]
+    pool = ("p", "IPPool", {"cidr": "10.0.0.0/8", "ipipMode": "Always"})
+    return [
+        (
+            ResourceKey(kind, name),
+            resource_from_tree({"kind": kind, "metadata": {"name": name}, "spec": spec}),
+        )
+        for name, kind, spec in (*nodes, pool)
+    ]
 
 
 @settings(deadline=None, max_examples=150)
