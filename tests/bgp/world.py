@@ -103,6 +103,7 @@ class Ear:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
+            self._loop = None
         self._thread.join(5)
 
 
