@@ -1,0 +1,63 @@
+"""`./run bench bgp`: what routing costs, from etcd to the kernel, beside BIRD in the same run.
+
+claim      a block is claimed in etcd: until its route is in the kernel of another node (bgp on
+           both, felix there) and of a router with BIRD
+table      routes of a router, from its first UPDATE to the last in the node's kernel by way of
+           bgp, node.sock and felix; memory of each; peer: BIRD in the node's place
+mesh       nodes with bgp and ExaBGP as full mesh, started at once: until each knows the blocks of
+           all; peer: the same with BIRD
+reflector  bgp reflects between clients that run BIRD; peer: BIRD reflects between the same
+
+Counts are reduced: 10,000 routes, 10 nodes, 10 clients; --full takes 50,000 routes too, 500 clients,
+and as many nodes up to 100 as memory holds (said on standard error). The machine's other work is in
+every figure: ratios mean more than seconds. JSON: `results.PART`.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from tests.bench import _bgp_many, _bgp_table
+from tests.bench._felix_world import Json
+from tests.bench.felix import say, table
+
+PARTS = ("claim", "table", "mesh", "reflector")
+
+
+def measure(parts: Sequence[str], full: bool) -> Json:
+    """The parts asked for, one after another."""
+    sizes = (10_000, 50_000) if full else (10_000,)
+    nodes = _bgp_many.nodes_that_fit(100) if full else 10
+    steps: dict[str, Callable[[], Json]] = {
+        "claim": lambda: _bgp_table.claim(100 if full else 20),
+        "table": lambda: {f"{size}": _bgp_table.learn(size) for size in sizes},
+        "mesh": lambda: _bgp_many.mesh(nodes),
+        "reflector": lambda: _bgp_many.reflector(500 if full else 10),
+    }
+    results: Json = {}
+    for part in parts:
+        say(part)
+        begun = time.perf_counter()
+        results[part] = steps[part]()
+        say(f"{part}: {time.perf_counter() - begun:.0f} s in all")
+    return results
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="./run bench bgp", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--part", action="append", choices=PARTS)
+    options = parser.parse_args()
+    result = measure(options.part or PARTS, options.full)
+    print(json.dumps({"results": result}, indent=1) if options.json else table(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
