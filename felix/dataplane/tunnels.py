@@ -2,17 +2,17 @@
 
 VXLAN devices are felix's own: one that was made otherwise is replaced, one that nobody needs is
 removed when no route of ours leads into it, and a little later, for what is still on its way.
-`tunl0` is the kernel's: it gets our address and settings, and loses addresses of pools when no
-pool asks for IP-in-IP any more. A kernel without IP-in-IP is said once, by node and pool; what
-can do without goes on (reference 4.2, 4.3).
+`tunl0` is the kernel's: it gets our address and settings, and loses all addresses when no pool
+asks for IP-in-IP any more, whatever pools there are by then. A kernel without IP-in-IP is said
+once, by node and pool; what can do without goes on (reference 4.2, 4.3).
 
 Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
-  TDV-2  `means` names a tunnel only while its device stands.
+  TDV-2  `means` names a tunnel only while its device stands: nothing of it was refused.
   TDV-3  With a tunnel that cannot be had nothing is made at all.
   TDV-4  No device begins to unwrap before the rules stand that say whose packets it takes.
-Tested in tests/felix/test_vxlan.py, test_policy_refused.py and, with IP-in-IP,
-tests/uml/test_ipip.py.
+Tested in tests/felix/test_vxlan.py, test_tunnel_settings.py, test_policy_refused.py and, with
+IP-in-IP, tests/uml/test_ipip.py.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from linux.vxlan import Vxlan
 
 LINGER = 5.0
 """How long a device that nobody needs stays, in seconds: other nodes learn of it in their time."""
+RETRY = 1.0
+"""After how many seconds what the kernel refused is tried again."""
 
 LACKING_IPIP = "this kernel has no IP-in-IP (modprobe ipip)"
 _NAMES = {4: VXLAN, 6: VXLAN_V6}
@@ -181,7 +183,7 @@ class Tunnels:
         link = view.link_named(IPIP)
         if not used.ipip:
             self._right.discard(IPIP)
-            return self._release(sock, view, calc, link)
+            return self._release(sock, view, link)
         if not (link is not None and link.up) and self._unguarded((IPIP, 0)):
             return set()
         if link is None:
@@ -198,8 +200,6 @@ class Tunnels:
         touched = self._settings(sock, view, link, me.ipip)
         if me.ipip is None:
             self._misses("IP-in-IP", "it has no tunnel address yet")
-        else:
-            self._ready.add(IPIP)
         return touched
 
     def _lack(self, calc: Calculator) -> None:
@@ -212,17 +212,15 @@ class Tunnels:
                 )
                 self.problems.append((f"IPPool({name})", told))
 
-    def _release(
-        self, sock: Socket, view: KernelView, calc: Calculator, link: Link | None
-    ) -> set[int]:
-        """Take our addresses off a device that stays."""
+    def _release(self, sock: Socket, view: KernelView, link: Link | None) -> set[int]:
+        """Take the addresses off a device that stays."""
         if link is None or _used(view, link.index):
             return set()
-        pools = [pool.network for pool in calc.pools.values()]
+        # The pool that they were of may be gone by now.
         found = [
             address
             for (index, _), address in view.addresses.items()
-            if index == link.index and any(address.interface.ip in pool for pool in pools)
+            if index == link.index and not address.interface.ip.is_link_local
         ]
         if found:
             self.writes += len(found)
@@ -260,8 +258,6 @@ class Tunnels:
         self._tables(sock, calc, version, link)
         if end is None:
             self._misses(f"VXLAN for IPv{version}", "it has no tunnel address yet")
-        else:
-            self._ready.add(name)
         return touched
 
     def _make(
@@ -337,8 +333,12 @@ class Tunnels:
     def _settings(
         self, sock: Socket, view: KernelView, link: Link, own: IPAddress | None
     ) -> set[int]:
-        """Address, reverse path, state (TDV-1); the MTU is `MtuKeeper`'s. None: not known yet."""
+        """Address, reverse path, state (TDV-1); the MTU is `MtuKeeper`'s. None: not known yet.
+
+        A device is ready that has them all.
+        """
         messages: list[bytes] = []
+        surplus = 0
         if own is not None:
             wanted = ip_interface(own)
             have = [
@@ -349,6 +349,7 @@ class Tunnels:
                 and not address.interface.ip.is_link_local
             ]
             messages += [addresses.delete(link.index, each) for each in have if each != wanted]
+            surplus = len(messages)
             if wanted not in have:
                 messages.append(addresses.add(link.index, wanted, replace=True))
         # The loose check, too, drops all that comes in by a link without an address.
@@ -360,10 +361,18 @@ class Tunnels:
             messages.append(links.set_up(link.index))
         if not messages:
             self._right.add(link.name)
+            if own is not None:
+                self._ready.add(link.name)
             return set()
-        for result in sock.transact(messages):
+        stands = own is not None
+        for number, result in enumerate(sock.transact(messages)):
             if not result.ok:
                 self._misses(link.name, str(result.error(f"set up {link.name}")))
+                self.wait = RETRY
+                # An address too many, which may have gone by itself, keeps no packet away.
+                stands &= number < surplus
+        if stands:
+            self._ready.add(link.name)
         self.writes += len(messages)
         self.repairs += len(messages) if link.name in self._right else 0
         return {link.index}

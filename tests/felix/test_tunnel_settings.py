@@ -1,0 +1,86 @@
+"""A tunnel's device that the kernel refuses something, and one that is not needed any more.
+
+The device is one of veth by the name of `tunl0`: IP-in-IP itself is tested in tests/uml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import pytest
+
+from felix.calc.encapsulation import Encapsulation
+from felix.calc.graph import Calculator
+from felix.calc.nodes import NodeFacts
+from felix.config.parameters import Config
+from felix.dataplane.tunnels import Tunnels
+from felix.dataplane.view import KernelView
+from linux import addresses, links
+from linux.netlink import Socket
+from tests.support.netns import Namespace, network_namespace
+
+GUARDED = frozenset({("tunl0", 0)})
+
+
+@dataclass
+class Stage:
+    space: Namespace
+    sock: Socket
+    calc: Calculator
+    tunnels: Tunnels
+
+    def turn(self, *, ipip: bool) -> bool:
+        """One commit over the kernel as it is; whether ways may lead through the device."""
+        view = KernelView(("cali",))
+        view.replace_links(links.dump(self.sock), addresses.dump(self.sock))
+        used = Encapsulation(ipip=ipip)
+        self.tunnels.commit(self.sock, view, Config(), self.calc, used, GUARDED)
+        return self.tunnels.means(used, Config()).ipip
+
+    def addresses(self) -> list[str]:
+        words = self.ip("addr show tunl0").split()
+        return [word for word in words if word.endswith(("/32", "/128"))]
+
+    def ip(self, words: str) -> str:
+        return self.space.run("ip", *words.split())
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with network_namespace("tunnel") as space, space.entered():
+        # Modules may bring a tunl0 of their own into every namespace.
+        space.run("ip", "link", "del", "tunl0", check=False)
+        if "tunl0" in space.run("ip", "link"):
+            space.run("ip", "link", "set", "tunl0", "name", "old0")
+        space.run("ip", "link", "add", "tunl0", "type", "veth", "peer", "far0")
+        calc = Calculator("me")
+        calc.nodes["me"] = NodeFacts(ipip=ip_address("10.65.0.1"))
+        sock = Socket()
+        yield Stage(space, sock, calc, Tunnels("me", lambda: 0.0, lambda: None))
+        sock.close()
+
+
+def test_a_device_that_was_refused_its_address_is_not_ready(stage: Stage) -> None:
+    own = ip_address("fd65::1")
+    stage.calc.nodes["me"] = NodeFacts(ipip=own)
+    switch = "net.ipv6.conf.tunl0.disable_ipv6"
+    stage.space.run("sysctl", "-w", f"{switch}=1")
+    assert not stage.turn(ipip=True)
+    assert stage.tunnels.problems
+    assert stage.tunnels.wait is not None, "it is tried again"
+    assert not stage.turn(ipip=True)
+    stage.space.run("sysctl", "-w", f"{switch}=0")
+    assert stage.turn(ipip=True)
+    assert (stage.addresses(), stage.tunnels.problems) == ([f"{own}/128"], [])
+    assert stage.turn(ipip=True), "it is ready while nothing is to be done"
+
+
+def test_all_addresses_go_when_nobody_needs_the_device_and_the_pool_is_gone(stage: Stage) -> None:
+    assert stage.turn(ipip=True)
+    stage.ip("addr add 10.77.0.1/32 dev tunl0")
+    assert len(stage.addresses()) == 2
+    assert not stage.calc.pools
+    stage.turn(ipip=False)
+    assert not stage.addresses()
