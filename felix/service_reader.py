@@ -5,6 +5,9 @@ one. So the API is asked only while some policy, profile or staged policy does, 
 longer, for policies are often deleted to be made again. What was told stays in force while the
 API is away (SVC-1); it is taken back only when nobody asks any more, and then no rule rests on it.
 
+A slice that cannot be decoded keeps its last readable version. Where there is none nobody knows
+whose addresses it holds, so no rule relies on services until it can be read or is gone.
+
 When felix starts with such rules its first programming waits `FIRST` seconds for the list: what
 the kernel has stays meanwhile, so a restart is not felt.
 Tested in tests/apiserver/test_services.py with real packets.
@@ -21,7 +24,9 @@ from typing import TYPE_CHECKING
 
 from felix.calc.services import ServicePort, ServiceSink, ServiceSlice, SliceKey
 from libcalico import apiconfig
+from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
+from libcalico.kubernetes.decoding import NAMELESS
 
 if TYPE_CHECKING:
     from libcalico.kubernetes.names import Name
@@ -66,14 +71,18 @@ class ServiceReader:
         changed: Callable[[], None],
         *,
         linger: float = LINGER,
+        backoff: Backoff | None = None,
     ) -> None:
         self._sink, self._environ, self._changed, self._linger = sink, environ, changed, linger
         self._wanted = False
         self._moved = asyncio.Event()
         self._known = asyncio.Event()
         self._told: dict[Name, ServiceSlice] = {}
-        self._problem = ""
+        self._unseen: set[Name] = set()
+        self._relied = False
+        self._problem = self._failure = ""
         self._reflector: Reflector[EndpointSlice] | None = None
+        self._backoff = backoff or Backoff(1.0, 30.0, jitter=0.5)
 
     def want(self, wanted: bool) -> None:
         """Whether some rule names a service."""
@@ -91,16 +100,22 @@ class ServiceReader:
 
     def conditions(self) -> list[tuple[str, str]]:
         """What keeps rules with services from being what they should, while there are any."""
-        error = self._problem or (self._reflector.error if self._reflector is not None else "")
-        if not self._wanted or not error:
+        if not self._wanted:
             return []
-        stands = "what was known stays" if self._known.is_set() else "such rules stay closed"
-        return [("Kubernetes API", f"services in rules: {error}; {stands}")]
+        reader = self._reflector
+        error = self._failure or self._problem or (reader.error if reader is not None else "")
+        stands = "what was known stays" if self._relied else "such rules stay closed"
+        found = [("Kubernetes API", f"services in rules: {error}; {stands}")] if error else []
+        for name, why in (reader.broken if reader is not None else {}).items():
+            stays = "its last readable version stays" if name in self._told else stands
+            found.append((f"EndpointSlice({name})", f"cannot be read: {why}; {stays}"))
+        return found
 
     async def run(self) -> None:
         """Follow while wanted; never ends."""
         while True:
             if not self._wanted:
+                self._forget()
                 self._moved.clear()
                 await self._moved.wait()
                 continue
@@ -110,19 +125,25 @@ class ServiceReader:
             finally:
                 following.cancel()
                 await asyncio.wait({following})
-            self._forget()
+            if following.cancelled():
+                continue
+            # What reads ended by itself: felix goes on with what was known.
+            problem = following.exception()
+            self._failure = f"the reader failed and is begun again: {problem!r}"
+            log.error("services in rules: %s", self._failure, exc_info=problem)
+            await asyncio.sleep(self._backoff.next())
 
     async def _until_unwanted(self, following: asyncio.Task[None]) -> None:
         while not following.done():
             self._moved.clear()
             moved = asyncio.create_task(self._moved.wait())
             limit = None if self._wanted else self._linger
-            await asyncio.wait({moved, following}, timeout=limit, return_when="FIRST_COMPLETED")
-            if not moved.done():
-                moved.cancel()
-                if not self._wanted:
+            try:
+                await asyncio.wait({moved, following}, timeout=limit, return_when="FIRST_COMPLETED")
+                if not moved.done() and not self._wanted:
                     return
-        following.result()
+            finally:
+                moved.cancel()
 
     async def _follow(self) -> None:
         # Few nodes have such rules; the rest start without loading a client.
@@ -142,7 +163,8 @@ class ServiceReader:
             await asyncio.sleep(NO_ACCESS_INTERVAL)
         self._problem = ""
         client = Client(source)
-        self._reflector = Reflector(client, ENDPOINT_SLICES, self)
+        self._unseen = set(self._told)
+        self._reflector = Reflector(client, ENDPOINT_SLICES, self, told=self._judge)
         try:
             await self._reflector.run()
         finally:
@@ -152,6 +174,7 @@ class ServiceReader:
 
     def put(self, name: Name, value: EndpointSlice) -> None:
         """A slice is so now."""
+        self._unseen.discard(name)
         self._tell(name, slice_of(value))
 
     def gone(self, name: Name) -> None:
@@ -160,11 +183,28 @@ class ServiceReader:
 
     def listed(self) -> None:
         """All slices have been told."""
-        if not self._known.is_set():
-            log.info("services are known: %d slices", len(self._told))
-            dirty = self._sink.services_known(True)
-            self._known.set()
-            if dirty:
+        self._failure = ""
+        self._backoff.reset()
+        self._known.set()
+        self._judge()
+
+    def _judge(self) -> None:
+        """Whether what was told is to be relied on."""
+        reader = self._reflector
+        if reader is None or not reader.has_listed:
+            return
+        if NAMELESS not in reader.broken:
+            # A reader that was begun again does not know what the one before it told.
+            for name in self._unseen - reader.broken.keys():
+                self._tell(name, None)
+            self._unseen &= reader.broken.keys()
+        self._rely(reader.broken.keys() <= self._told.keys())
+
+    def _rely(self, known: bool) -> None:
+        if known != self._relied:
+            self._relied = known
+            log.info("services are %s: %d slices", "known" if known else "unknown", len(self._told))
+            if self._sink.services_known(known):
                 self._changed()
 
     def _tell(self, name: Name, value: ServiceSlice | None) -> None:
@@ -182,7 +222,9 @@ class ServiceReader:
         """Nobody asks any more: what nobody follows must not be relied on later."""
         self._known.clear()
         self._reflector = None
-        dirty = self._sink.services_known(False)
+        self._problem = self._failure = ""
+        self._rely(False)
+        dirty = False
         for name in list(self._told):
             dirty |= self._sink.put_slice(SliceKey(*name), None)
         self._told.clear()

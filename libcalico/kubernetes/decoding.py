@@ -34,6 +34,8 @@ class Query:
 
 
 EVERYTHING = Query()
+NAMELESS = Name("", "?")
+"""Stands for an object of a list whose name cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _name_of(raw: msgspec.Raw) -> Name:
     try:
         return msgspec.json.decode(raw, type=_Head).name
     except UNREADABLE:
-        return Name("", "?")
+        return NAMELESS
 
 
 def decode_event(resource: Resource[T], tried: str, line: bytes) -> Event[T]:

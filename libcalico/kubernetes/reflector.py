@@ -9,6 +9,7 @@ Invariants (tests/apiserver/test_reflector.py):
          goes back to an older state, unless the API itself lost data.
   REF-2  A new watch or a new list tells nothing of an object that did not change.
   REF-3  While the API is away nothing is told: what was known stays.
+  REF-4  What cannot be decoded is not gone: its last readable version stays, and it is named.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Generic, Protocol, TypeVar
 
 from libcalico.backoff import Backoff
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.decoding import EVERYTHING, Event, Page, Query
+from libcalico.kubernetes.decoding import EVERYTHING, NAMELESS, Event, Page, Query
 from libcalico.kubernetes.errors import ApiError, Gone, KubernetesError, Unreachable
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object, Resource
@@ -55,7 +56,7 @@ class Reflector(Generic[T]):
     """Follows a kind of objects into a sink while `run` runs.
 
     `connected`: the last thing asked was answered. `error` says what was not. `broken` names
-    objects that could not be decoded; they count as gone.
+    objects that could not be decoded (`?`: one whose name could not be read either).
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Reflector(Generic[T]):
         self.lists = 0
 
     async def run(self) -> None:
-        """Follow until cancelled. `told` is called whenever `connected` or `error` changed."""
+        """Follow until cancelled. `told`: `connected`, `error` or `broken` may have changed."""
         while True:
             try:
                 if not self._revision:
@@ -125,10 +126,16 @@ class Reflector(Generic[T]):
             token = page.token
             if not token:
                 break
-        self.broken = broken
-        for name in [name for name in self._known if name not in seen]:
-            self._gone(name)
+        before, self.broken = self.broken, broken
+        # One without a name may be any of those that are missing.
+        if NAMELESS not in broken:
+            for name in self._known.keys() - seen - broken.keys():
+                self._gone(name)
+        for name in broken.keys() - before.keys():
+            self._left_out(name)
         self._revision = page.revision
+        if before != broken:
+            self._told()
 
     def _take(self, page: Page[T], seen: set[Name]) -> None:
         for value in page.items:
@@ -164,21 +171,28 @@ class Reflector(Generic[T]):
         if time.monotonic() - began < SHORT:
             raise Unreachable(f"the watch of {self._resource.plural} ended at once")
         self._backoff.reset()
+        if NAMELESS in self.broken:
+            # No event tells that it can be read now.
+            self._revision = ""
 
     def _apply(self, event: Event[T]) -> None:
         name = event.name
         if name is None:
             return
-        self.broken.pop(name, None)
-        if event.value is not None:
-            if self._known.get(name) != event.revision:
-                self._known[name] = event.revision
-                self._sink.put(name, event.value)
-            return
+        before = self.broken.pop(name, "")
         if event.broken:
             self.broken[name] = event.broken
-            log.warning("left out: %s %s: %s", self._resource.plural, name, event.broken)
-        self._gone(name)
+            self._left_out(name)
+        elif event.value is None:
+            self._gone(name)
+        elif self._known.get(name) != event.revision:
+            self._known[name] = event.revision
+            self._sink.put(name, event.value)
+        if before != event.broken:
+            self._told()
+
+    def _left_out(self, name: Name) -> None:
+        log.warning("left out: %s %s: %s", self._resource.plural, name, self.broken[name])
 
     def _gone(self, name: Name) -> None:
         if self._known.pop(name, None) is not None:

@@ -8,8 +8,9 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from libcalico.backoff import Backoff
@@ -52,7 +53,7 @@ def follower(api: ApiServer, space: str, view: View, **options: Any) -> Reflecto
 
 
 @asynccontextmanager
-async def running(reflector: Reflector[Object]) -> AsyncIterator[None]:
+async def running(reflector: Reflector[Any]) -> AsyncIterator[None]:
     task = asyncio.create_task(reflector.run())
     try:
         yield
@@ -230,6 +231,47 @@ async def test_whatever_happens_the_view_comes_to_what_is_there(api: ApiServer, 
             await asyncio.sleep(chance.random() * 0.05)
         await until(lambda: agrees(api, space, view), 30)
     assert not view.faults
+
+
+class Numbers(Object, kw_only=True):
+    """What reads a map whose value is a number."""
+
+    data: dict[str, Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]] | None = None
+
+
+async def test_what_cannot_be_decoded_is_named_and_its_last_version_stays(
+    api: ApiServer, space: str
+) -> None:
+    put(api, space, "kept", "1")
+    put(api, space, "never", "x")
+    view = View()
+    heard: list[set[str]] = []
+    reflector = Reflector(
+        api.client(),
+        Resource("v1", "configmaps", Numbers),
+        view,
+        Query(space),
+        told=lambda: heard.append({name.name for name in reflector.broken}),
+    )
+    async with running(reflector):
+        await until(lambda: view.lists)
+        assert (view.names, heard[-1]) == ({"kept"}, {"never"})
+        put(api, space, "kept", "y")
+        await until(lambda: heard[-1] == {"kept", "never"})
+        assert view.names == {"kept"}
+    # Nor does it go by a new list.
+    put(api, space, "other", "3")
+    api.forget_history()
+    await asyncio.to_thread(api.restart)
+    async with running(reflector):
+        await until(lambda: view.lists == 2)
+        assert (view.names, len(view.told)) == ({"kept", "other"}, 2)
+        put(api, space, "never", "2")
+        await until(lambda: heard[-1] == {"kept"})
+        assert view.names == {"kept", "never", "other"}
+        remove(api, space, "kept")
+        await until(lambda: heard[-1] == set())
+        assert (view.names, view.faults) == ({"never", "other"}, [])
 
 
 async def test_changes_are_iterated_and_coalesced(api: ApiServer, space: str) -> None:

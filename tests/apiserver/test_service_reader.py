@@ -7,11 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from felix.service_reader import ServiceReader
+from libcalico.backoff import Backoff
+from libcalico.kubernetes import objects
+from libcalico.kubernetes.reflector import Reflector
 from tests.apiserver.view import until
 from tests.support.apiserver import ApiServer
 
@@ -47,7 +52,7 @@ async def reading(
         f' "certificate-authority": "{api.authority.cert}"}}}}]}}'
     )
     environ = {"KUBECONFIG": str(folder / "kubeconfig"), "ETCD_ENDPOINTS": "http://127.0.0.1:1"}
-    reader = ServiceReader(told, environ, lambda: None, linger=linger)
+    reader = ServiceReader(told, environ, lambda: None, linger=linger, backoff=Backoff(0.1, 0.2))
     task = asyncio.create_task(reader.run())
     try:
         yield reader
@@ -127,3 +132,87 @@ async def test_what_of_a_slice_counts(api: ApiServer, space: str, tmp_path: Path
             api.ensure(slices, {"metadata": more, "addressType": "IPv4"})
         await until(lambda: SliceKey(space, "nobodys") in told.slices)
         assert told.calls == before + 1
+
+
+Low: Any = msgspec.defstruct(
+    "Low",
+    [("port", Annotated[int, msgspec.Meta(le=1000)] | None, None)],
+    bases=(objects.EndpointPort,),
+    kw_only=True,
+)
+LowSlice = msgspec.defstruct(
+    "LowSlice", [("ports", list[Low] | None, None)], bases=(objects.EndpointSlice,), kw_only=True
+)
+"""What reads slices with ports up to 1000 only: to it the others are what cannot be decoded."""
+
+
+@pytest.mark.asyncio
+async def test_an_unreadable_slice_keeps_its_members_or_closes_what_relies_on_it(
+    api: ApiServer, space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low: Any = objects.Resource("discovery.k8s.io/v1", "endpointslices", LowSlice)
+    monkeypatch.setattr(objects, "ENDPOINT_SLICES", low)
+    told = Told()
+    api.slice("web-1", "web", ["10.0.0.1"], [80], space=space)
+    key = SliceKey(space, "web-1")
+    async with reading(api, tmp_path, told) as reader:
+        reader.want(True)
+        await reader.first()
+        api.slice("web-1", "web", ["10.0.0.2"], [8080], space=space)
+        await until(reader.conditions)
+        assert told.slices[key].addresses == {ip_address("10.0.0.1")}
+        assert told.known == [True]
+        ((what, why),) = reader.conditions()
+        assert what == f"EndpointSlice({space}/web-1)"
+        assert "its last readable version stays" in why
+        # One that never could be read may hold any address.
+        api.slice("web-2", "web", ["10.0.0.3"], [8080], space=space)
+        await until(lambda: told.known == [True, False])
+        assert (
+            "such rules stay closed" in dict(reader.conditions())[f"EndpointSlice({space}/web-2)"]
+        )
+        api.slice("web-2", "web", ["10.0.0.3"], [81], space=space)
+        await until(lambda: told.known == [True, False, True])
+        assert SliceKey(space, "web-2") in told.slices
+        assert len(reader.conditions()) == 1
+        api.slice("web-1", "web", ["10.0.0.2"], [82], space=space)
+        await until(lambda: not reader.conditions())
+        assert told.slices[key].addresses == {ip_address("10.0.0.2")}
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_fails_is_begun_again_and_what_was_known_stays(
+    api: ApiServer, space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told()
+    for name in ("web-1", "web-2"):
+        api.slice(name, "web", ["10.0.0.1"], [80], space=space)
+    fails = asyncio.Event()
+    follow, runs = Reflector.run, 0
+
+    async def run(self: Reflector[Any]) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            following = asyncio.create_task(follow(self))
+            await fails.wait()
+            following.cancel()
+        if runs <= 3:
+            raise OSError("no descriptor is left")
+        await follow(self)
+
+    monkeypatch.setattr(Reflector, "run", run)
+    async with reading(api, tmp_path, told) as reader:
+        reader.want(True)
+        await reader.first()
+        before = set(told.slices)
+        fails.set()
+        await until(reader.conditions)
+        assert "no descriptor is left" in str(reader.conditions())
+        assert (set(told.slices), told.known) == (before, [True])
+        api.delete(f"/apis/discovery.k8s.io/v1/namespaces/{space}/endpointslices/web-1")
+        await until(lambda: not reader.conditions())
+        assert runs == 4
+        assert (before - set(told.slices), told.known) == ({SliceKey(space, "web-1")}, [True])
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "nothing is left behind"
