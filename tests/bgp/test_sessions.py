@@ -348,3 +348,29 @@ def test_source_address() -> None:
         await raw.close()
 
     story(body)
+
+
+def test_what_went_while_a_session_was_down_does_not_come_back() -> None:
+    """A new session is told what there is now, and not what an earlier one was told."""
+    gone, kept = wire.nlri("10.65.2.0/26"), wire.nlri("10.65.1.0/26")
+
+    async def body(lab: Lab) -> None:
+        await lab.speaker.announce([route("10.65.1.0/26"), route("10.65.2.0/26")])
+        await lab.speaker.configure([peer(RAW[0], passive=True)])
+        raw = RawPeer(RAW[0])
+        await raw.dial()
+        await raw.open()
+        await until("both", lambda: any(gone in body for body in raw.updates()))
+        await raw.close()
+        await until("down", lambda: lab.heard.of(PeerDown))
+        await lab.speaker.announce([route("10.65.1.0/26")])
+        await raw.dial()
+        await raw.open()
+        await until("End-of-RIB", lambda: b"\0\0\0\0" in raw.updates())
+        told = raw.updates()
+        assert any(body.endswith(kept) for body in told)
+        # Named to be withdrawn at most: the first field of an UPDATE (RFC 4271 4.3).
+        assert not any(gone in body[2 + int.from_bytes(body[:2], "big") :] for body in told)
+        await raw.close()
+
+    story(body)

@@ -7,7 +7,8 @@ give equal text, and ExaBGP leaves the sessions whose definition did not change 
 What each line is for:
 - `manual-eor true`: End-of-RIB is ours to send, after our announcements. Sent too early, a
   helper would drop the routes it kept for us.
-- `adj-rib-out true`: announcements survive a session flap.
+- `adj-rib-out true`: a route refresh can be answered. A new session starts empty
+  (`patches.nothing_of_an_earlier_session`): all announcements are said to it anew.
 - `graceful-restart N`: the forwarding bit is always set by ExaBGP; at most 4095 s.
 - `listen` binds the local address only, never the wildcard.
 - the key of RFC 2385 is written in base64: no character of it can end the string.

@@ -24,25 +24,43 @@ class Offers:
         self._routes: frozenset[Route] = frozenset()
         self._up: dict[IPAddress, Peer] = {}
         self._sent: dict[IPAddress, int] = {}
+        self._left: dict[IPAddress, frozenset[IPNetwork]] = {}
+        """What a peer whose session ended may have been told: lines may still be under way."""
 
     def up(self, peer: Peer) -> Iterator[str]:
-        """A session is Established: all routes for it, then End-of-RIB (SPK-2)."""
+        """A session is Established: all routes for it, then End-of-RIB (SPK-2).
+
+        First what is offered no more is withdrawn, should ExaBGP have it from before.
+        """
         self._up[peer.address] = peer
         wish = [route for route in self._routes if _meant_for(route, peer)]
         self._sent[peer.address] = len(wish)
+        gone = self._left.pop(peer.address, frozenset()) - {route.prefix for route in wish}
+        for family in peer.families:
+            nets = [net for net in gone if Family.of(net) is family]
+            yield from protocol.withdraw(nets, [peer.address])
         yield from _announce(wish, [peer])
         for family in peer.families:
             yield protocol.end_of_rib(peer.address, family)
 
     def down(self, address: IPAddress) -> None:
         """A session ended."""
-        self._up.pop(address, None)
+        peer = self._up.pop(address, None)
         self._sent.pop(address, None)
+        if peer is not None:
+            told = {route.prefix for route in self._routes if _meant_for(route, peer)}
+            self._left[address] = frozenset(told)
+
+    def forget(self, address: IPAddress) -> None:
+        """The peer is no longer configured: ExaBGP has nothing of it either."""
+        self.down(address)
+        self._left.pop(address, None)
 
     def clear(self) -> None:
-        """All sessions ended."""
+        """ExaBGP ended, and all sessions with it."""
         self._up.clear()
         self._sent.clear()
+        self._left.clear()
 
     def sent(self, address: IPAddress) -> int:
         """How many routes are offered to a peer now."""

@@ -148,6 +148,25 @@ def teardown_with_notice() -> None:
     peers.Peer._main, peers.Peer.teardown = run, end
 
 
+def nothing_of_an_earlier_session() -> None:
+    """A session starts with an empty table, and with no End-of-RIB that an earlier one left over.
+
+    ExaBGP tells it again what it told the last one. The agent says all there is to a session that
+    is up, but nothing to one that is down: what was withdrawn meanwhile would come back, and stay.
+    And an End-of-RIB from before would make a peer drop routes that are about to be named.
+    """
+    main, write = peers.Peer._main, protocol.Protocol.new_update
+
+    def run(self: Any) -> Iterator[Any]:
+        self.neighbor.rib.outgoing.clear()
+        self.neighbor.eor.clear()
+        yield from main(self)
+
+    peers.Peer._main = run
+    # Of the first table of a session ExaBGP leaves withdrawals out: it may hold some of ours.
+    protocol.Protocol.new_update = lambda self, _: write(self, True)
+
+
 def header_errors() -> None:
     """A wrong message header is answered with its NOTIFICATION (RFC 4271 6.1).
 
@@ -435,6 +454,7 @@ def apply() -> None:
     exact_hold_timer()
     raw_updates()
     teardown_with_notice()
+    nothing_of_an_earlier_session()
     header_errors()
     open_confirm()
     replace_a_dead_session()

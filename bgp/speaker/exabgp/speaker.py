@@ -266,7 +266,7 @@ class ExaBGPSpeaker:
         fresh.rename(self._configuration)
         for address in self._applied.keys() - wanted.keys():
             session = self._sessions.pop(address, None)
-            self._offers.down(address)
+            self._offers.forget(address)
             if session is not None and session.up:
                 self._events.put_nowait(PeerDown(address, DownReason.REMOVED))
         for address, peer in wanted.items():
