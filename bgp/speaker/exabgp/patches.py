@@ -42,6 +42,7 @@ from exabgp.reactor.asynchronous import ASYNC
 from exabgp.reactor.delay import Delay
 from exabgp.reactor.network.error import NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
+from exabgp.rib.outgoing import OutgoingRIB
 
 REDIAL_SECONDS = 5
 NOTICE_BASE = 1000
@@ -307,6 +308,27 @@ def prompt_commands() -> None:
     ASYNC.run, loop.Reactor._wait_for_io = run, wait_for_io
 
 
+def last_word() -> None:
+    """Of what is said of a prefix before it is sent, the last word counts.
+
+    ExaBGP keeps one list for each set of attributes, one of withdrawals among them, and sends the
+    lists in the order in which they began. A prefix that is withdrawn and announced again while a
+    table is on its way stands in two of them, and may end as withdrawn, or the other way round;
+    what is said of it later is then taken for known and not sent.
+    """
+    insert = OutgoingRIB._update_rib
+
+    def update(self: Any, change: Any) -> Any:
+        index = change.index()
+        before = self._new_nlri.get(index)
+        if before is not None:
+            lists = self._new_attr_af_nlri.get(before.attributes.index(), {})
+            lists.get(before.nlri.family().afi_safi(), {}).pop(index, None)
+        return insert(self, change)
+
+    OutgoingRIB._update_rib = update
+
+
 def own_keepalive() -> None:
     """The option `keepalive`: seconds between KEEPALIVEs; at most a third of the hold time."""
     start = keepalive.KA.__init__
@@ -460,6 +482,7 @@ def apply() -> None:
     replace_a_dead_session()
     prompt_change()
     prompt_commands()
+    last_word()
     own_keepalive()
     any_source()
     listening()
