@@ -257,6 +257,9 @@ class Agent:
         ordered = tuple(sorted(peers.values(), key=lambda each: _order(each.peer.address)))
         old = self.plan.peers
         self.plan = Plan(ordered, plan.refused, plan.secrets)
+        # A source says what it knows only after the first plan has asked it.
+        unread = plan.secrets - self.picture.passwords.values.keys()
+        self.gate.lacking = bool(plan.refused and unread)
         self.sessions.hold({each.peer.address: each for each in ordered})
         self.routing.fix(
             {

@@ -175,7 +175,7 @@ class StartGate:
         self._end = now + deadline
         self._waiting: dict[tuple[IPAddress, Family], float | None] | None = None
         self._seen: set[tuple[IPAddress, Family]] = set()
-        self.passed = False
+        self.lacking = self.passed = False
 
     def expect(self, peers: Collection[tuple[IPAddress, Family]]) -> None:
         """The sessions to wait for: called when the plan is known, and when it changes."""
@@ -198,7 +198,7 @@ class StartGate:
         """Whether the gate is open now."""
         if not self.passed and self._waiting is not None:
             pending = [at for at in self._waiting.values() if at is None or at > now]
-            self.passed = not pending or now >= self._end
+            self.passed = not (pending or self.lacking) or now >= self._end
         return self.passed
 
     def next_check(self) -> float | None:

@@ -253,6 +253,26 @@ async def test_a_password_that_comes_and_changes_touches_its_session_only() -> N
     await cluster.stop()
 
 
+async def test_no_start_is_complete_before_the_passwords_are_read() -> None:
+    """felix would take away the routes of all peers whose sessions are not configured yet."""
+    cluster = Cluster()
+    sources = {name: Secrets() for name in ("n1", "n2", "n3")}
+    reference = {"secretKeyRef": {"name": "mesh", "key": "key"}}
+    mesh = resource("BGPConfiguration", "default", {"nodeMeshPassword": reference})
+    for name, source in sources.items():
+        agent = cluster.add(name, password_source=source)
+        cluster.tasks.append(asyncio.create_task(agent.follow_passwords(source)))
+    await cluster.say(POOL, *NODES, *BLOCKS, mesh)
+    assert all(agent.plan.peers == () for agent in cluster.agents.values())
+    assert not any(agent.gate.passed for agent in cluster.agents.values())
+    for source in sources.values():
+        source.queue.put_nowait(Passwords({SecretRef("mesh", "key"): "secret"}))
+    await cluster.calm()
+    assert all(agent.gate.passed for agent in cluster.agents.values())
+    assert cluster.table("n1") == ALL_OF_N1
+    await cluster.stop()
+
+
 async def test_a_draining_node_is_the_last_choice() -> None:
     """RFC 8326: while another node announces the same address, nothing goes to it."""
     cluster = Cluster()

@@ -212,3 +212,12 @@ def test_a_peer_without_graceful_restart() -> None:
     assert gate.next_check() == 2 + SETTLE_TIME
     assert not gate.check(2)
     assert gate.check(2 + SETTLE_TIME)
+
+
+def test_a_peer_that_cannot_be_configured_yet_delays_as_one_that_does_not_come_up() -> None:
+    gate = StartGate(0, deadline=60)
+    gate.lacking = True
+    gate.expect([])
+    assert not gate.check(59)
+    assert gate.next_check() == 60
+    assert gate.check(60)
