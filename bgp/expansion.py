@@ -254,9 +254,10 @@ def as_of(view: ClusterView, node: NodeView) -> int:
 
 
 def listen_port(view: ClusterView, node: str) -> int:
-    """Where a node listens."""
+    """Where a node listens. What is no port (nobody of ours writes such) counts as not set."""
     own = view.configurations.get(f"node.{node}")
-    return (own.listenPort if own is not None else 0) or view.default("listenPort") or BGP_PORT
+    port: int = (own.listenPort if own is not None else 0) or view.default("listenPort") or 0
+    return port if 0 < port < 65536 else BGP_PORT
 
 
 def parse_peer_ip(text: str) -> tuple[IPAddress, int]:
@@ -268,6 +269,9 @@ def parse_peer_ip(text: str) -> tuple[IPAddress, int]:
     except ValueError:
         rule = "ip, ip:port or [ipv6]:port"
         raise ValueError(f"spec.peerIP: {text!r} is not valid: {rule}") from None
+    if address.is_unspecified or address.is_multicast or "%" in str(address):
+        # With a zone (fe80::1%eth0) ExaBGP would refuse the whole configuration.
+        raise ValueError(f"spec.peerIP: {text!r} is not valid: a host's address without a zone")
     if not 0 < port < 65536:
         raise ValueError(f"spec.peerIP: {text!r} is not valid: a port is 1 to 65535")
     return address, port

@@ -176,6 +176,8 @@ def peer_address(text: str) -> tuple[str, int] | None:
         ip_address(address)
     except ValueError:
         return None
+    if "%" in address:
+        return None
     if text != address and not (port.isdigit() and 1 <= int(port) <= 65535):
         return None
     return address, int(port or 0)

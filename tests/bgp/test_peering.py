@@ -211,3 +211,18 @@ def test_exactly_one_end_dials(numbers: set[int]) -> None:
             dials[pair] = dials.get(pair, 0) + (not each.peer.passive)
     addresses = [f"10.0.0.{number}" for number in numbers]
     assert dials == {frozenset(pair): 1 for pair in combinations(addresses, 2)}
+
+
+@pytest.mark.parametrize("text", ["fe80::1%eth0", "[fe80::1%eth0]:179", "0.0.0.0", "224.0.0.5"])
+def test_what_no_session_can_be_held_with_is_refused_alone(text: str) -> None:
+    """One such address in its configuration would cost ExaBGP all sessions."""
+    view = cluster()
+    node(view, 1, ipv6Address="fd00::1/64")
+    put(view, "BGPPeer", "odd", {"peerIP": text, "asNumber": 64500})
+    put(view, "BGPConfiguration", "node.n2", {"listenPort": 70000})
+    found = plan(view)
+    assert {str(each.peer.address): each.peer.port for each in found.peers} == {
+        "10.0.0.2": 179,
+        "10.0.0.3": 179,
+    }
+    assert "host's address" in found.refused[0].reason

@@ -286,6 +286,7 @@ def test_what_is_fixed_in_a_pool() -> None:
 
 def test_peer_addresses() -> None:
     assert peer_address("10.0.0.1") == ("10.0.0.1", 0)
+    assert peer_address("fe80::1%eth0") is None
     assert peer_address("10.0.0.1:1790") == ("10.0.0.1", 1790)
     assert peer_address("fd00::1") == ("fd00::1", 0)
     assert peer_address("[fd00::1]:1790") == ("fd00::1", 1790)
