@@ -182,7 +182,10 @@ class Reporter:
             await asyncio.sleep(_LOOK)
 
     async def _write(self, key: ResourceKey) -> None:
-        entry = self._mine[key]
+        entry = self._mine.get(key)
+        if entry is None:
+            self._due.pop(key, None)
+            return  # the request went while another one was answered
         value: CalicoNodeStatus = entry.value
         period = value.spec.updatePeriodSeconds
         status = report(self._agent, value.spec.classes)
@@ -193,7 +196,7 @@ class Reporter:
             return  # the newer request is on its way to us: it stays due
         except MuslinError as error:
             log.warning("a report cannot be written: %s", error, extra={"object": str(key)})
-        if period:
+        if period and period > 0 and key in self._mine:
             self._due[key] = time.monotonic() + period
         else:
             self._due.pop(key, None)

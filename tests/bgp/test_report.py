@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from ipaddress import IPv4Address, ip_address, ip_network
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +16,8 @@ from bgp.report import Reporter, report
 from bgp.speaker.interface import Announced, Attributes, Family, PathsReceived, Peer, PeerUp
 from libcalico import apiconfig
 from libcalico.datastore import connect
-from libcalico.datastore.interface import Put
+from libcalico.datastore.interface import Datastore, Entry, Put
+from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model.keys import ResourceKey
 from libcalico.model.nodestatus import CalicoNodeStatusStatus
 from libcalico.model.validate import problems
@@ -121,6 +122,34 @@ async def test_metrics_of_each_peer() -> None:
 def request(name: str, period: int, node: str = "n1") -> tuple[Any, Any]:
     spec = {"node": node, "classes": ["Agent", "BGP", "Routes"], "updatePeriodSeconds": period}
     return resource("CalicoNodeStatus", name, spec)
+
+
+async def test_requests_that_go_while_answers_are_written() -> None:
+    """Neither the one that is being answered nor the next one stops the reporter."""
+    cluster = await cluster_of_two()
+    requests = [request("one", 1), request("two", 1)]
+
+    def told(*, gone: bool) -> SyncBatch:
+        return SyncBatch(
+            [Update(key, None if gone else Entry(key, value, 1, b"")) for key, value in requests],
+            True,
+        )
+
+    class Store:
+        """Both requests go while the first answer is written."""
+
+        async def commit(self, _: object) -> None:
+            reporter.take(told(gone=True), time.monotonic())
+
+    reporter = Reporter(cluster.agents["n1"], cast("Datastore", Store()))
+    reporter.take(told(gone=False), time.monotonic())
+    answering = asyncio.create_task(reporter._answer())
+    await asyncio.sleep(0.2)
+    assert not answering.done()
+    assert reporter._due == {}
+    answering.cancel()
+    await asyncio.gather(answering, return_exceptions=True)
+    await cluster.stop()
 
 
 @pytest.mark.promise("F-56")
