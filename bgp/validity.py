@@ -2,9 +2,9 @@
 
 A node of the cluster may announce what the datastore says is its own (confirmed blocks,
 single addresses of it, tunnel addresses among them) and addresses of services in configured
-ranges; a reflector what its nodes may, with their next hop. A configured external peer may
-send a default route and other nodes' addresses: the operator named it. Nobody may pull away
-this node's own blocks and addresses, or link-local traffic.
+ranges, unless a node has them; a reflector what its nodes may, with their next hop. A configured
+external peer may send a default route and other nodes' addresses: the operator named it. Nobody
+may pull away this node's own blocks and addresses, borrowed ones too, or link-local traffic.
 
   VAL-1  No path from a node of the cluster is a default route.
   VAL-2  No accepted path lies inside an own block, unless it is an address lent to another node.
@@ -56,13 +56,14 @@ def refusal(prefix: IPNetwork, path: Candidate, facts: Facts) -> str:
     if single and prefix.network_address in facts.own:
         return "it is an address of this node"
     me = facts.view.me
-    if me in (owners := facts.view.ownership.owners(prefix)):
-        return "it lies inside a block of this node" if _in_own(prefix, facts) else ""
+    owners = facts.view.ownership.owners(prefix)
+    if me in owners and (len(owners) == 1 or _in_own(prefix, facts)):
+        return "it is an address of this node's, or lies inside a block of this node"
     if not path.source.in_cluster:
         return ""
     if prefix.prefixlen == 0:
         return "a node of the cluster may not announce a default route"
-    if any(_inside(prefix, network) for network in facts.services):
+    if not owners and any(_inside(prefix, network) for network in facts.services):
         return ""
     name = path.source.node
     if name in owners:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -55,6 +56,33 @@ def test_borrowed_addresses() -> None:
     assert why("10.65.2.5/32", borrower) == ""
     assert why("10.65.1.5/32", borrower) == ""  # of our own block (VAL-2)
     assert "block of this node" in why("10.65.1.6/32", borrower)
+
+
+def test_addresses_that_this_node_borrowed_are_its_own() -> None:
+    view = picture()
+    block(view, "10.65.2.0/26", "n2", {7: "n1"})
+    for sender in (source(2), source(3), EXTERNAL):
+        assert "of this node" in refusal(net("10.65.2.7/32"), path(sender), facts(view))
+
+
+def test_a_block_that_two_nodes_want_is_taken_from_its_owner_alone() -> None:
+    """Our own claim is pending: the address is believed of the other, not of anybody."""
+    view = picture()
+    claim(view, "n1", "10.65.2.0/26", "pending")
+    assert refusal(net("10.65.2.9/32"), path(source(2)), facts(view)) == ""
+    assert "not to n3" in refusal(net("10.65.2.9/32"), path(source(3)), facts(view))
+    assert refusal(net("10.65.2.9/32"), path(EXTERNAL), facts(view)) == ""
+    claim(view, "n1", "10.65.9.0/26", "pending")
+    assert "of this node" in refusal(net("10.65.9.1/32"), path(source(3)), facts(view))
+
+
+def test_a_range_of_services_gives_nobody_the_block_of_another() -> None:
+    view = picture()
+    wide = facts(view)
+    wide = replace(wide, services=(net("10.0.0.0/8"),))
+    assert refusal(net("10.66.0.1/32"), path(source(2)), wide) == ""
+    assert refusal(net("10.65.2.0/26"), path(source(2)), wide) == ""
+    assert "to n3, not to n2" in refusal(net("10.65.3.0/26"), path(source(2)), wide)
 
 
 def test_external_peers_may_send_more() -> None:
