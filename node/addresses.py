@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from node import autodetect, interfaces
 from node.autodetect import Choice, Interface, IPAddress
-from node.environment import AddressWish, IPInterface, Settings
+from node.environment import INTERNAL_IP, AddressWish, IPInterface, Settings
 
 log = logging.getLogger(__name__)
 
@@ -22,15 +22,19 @@ VARIABLES = {4: "IP", 6: "IP6"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a choice is made from: interfaces, and what Kubernetes calls this node's addresses."""
+    """What a choice is made from: interfaces, and what Kubernetes calls this node's addresses.
+
+    `unanswered`: Kubernetes should have said, and did not.
+    """
 
     interfaces: Sequence[Interface]
     internal: tuple[IPAddress, ...] = ()
+    unanswered: bool = False
 
 
-async def look(internal: tuple[IPAddress, ...] = ()) -> Machine:
+async def look(internal: tuple[IPAddress, ...] = (), unanswered: bool = False) -> Machine:
     """The machine as it is now."""
-    return Machine(await asyncio.to_thread(interfaces.read), internal)
+    return Machine(await asyncio.to_thread(interfaces.read), internal, unanswered)
 
 
 def wishes(settings: Settings) -> tuple[tuple[int, AddressWish], ...]:
@@ -43,8 +47,23 @@ def keeps(wish: AddressWish, backend: str, stored: IPInterface | None) -> bool:
     return backend == "none" or wish.mode == "none" or (not wish.mode and stored is not None)
 
 
-async def first(wish: AddressWish, version: int, machine: Machine) -> IPInterface:
-    """The address of a node that starts; the log says why. Raises MuslinError without one."""
+def asks_kubernetes(wish: AddressWish) -> bool:
+    """Whether an InternalIP could be the answer."""
+    return wish.mode == "autodetect" and (not wish.asked or wish.method == INTERNAL_IP)
+
+
+async def first(
+    wish: AddressWish, version: int, machine: Machine, stored: IPInterface | None = None
+) -> IPInterface:
+    """The address of a node that starts; the log says why. Raises MuslinError without one.
+
+    What was stored when Kubernetes answered stays while it does not, as long as an interface here
+    has it: any other choice would be a guess, and would move the node twice.
+    """
+    kept = _kept(wish, version, machine, stored)
+    if kept is not None:
+        say(kept, version, machine)
+        return kept.address
     # `can-reach` may ask DNS, which may take its time.
     choice = await asyncio.to_thread(
         autodetect.choose,
@@ -63,6 +82,9 @@ async def again(
     wish: AddressWish, version: int, machine: Machine, stored: IPInterface | None
 ) -> Choice | None:
     """The address of a node that runs, None when this machine has none to offer."""
+    kept = _kept(wish, version, machine, stored)
+    if kept is not None:
+        return kept
     return await asyncio.to_thread(
         autodetect.choose_again,
         wish,
@@ -72,6 +94,18 @@ async def again(
         interfaces.source_towards,
         machine.internal,
     )
+
+
+def _kept(
+    wish: AddressWish, version: int, machine: Machine, stored: IPInterface | None
+) -> Choice | None:
+    """The stored address, while it is here and Kubernetes does not say otherwise."""
+    if not machine.unanswered or stored is None or not asks_kubernetes(wish):
+        return None
+    for one in autodetect.local(machine.interfaces, version):
+        if one.ip == stored.ip:
+            return Choice(one, "it is stored and on an interface here; Kubernetes does not answer")
+    return None
 
 
 def say(choice: Choice, version: int, machine: Machine) -> None:

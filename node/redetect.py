@@ -32,7 +32,7 @@ from linux import monitor
 from node import addresses, autodetect, kubernetes, registration
 from node.addresses import Machine
 from node.autodetect import IPAddress
-from node.environment import INTERNAL_IP, AddressWish, IPInterface, Settings
+from node.environment import AddressWish, IPInterface, Settings
 from node.startup import write
 
 log = logging.getLogger(__name__)
@@ -73,10 +73,7 @@ def followed(wish: AddressWish) -> bool:
 
 def asks_kubernetes(chosen: Settings) -> bool:
     """Whether an InternalIP could be an answer."""
-    return any(
-        wish.mode == "autodetect" and (not wish.asked or wish.method == INTERNAL_IP)
-        for _, wish in addresses.wishes(chosen)
-    )
+    return any(addresses.asks_kubernetes(wish) for _, wish in addresses.wishes(chosen))
 
 
 class Watcher:
@@ -94,6 +91,7 @@ class Watcher:
         self._connect, self._name, self._chosen, self._gone = connect, name, chosen, gone
         self._source = internal
         self._internal: tuple[IPAddress, ...] = ()
+        self._silent = False
         self._confirm, self._told = confirm, ""
         self.looked = self.changed = 0
 
@@ -137,7 +135,9 @@ class Watcher:
         """Look at the kernel and the datastore; store what moved. Raises MuslinError."""
         if self._source is not None:
             # An API that is away says nothing about the address.
-            self._internal = await self._source() or self._internal
+            told = await self._source()
+            self._internal = told or self._internal
+            self._silent = told is None and not self._internal
         entry = await store.get(ResourceKey("Node", self._name))
         self.looked += 1
         if entry is None:
@@ -176,7 +176,7 @@ class Watcher:
 
     async def _moved(self, stored: Node) -> tuple[Found, Machine]:
         """The addresses that differ from what is stored, and the machine that has them."""
-        machine, found = await addresses.look(self._internal), Found()
+        machine, found = await addresses.look(self._internal, self._silent), Found()
         for version, wish in addresses.wishes(self._chosen):
             known = registration.stored_address(stored, version)
             if not followed(wish):

@@ -53,7 +53,8 @@ async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
         facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
         if facts.problem:
             log.warning("going on without what Kubernetes says of this node: %s", facts.problem)
-        await register(store, name, chosen, await addresses.look(facts.internal))
+        machine = await addresses.look(facts.internal, bool(facts.problem and not facts.internal))
+        await register(store, name, chosen, machine)
         if chosen.default_pools:
             await _default_pools(store, chosen, facts)
         await ensure_initialized(store, ",".join([chosen.cluster_type, *facts.kinds]))
@@ -169,9 +170,10 @@ async def _address(
     wish: AddressWish, version: int, stored: Any, backend: str, machine: Machine
 ) -> IPInterface | None:
     """The address to write for a family, None to keep what is stored."""
-    if addresses.keeps(wish, backend, registration.stored_address(stored, version)):
+    known = registration.stored_address(stored, version)
+    if addresses.keeps(wish, backend, known):
         return None
-    return await addresses.first(wish, version, machine)
+    return await addresses.first(wish, version, machine, known)
 
 
 async def _default_pools(
