@@ -5,7 +5,8 @@ Single addresses go out for a service that is chosen: by an entry of one address
 `externalTrafficPolicy: Local` on the nodes that have a ready endpoint; or one by one where
 ranges of load balancers are not aggregated.
 
-  ADV-8  Nothing outside the configured ranges is ever announced, whatever a Service claims.
+  ADV-8  Nothing outside the configured ranges is ever announced, whatever a Service claims, and
+         never a default route, whatever the ranges are.
 Where services come from is a seam, `ServiceSource`: the Kubernetes API knows them.
 Tested in tests/bgp/test_services.py.
 """
@@ -86,7 +87,8 @@ class Ranges:
         wide = {net for net in self.external if not _single(net)}
         if self.aggregate:
             wide |= {net for net in self.load_balancer if not _single(net)}
-        return frozenset(wide | set(self.cluster))
+        # "All addresses" as a range allows services of any address; no node is the way to all.
+        return frozenset(net for net in wide | set(self.cluster) if net.prefixlen)
 
     @property
     def single(self) -> frozenset[IPNetwork]:

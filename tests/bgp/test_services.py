@@ -74,6 +74,15 @@ def test_entries_of_one_address() -> None:
     assert texts("n1", ours, service(local=True, on="n2")) == {CLUSTER, EXTERNAL}
 
 
+@pytest.mark.promise("ADV-8")
+def test_no_range_makes_a_node_the_default_route() -> None:
+    """Services of any address may be announced, one by one; and routers' default routes count."""
+    ours = configured(serviceLoadBalancerIPs=[{"cidr": "0.0.0.0/0"}, {"cidr": "::/0"}])
+    assert texts("n1", ours) == {CLUSTER, EXTERNAL}
+    assert net("0.0.0.0/0") not in ours.whole, "so a default route of a router is taken"
+    assert "198.51.100.7/32" in texts("n1", ours, service(local=True, on="n1"))
+
+
 def test_without_aggregation() -> None:
     ours = configured(serviceLoadBalancerAggregation="Disabled")
     assert texts("n1", ours, service()) == {CLUSTER, EXTERNAL}
