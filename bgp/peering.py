@@ -3,7 +3,8 @@
 Three sources, as in Calico (dataplane reference 5.6): the node-to-node mesh (or the
 reflectors that stand in for it, `bgp.reflectors`), global peers and peers for some nodes; the
 latter two name an address, or nodes by selector (`bgp.expansion`). When two name the same
-address, a global peer beats a node-specific one, and both beat the mesh.
+address, a global peer beats a node-specific one, and both beat the mesh; of two of a kind that
+ask for different things the first by name is held, and the other named.
 
   BGP-5  Toward a node of the cluster exactly one end dials: the one whose address is
          greater as text. Two ends that both dial collide again and again.
@@ -80,14 +81,19 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
         passwords=passwords or Passwords(),
     )
     found: dict[IPAddress, PlannedPeer] = {}
+    asked: dict[IPAddress, str] = {}
     refused: list[Refused] = []
 
     def collect(source: str, make: Callable[[], Iterable[PlannedPeer]]) -> None:
         try:
             for planned in make():
-                known = found.get(planned.peer.address)
+                address = planned.peer.address
+                known = found.get(address)
                 if known is None or _RANK[planned.kind] < _RANK[known.kind]:
-                    found[planned.peer.address] = planned
+                    found[address], asked[address] = planned, source
+                elif planned != known and planned.kind == known.kind:
+                    why = f"{address}: {asked[address]} asks for other settings, and is held"
+                    refused.append(Refused(source, why))
         except (MuslinError, ValueError) as error:
             refused.append(Refused(source, str(error)))
 

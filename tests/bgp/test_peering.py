@@ -147,6 +147,22 @@ def test_global_beats_node_specific_beats_mesh() -> None:
     assert "10.0.0.1" not in table(view)
 
 
+def test_two_peerings_that_ask_for_different_things_of_one_address_are_named() -> None:
+    """Silently held without the second one's filter it would be told too much (BGP-6)."""
+    view = cluster()
+    put(view, "BGPFilter", "none", {"exportV4": [{"action": "Reject"}]})
+    tor = {"peerIP": "10.0.0.254", "asNumber": 64500}
+    put(view, "BGPPeer", "a", tor)
+    put(view, "BGPPeer", "same", tor)
+    assert plan(view).refused == ()
+    put(view, "BGPPeer", "z", {**tor, "filters": ["none"]})
+    found = plan(view)
+    assert [each.source for each in found.refused] == ["BGPPeer(z)"]
+    assert "BGPPeer(a) asks for other settings" in found.refused[0].reason
+    put(view, "BGPPeer", "z", {**tor, "filters": ["none"], "node": "n1"})
+    assert plan(view).refused == (), "a global peer wins, as in Calico"
+
+
 def test_peer_selector_works_from_both_ends() -> None:
     view = cluster("n1", 4)
     put(view, "BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
