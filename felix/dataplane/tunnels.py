@@ -222,9 +222,14 @@ class Tunnels:
             for (index, _), address in view.addresses.items()
             if index == link.index and not address.interface.ip.is_link_local
         ]
-        if found:
-            self.writes += len(found)
-            sock.transact([addresses.delete(link.index, each.interface) for each in found])
+        messages = [addresses.delete(link.index, each.interface) for each in found]
+        if link.up and link.inet("rp_filter") == 0:
+            # It waited for an address that never came. Its rules are gone by now: with the loose
+            # check a device without an address takes nothing from anybody.
+            messages.append(links.set_inet_conf(link.index, _LOOSE))
+        if messages:
+            self.writes += len(messages)
+            sock.transact(messages)
         return set()
 
     # -- VXLAN -------------------------------------------------------------------------------

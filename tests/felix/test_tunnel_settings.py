@@ -84,3 +84,18 @@ def test_all_addresses_go_when_nobody_needs_the_device_and_the_pool_is_gone(stag
     assert not stage.calc.pools
     stage.turn(ipip=False)
     assert not stage.addresses()
+
+
+def test_a_device_that_never_got_an_address_unwraps_for_nobody_when_its_rules_go(
+    stage: Stage,
+) -> None:
+    """Without an address it takes all (rp_filter 0), which only its rules hold back."""
+    stage.calc.nodes["me"] = NodeFacts()
+    stage.turn(ipip=True)
+    setting = "net.ipv4.conf.tunl0.rp_filter"
+    assert stage.space.run("sysctl", "-n", setting).strip() == "0"
+    stage.turn(ipip=False)
+    assert stage.space.run("sysctl", "-n", setting).strip() == "2"
+    writes = stage.tunnels.writes
+    stage.turn(ipip=False)
+    assert stage.tunnels.writes == writes, "once"
