@@ -3,8 +3,8 @@
 RFC 4271 section 9.1, with the steps of RFC 4456 section 9 for reflected routes, in this
 order: LOCAL_PREF; length of AS_PATH; ORIGIN; MULTI_EXIT_DISC among paths of one neighbouring
 AS; eBGP before iBGP; (metric to the next hop: unknown here, so equal); what is left is used
-together, as several next hops. For the one best of them: shorter CLUSTER_LIST, lower
-ORIGINATOR_ID or router id, lower peer address.
+together, as several next hops. For the one best of them: lower ORIGINATOR_ID or router id,
+shorter CLUSTER_LIST, lower peer address.
 
 Tested in tests/bgp/test_rib.py, against a plain model with hypothesis: the result does
 not depend on the order of the paths.
@@ -153,8 +153,8 @@ def _lowest_med(candidates: list[Candidate]) -> list[Candidate]:
 def _tie_break(candidate: Candidate) -> tuple[int, int, int, int]:
     attributes = candidate.attributes
     return (
-        len(attributes.cluster_list),
         int(attributes.originator_id or candidate.source.router_id),
+        len(attributes.cluster_list),
         int(candidate.source.peer),
         candidate.path_id,
     )

@@ -70,10 +70,14 @@ def test_local_pref_of_an_external_peer_is_ignored() -> None:
 
 
 def test_equal_paths_are_used_together_in_tie_break_order() -> None:
-    """MED of different neighbours is not compared; ties: cluster list, ids, address."""
+    """MED of different neighbours is not compared; ties: ids, cluster list, address (RFC 4456)."""
     reflected = path(1, cluster_list=("1.1.1.1",))
     plain, later = path(2), path(3, originator_id=IPv4Address("0.0.0.9"))
-    assert select([reflected, plain, later]) == [later, plain, reflected]
+    assert select([plain, reflected, later]) == [later, reflected, plain]
+    same = IPv4Address("0.0.0.7")
+    short = path(3, originator_id=same, cluster_list=("2.2.2.2",))
+    long = path(2, originator_id=same, cluster_list=("1.1.1.1", "2.2.2.2"))
+    assert select([long, short]) == [short, long]
     one, two = path(1, as_path=[7], med=1), path(2, as_path=[8], med=2)
     assert select([two, one]) == [one, two]
     assert select([]) == []
