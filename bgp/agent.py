@@ -221,7 +221,7 @@ class Agent:
         if Changed.EXPORT in changed:
             self.picture.decide_own()
         if changed & EVERYTHING:
-            self.picture.decide_terms(self.plan.peers)
+            self.picture.decide_terms(self.plan.peers, self.handover)
         if Changed.IMPORT in changed:
             self.picture.decide_owners()
         await self._tell_speaker()
@@ -335,14 +335,17 @@ class Agent:
         def covered(address: IPAddress) -> bool:
             return all(rib.offered_by(net) - held.keys() for net in rib.of(address))
 
+        heard = self.handover.successors
         gone = self.handover.release(self._loop.time(), self.sessions.complete, covered)
+        if self.handover.successors != heard:
+            self.picture.decide_terms(self.plan.peers, self.handover)
         if gone:
             log.info("sessions end: their successors carry the routes", extra={"count": len(gone)})
             peers = {each.peer.address: each for each in self.plan.peers}
             for address in gone:
                 del peers[address]
             await self._hold(peers, self.plan)
-            self.picture.decide_terms(self.plan.peers)
+            self.picture.decide_terms(self.plan.peers, self.handover)
 
     # -- felix
 
@@ -360,14 +363,14 @@ class Agent:
             self._set_own()
             if self.picture.take_networks(message.networks) and self.in_sync:
                 self.picture.decide_own()
-                self.picture.decide_terms(self.plan.peers)
+                self.picture.decide_terms(self.plan.peers, self.handover)
                 self.routing.judge_again()
             self._timer.set()
 
     def _set_own(self) -> None:
         own = own_addresses(self.view, self._local_addresses)
         if self.routing.address(own) and self.in_sync:
-            self.picture.decide_terms(self.plan.peers)
+            self.picture.decide_terms(self.plan.peers, self.handover)
 
     # -- telling
 

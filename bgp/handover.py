@@ -45,11 +45,21 @@ class Handover:
         self._fresh: set[IPAddress] = set()
         self._successors: set[IPAddress] = set()
         self._complete: float | None = None
+        self._settled = False
 
     @property
     def held(self) -> Peers:
         """What is kept."""
         return {address: each.planned for address, each in self._held.items()}
+
+    @property
+    def successors(self) -> frozenset[IPAddress]:
+        """The sessions that take over, once one of them has been complete for a while.
+
+        From then on they hear nothing at second hand of those that are kept (OFF-4 of
+        `bgp.offer`): what they know of their own is what will be left.
+        """
+        return frozenset(self._successors) if self._settled else frozenset()
 
     def plan(self, old: Peers, new: Peers, exists: Callable[[PlannedPeer], bool]) -> Peers:
         """The sessions to hold now: the new plan, and what is kept of the old.
@@ -67,7 +77,7 @@ class Handover:
             if address in new or not exists(held.planned) or not self._successors:
                 del self._held[address]
         if not self._held:
-            self._fresh, self._complete = set(), None
+            self._fresh, self._complete, self._settled = set(), None, False
         return {**self.held, **new}
 
     def release(
@@ -82,9 +92,10 @@ class Handover:
         offers is offered by one that stays.
         """
         if not self._held or not any(complete(each) for each in self._successors):
-            self._complete = None
+            self._complete, self._settled = None, False
             return set()
         self._complete = now if self._complete is None else self._complete
+        self._settled = now - self._complete >= self._linger / 2
         gone = set()
         for address, held in self._held.items():
             if not covered(address):

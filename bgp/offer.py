@@ -10,6 +10,8 @@ pool. A route that this node has itself is told instead of any learned path to i
   OFF-2  Nothing is told to the peer it came from.
   OFF-3  While the node drains, every route says so (RFC 8326): GRACEFUL_SHUTDOWN, and
          LOCAL_PREF 0 inside the AS.
+  OFF-4  A session that is to take over hears nothing at second hand of those that are about
+         to end: it would hold our word for the best path and keep its own from us.
 Tested in tests/bgp/test_offer.py.
 """
 
@@ -80,9 +82,11 @@ def _unknown(what: IPAddress | IPNetwork) -> str:
 class Terms:
     """What export depends on besides the routes.
 
-    `cluster_id`: ours, if we reflect. `services`: ranges inside which a reflector passes on
-    addresses. `priorities`: the normal priority by IP version where LOCAL_PREF shall carry
-    it. `interface`: where packets to an address leave, or a network of ours lies.
+    `leaving`: sessions that end soon; `successors`: those that take over from them
+    (`bgp.handover`). `cluster_id`: ours, if we reflect. `services`: ranges inside which a
+    reflector passes on addresses. `priorities`: the normal priority by IP version where
+    LOCAL_PREF shall carry it. `interface`: where packets to an address leave, or a network
+    of ours lies.
     """
 
     audiences: tuple[Audience, ...] = ()
@@ -93,6 +97,8 @@ class Terms:
     services: tuple[IPNetwork, ...] = ()
     priorities: Mapping[int, int] = field(default_factory=dict)
     draining: bool = False
+    leaving: frozenset[IPAddress] = frozenset()
+    successors: frozenset[IPAddress] = frozenset()
     interface: Callable[[IPAddress | IPNetwork], str] = _unknown
 
 
@@ -110,6 +116,8 @@ def offers(
         peers = audience.peers
         if own is None and path is not None:
             peers -= {path.source.peer}  # OFF-2
+            if path.source.peer in terms.leaving:
+                peers -= terms.successors  # OFF-4
         if peers:
             route = _told(prefix, own, path, audience.manner, terms)
             if route is not None:

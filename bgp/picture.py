@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from bgp import peering, services, tagging, terms
+from bgp.handover import Handover
 from bgp.interfaces import Interfaces
 from bgp.passwords import Passwords
 from bgp.peering import Plan, Settings
@@ -95,14 +96,16 @@ class Picture:
         own = terms.own_routes(self.view, ranges, self._services.values(), connected)
         self._routing.have(own, ranges.whole)
 
-    def decide_terms(self, peers: Iterable[PlannedPeer]) -> None:
+    def decide_terms(self, peers: Iterable[PlannedPeer], handover: Handover) -> None:
         """What is taken from whom, and what is told to whom."""
         facts = terms.of_import(self.view, self._ranges(), self._routing.rib.own)
         if facts != self._routing.intake.facts:
             self._routing.intake.facts = facts
             self._routing.judge_again()
         rules, interface = self._filters.rules, self._interfaces.towards
-        self._routing.agree(terms.of_export(self.view, peers, rules, self.tags, interface))
+        self._routing.agree(
+            terms.of_export(self.view, peers, rules, self.tags, interface, handover)
+        )
 
     def _ranges(self) -> services.Ranges:
         return services.ranges(self.view, self._settings.cluster_ips)

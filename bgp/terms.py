@@ -11,6 +11,7 @@ from typing import Any
 from bgp import export, filters, reflectors, services
 from bgp.export import Kind
 from bgp.filters import Rules
+from bgp.handover import Handover
 from bgp.offer import Terms, audiences
 from bgp.planned import PlannedPeer
 from bgp.services import Ranges, ServiceView
@@ -50,6 +51,7 @@ def of_export(
     rules: Mapping[str, Rules],
     tags: Tags,
     interface: Callable[[IPAddress | IPNetwork], str],
+    handover: Handover,
 ) -> Terms:
     """What sessions are told, and how."""
     me = view.nodes.get(view.me)
@@ -69,6 +71,8 @@ def of_export(
         priorities=priorities,
         draining=me is not None and me.draining,
         interface=interface,
+        leaving=frozenset(handover.held),
+        successors=handover.successors,
     )
 
 

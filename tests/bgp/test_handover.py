@@ -55,6 +55,19 @@ def test_coverage_that_ends_starts_anew() -> None:
     assert handover.release(21, always, always) == {A}
 
 
+def test_successors_are_named_once_one_is_complete_for_a_while() -> None:
+    handover = Handover(linger=10, limit=120)
+    handover.plan(peers(A), peers(R), always)
+    for moment, complete, named in ((1, always, set()), (5, always, set()), (6, always, {R}),
+                                    (7, never, set()), (8, always, set())):  # fmt: skip
+        handover.release(moment, complete, never)
+        assert handover.successors == named
+    handover.release(13, always, never)
+    assert handover.successors == {R}
+    handover.plan(peers(R), peers(R), never)
+    assert handover.successors == set()
+
+
 def test_what_ends_at_once() -> None:
     """HND-2; and a peer that is no node is not held."""
     assert set(Handover().plan(peers(A), {}, always)) == set()

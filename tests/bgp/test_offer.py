@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from typing import Any
 
@@ -114,6 +115,17 @@ def test_learned_paths_of_an_ordinary_node() -> None:
     assert found[EXTERNAL].as_path == found[INTERNAL].as_path == (64500,)
     for elsewhere in ("0.0.0.0/0", "10.200.0.0/24", "10.67.9.0/24"):
         assert told(elsewhere, None, outside, terms()) == {}
+
+
+def test_a_successor_hears_nothing_at_second_hand_of_who_leaves() -> None:
+    """OFF-4: a router would prefer our word, and never tell us its own way (two racks)."""
+    inside = path(source(3))
+    mesh = inside.source.peer
+    leaving = replace(terms(), leaving=frozenset({mesh}), successors=frozenset({EXTERNAL}))
+    assert told("10.65.3.0/26", None, inside, leaving) == {}
+    assert set(told(str(BLOCK), Kind.BLOCK, None, leaving)) == {INTERNAL, EXTERNAL}
+    for other in (replace(leaving, leaving=frozenset()), replace(leaving, successors=frozenset())):
+        assert set(told("10.65.3.0/26", None, inside, other)) == {EXTERNAL}
 
 
 @pytest.mark.promise("F-39")

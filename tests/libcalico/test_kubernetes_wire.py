@@ -150,6 +150,7 @@ async def test_a_name_that_cannot_be_one_is_unreachable(server: str) -> None:
         await Client(lambda: Access(server)).request("GET", "/")
 
 
+@pytest.mark.asyncio
 async def test_a_connection_is_used_again_and_a_closed_one_made_anew() -> None:
     heard: list[bytes] = []
     connections = 0
