@@ -7,10 +7,7 @@ certificate. Tested in tests/libcalico/test_tls.py.
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
 from libcalico.datastore.x509 import Certificate
 from libcalico.errors import CertificateProblem
+from libcalico.identity import load_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +118,5 @@ def _fit(material: Material, names: dict[str, str]) -> None:
 
 
 def identify(context: ssl.SSLContext, material: Material) -> None:
-    if not material.cert:
-        return
-    with _in_memory(material.cert) as cert, _in_memory(material.key) as key:
-        # Without a callback OpenSSL would ask the terminal for a passphrase.
-        context.load_cert_chain(cert, key, password=lambda: b"")
-
-
-@contextmanager
-def _in_memory(text: bytes) -> Iterator[str]:
-    """A path to bytes that never touch a disk: the loader takes paths only."""
-    fd = os.memfd_create("pem", os.MFD_CLOEXEC)
-    try:
-        os.write(fd, text)
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
+    if material.cert:
+        load_identity(context, material.cert, material.key)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+from libcalico.identity import load_identity
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.errors import NoAccess
 
@@ -43,22 +41,8 @@ def _context(access: Access) -> ssl.SSLContext:
         context.load_default_certs()
     if access.cert:
         try:
-            with _path(access.cert) as cert, _path(access.key) as key:
-                # Without a callback OpenSSL would ask the terminal for a passphrase.
-                context.load_cert_chain(cert, key, password=lambda: b"")
+            load_identity(context, access.cert, access.key)
         except ssl.SSLError as problem:
             said = (problem.reason or str(problem)).lower().replace("_", " ")
             raise NoAccess(f"the client certificate and its key cannot be used: {said}") from None
     return context
-
-
-@contextmanager
-def _path(text: bytes) -> Iterator[str]:
-    """A path to bytes that never touch a disk: the loader takes paths only."""
-    fd = os.memfd_create("pem", os.MFD_CLOEXEC)
-    try:
-        os.write(fd, text)
-        os.lseek(fd, 0, os.SEEK_SET)
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
