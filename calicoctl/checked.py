@@ -60,3 +60,14 @@ def prepared_all(
             name = f"{document.kind}({document.name})"
             click.echo(f"{document.place(field)}: {name}: {field}: not enforced: {told}", err=True)
     return prepared, errors
+
+
+def planned_resources(documents: Sequence[InputDocument], namespace: str) -> list[Any]:
+    """The resources that a plan takes as written; nothing is stored.
+
+    Raises MuslinError with all that is wrong with them.
+    """
+    prepared, errors = prepared_all(documents, namespace, accept_unenforced=True)
+    if errors:
+        raise MuslinError("\n".join(errors))
+    return [one.resource for one in prepared]

@@ -41,18 +41,15 @@ def plan(
     Nothing is stored. Passwords are taken to be where they are said to be. Exit status 0
     whether anything would change.
     """
-    from calicoctl.checked import prepared_all
+    from calicoctl.checked import planned_resources
     from calicoctl.routing import planning, reading
 
     documents = documents_of(required(filename), recursive, skip_empty)
-    prepared, errors = prepared_all(documents, namespace, accept_unenforced=True)
-    if errors:
-        raise MuslinError("\n".join(errors))
+    resources = planned_resources(documents, namespace)
     options = options_of(config, allow_version_mismatch, context)
     view, unreadable = asyncio.run(reading.read_view(options))
     if unreadable:
         raise MuslinError("the plan would not be complete: " + "; ".join(unreadable))
-    resources = [one.resource for one in prepared]
     found = planning.plan_of(view, resources, delete=delete)
     text = planning.as_json(found) + "\n" if output == "json" else planning.as_text(found)
     click.echo(text, nl=False)

@@ -50,15 +50,12 @@ def plan(
     Nothing is stored. Flows are told by the labels of their ends. Exit status 0 whether anything
     would change; 1 when the plan is not complete.
     """
-    from calicoctl.checked import prepared_all
+    from calicoctl.checked import planned_resources
     from calicoctl.explaining import planning, reading
 
     documents = documents_of(required(filename), recursive, skip_empty)
-    prepared, errors = prepared_all(documents, namespace, accept_unenforced=True)
-    if errors:
-        raise MuslinError("\n".join(errors))
+    resources = planned_resources(documents, namespace)
     world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
-    resources = [one.resource for one in prepared]
     found = planning.plan_of(world, resources, delete=delete, timeout=timeout)
     click.echo(planning.as_json(found) if output == "json" else planning.as_text(found), nl=False)
     if not found.report.whole:
