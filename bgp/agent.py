@@ -1,7 +1,7 @@
 """The agent: events in, pure decisions, wishes out. All state lives in one event loop.
 
     datastore -> ClusterView -> peering.plan          -> speaker.configure
-                             -> terms -> Routing      -> speaker.announce, speaker.change
+                             -> terms -> Routing      -> speaker.announce
     speaker   -> Rib, Helper -> Routing -> best paths -> Publisher -> felix
 
 Nothing here waits for anything but events, so no two of them ever interleave within a
@@ -337,14 +337,13 @@ class Agent:
 
         heard = self.handover.successors
         gone = self.handover.release(self._loop.time(), self.sessions.complete, covered)
-        if self.handover.successors != heard:
-            self.picture.decide_terms(self.plan.peers, self.handover)
         if gone:
             log.info("sessions end: their successors carry the routes", extra={"count": len(gone)})
             peers = {each.peer.address: each for each in self.plan.peers}
             for address in gone:
                 del peers[address]
             await self._hold(peers, self.plan)
+        if gone or self.handover.successors != heard:
             self.picture.decide_terms(self.plan.peers, self.handover)
 
     # -- felix
