@@ -43,6 +43,19 @@ def http(port: int, path: str, seconds: float) -> int:
     return 1
 
 
+def from_fresh_port(link: socket.socket, index: int) -> None:
+    """Bind to a source port that no earlier probe of the same target has had for two minutes.
+
+    A datagram with the ports of an earlier answered one belongs to that connection, which outlives
+    a new policy (`nf_conntrack_udp_timeout_stream`); ports drawn at random meet it now and then.
+    """
+    port = 1024 + (time.monotonic_ns() // 2_000_000 + index) % 64_000
+    try:
+        link.bind(("::" if link.family == socket.AF_INET6 else "0.0.0.0", port))
+    except OSError:
+        return  # somebody listens there: the kernel's choice, then
+
+
 def ask(
     kinds: tuple[str, ...], port: int, seconds: float, addresses: list[str]
 ) -> dict[str, dict[str, str]]:
@@ -50,11 +63,14 @@ def ask(
     waiting: dict[tuple[str, str], socket.socket] = {}
     answers: dict[str, dict[str, str]] = {kind: {} for kind in kinds}
     chooser = selectors.DefaultSelector()
-    for kind, address in ((kind, address) for kind in kinds for address in addresses):
+    targets = [(kind, address) for kind in kinds for address in addresses]
+    for index, (kind, address) in enumerate(targets):
         link = socket.socket(
             family(address), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
         )
         link.setblocking(False)
+        if kind == "udp":
+            from_fresh_port(link, index)
         try:
             link.connect_ex((address, port))
             if kind == "udp":

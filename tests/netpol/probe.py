@@ -23,13 +23,23 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 
 from tests.netpol import sctp
 
 CHOOSER = selectors.DefaultSelector()
 PARALLEL = 512
 Act = Callable[[], None]
+
+
+def source_ports() -> Iterator[int]:
+    """Source ports in turn: none comes again while connection tracking remembers its last use."""
+    begin = secrets.randbelow(40000)
+    return (20000 + number % 40000 for number in count(begin))
+
+
+SOURCES = source_ports()
 
 
 def plain_error(code: int) -> str:
@@ -108,13 +118,14 @@ class Try:
         """Send a nonce that the answer must carry."""
         link = self._socket(socket.SOCK_DGRAM)
         nonce = secrets.token_hex(8).encode()
+        link.bind(("0.0.0.0", next(SOURCES)))
         link.connect((address, port))
         CHOOSER.register(link, selectors.EVENT_READ, lambda: self._greeting(link, nonce + b" "))
         link.send(nonce)
 
     def sctp(self, raw: Raw, address: str, port: int) -> None:
         """Send an INIT, wait for the INIT-ACK that carries its tag."""
-        packet = sctp.Packet(20000 + secrets.randbelow(40000), port, 0, sctp.INIT, new_tag())
+        packet = sctp.Packet(next(SOURCES), port, 0, sctp.INIT, new_tag())
         key = address, packet.source, packet.tag
         raw.waiting[key] = self.finish
 
