@@ -58,7 +58,7 @@ async def connect(environ: Mapping[str, str]) -> Client:
     told = ""
     while True:
         try:
-            return Client(find(apiconfig.from_environment(environ), environ))
+            return Client(find(apiconfig.of_node(environ), environ))
         except MuslinError as error:
             if str(error) != told:
                 log.warning("the Kubernetes API is needed: %s", error)

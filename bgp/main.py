@@ -112,7 +112,7 @@ async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> 
 
 async def serve(environ: Mapping[str, str]) -> int:
     """Run the agent; returns an exit status when something is beyond repair."""
-    config = apiconfig.load(None, environ)
+    config = apiconfig.of_node(environ)
     chosen = settings(environ)
     me = await node_name(environ)
     store = await connect(config)

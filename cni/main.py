@@ -19,7 +19,7 @@ async def serve(environ: Mapping[str, str]) -> None:
     """Connect and serve until cancelled; raises MuslinError if the configuration cannot work."""
     settings = settings_from(environ)
     node = await wait_for_node_name(settings, environ)
-    store = await datastore.connect(apiconfig.load(None, environ))
+    store = await datastore.connect(apiconfig.of_node(environ))
     try:
         daemon = Daemon(store, node, settings)
         # What lives as long as the process is no work for the collector.

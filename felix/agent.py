@@ -141,7 +141,7 @@ class Agent:
     async def run(self) -> int:
         """Run until cancelled; an exception says what could not go on."""
         await self._servers.apply(self.config)
-        store = await connect(apiconfig.load(None, self._environ))
+        store = await connect(apiconfig.of_node(self._environ))
         self._syncer = Syncer(store, selections(self.node), sinks=self.sinks, resident=True)
         await self.server.start(self.dataplane, self._where.node_socket)
         self._beats.started(self.config)

@@ -154,7 +154,7 @@ class ServiceReader:
 
         while True:
             try:
-                source = find(apiconfig.from_environment(self._environ), self._environ)
+                source = find(apiconfig.of_node(self._environ), self._environ)
                 break
             except MuslinError as error:
                 if str(error) != self._problem:

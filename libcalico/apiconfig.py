@@ -1,8 +1,10 @@
 """Where the datastore is and how to log in: the environment, or `calicoctl.cfg`.
 
-Names and precedence are Calico's (data model 6.1): a configuration file that is readable
-is the only source; the default file may be missing, a file named by hand may not. A file of
-the first generation (`apiVersion: v1`, `kind: calicoApiConfig`) is read as well.
+Names and precedence are Calico's (data model 6.1, 7.1). `calicoctl` calls `load`: a configuration
+file that is there is its only source; the default file may be missing, a file named by hand may
+not. What runs on a node calls `of_node`: the environment is the only source, and the file counts
+where the environment names no setting at all. The two are never mixed. A file of the first
+generation (`apiVersion: v1`, `kind: calicoApiConfig`) is read as well.
 Secrets never appear in `repr`; one that came by the environment is worth a notice, because
 every child of the process and every tool that shows environments has it too.
 Tested in tests/libcalico/test_apiconfig.py.
@@ -176,6 +178,18 @@ def from_file(path: Path) -> DatastoreConfig:
     if any(values.get(name) for name in SECRETS) and stat.S_IMODE(path.stat().st_mode) & 0o077:
         notices += (f"{path} holds a secret and others than its owner can read it: chmod 600",)
     return _finish(values, notices)
+
+
+def of_node(environ: Mapping[str, str]) -> DatastoreConfig:
+    """Where the programs of a node find the datastore, all of them alike.
+
+    The environment, and nothing else, when it holds any of its variables; else the default file
+    if there is one. Raises MuslinError or InvalidValue for a file that cannot be used.
+    """
+    names = (one.metadata["env"] for one in fields(DatastoreConfig) if one.metadata.get("env"))
+    if any(environ.get(f"CALICO_{name}") or environ.get(name) for name in names):
+        return from_environment(environ)
+    return load(None, environ)
 
 
 def load(path: str | Path | None, environ: Mapping[str, str]) -> DatastoreConfig:

@@ -115,9 +115,7 @@ async def _services(
     name, chosen = await asyncio.shield(registering)
     environ = os.environ
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-        "tunnel addresses": lambda: tunnel_addresses.keep(
-            apiconfig.from_environment(environ), name
-        ),
+        "tunnel addresses": lambda: tunnel_addresses.keep(apiconfig.of_node(environ), name),
         "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
         "node condition": lambda: readiness.tell_when_up(environ, name, chosen, supervisor.pids),
         "CNI token": lambda: cni_token.keep(environ, chosen),

@@ -58,7 +58,7 @@ async def tell_when_up(
     directory: Path | None = None,
 ) -> None:
     """Clear the condition once, as soon as the agents are ready; then return."""
-    config = apiconfig.from_environment(environ)
+    config = apiconfig.of_node(environ)
     if chosen.backend == "none" or not kubernetes.configured(environ, config):
         return
     while True:  # their files are replaced whenever something changed
@@ -87,7 +87,7 @@ async def tell(
     from libcalico.kubernetes.client import STRATEGIC_PATCH, Client
     from libcalico.kubernetes.objects import NODES
 
-    client = Client(find(apiconfig.from_environment(environ), environ, account), timeout=5.0)
+    client = Client(find(apiconfig.of_node(environ), environ, account), timeout=5.0)
     try:
         await client.patch(
             NODES, name, condition(said, now()), part="status", content=STRATEGIC_PATCH
@@ -127,7 +127,7 @@ async def shut_down(
     written; an API that does not answer is said, and holds up no shutdown.
     """
     replace_file(chosen.shutdown_file, now())
-    config = apiconfig.from_environment(environ)
+    config = apiconfig.of_node(environ)
     if chosen.backend == "none" or not kubernetes.configured(environ, config):
         return
     try:

@@ -56,7 +56,7 @@ async def keep(
     """
     if not any(followed(wish) for _, wish in addresses.wishes(chosen)) or chosen.backend == "none":
         return
-    config = apiconfig.from_environment(environ)
+    config = apiconfig.of_node(environ)
 
     async def internal() -> tuple[IPAddress, ...] | None:
         facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))

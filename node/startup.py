@@ -47,7 +47,7 @@ async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
     that another node has.
     """
     name, chosen = name_of(environ)
-    config = apiconfig.from_environment(environ)
+    config = apiconfig.of_node(environ)
     store = await connected(config, wait=chosen.wait_for_datastore)
     try:
         facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))

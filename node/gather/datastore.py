@@ -22,7 +22,8 @@ CLUSTER = ResourceKey("ClusterInformation", "default")
 async def read(config_file: str | None, environ: Mapping[str, str]) -> Store:
     """The facts. Nothing is asked where no datastore is configured."""
     try:
-        config = apiconfig.load(config_file, environ)
+        given = config_file is not None
+        config = apiconfig.load(config_file, environ) if given else apiconfig.of_node(environ)
         if config.datastore_type != apiconfig.ETCD and not environ.get("DATASTORE_TYPE"):
             return Store()
         config.check()

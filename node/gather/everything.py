@@ -53,7 +53,7 @@ async def gather(environ: Mapping[str, str], options: Options) -> Facts:
     others = sorted((one for one in store.nodes if one is not own), key=lambda one: one.name)
     internal: tuple[IPAddress, ...] = ()
     if settings is not None and not options.offline:
-        config = apiconfig.from_environment(environ)
+        config = apiconfig.of_node(environ)
         name = settings.kubernetes_name(of_host.node_name)
         internal = (await cluster.read(environ, config, name)).internal
     of_network = replace(

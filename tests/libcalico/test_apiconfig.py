@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libcalico import apiconfig, paths
-from libcalico.apiconfig import DatastoreConfig, from_environment, from_file, load
+from libcalico.apiconfig import DatastoreConfig, from_environment, from_file, load, of_node
 from libcalico.datastore import connect
 from libcalico.errors import InvalidValue, MuslinError
 
@@ -47,6 +47,35 @@ def test_the_default_file_may_be_missing_another_may_not(
     assert load(None, {"ETCD_ENDPOINTS": "http://y:1"}).endpoints == ("http://y:1",)
     with pytest.raises(MuslinError, match="Error reading config file"):
         load(tmp_path / "other.cfg", {})
+
+
+@pytest.mark.parametrize("name", ["DATASTORE_TYPE", "CALICO_ETCD_USERNAME", "KUBECONFIG"])
+def test_a_node_takes_the_environment_alone_or_the_file_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "default.cfg"
+    monkeypatch.setattr(paths, "CALICOCTL_CONFIG", file)
+    told = {"ETCD_ENDPOINTS": "http://y:1"}
+    assert of_node({}) == from_environment({})
+    file.write_text(HEAD + "  etcdEndpoints: http://x:1\n  etcdUsername: u\n")
+    assert (of_node(told).endpoints, of_node(told).username) == (("http://y:1",), "")
+    assert of_node({name: "v"}) == from_environment({name: "v"})
+    assert (of_node({}).endpoints, of_node({}).username) == (("http://x:1",), "u")
+    assert load(None, told).endpoints == ("http://x:1",)  # calicoctl has the other rule
+
+
+def test_every_program_of_a_node_has_the_one_rule() -> None:
+    """Who reads the environment or the file by another way is named."""
+    root = Path(apiconfig.__file__).parent.parent
+    others = []
+    for package in ("node", "felix", "bgp", "cni"):
+        for path in sorted((root / package).rglob("*.py")):
+            text = path.read_text()
+            if "apiconfig" in text and ("from_environment(" in text or "load(None" in text):
+                others.append(str(path.relative_to(root)))
+    readers = [Path("felix/agent.py"), Path("bgp/main.py"), Path("cni/main.py")]
+    assert all("apiconfig.of_node(" in (root / each).read_text() for each in readers)
+    assert others == []
 
 
 @pytest.mark.parametrize(
