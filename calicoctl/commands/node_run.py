@@ -23,7 +23,12 @@ _METHODS = "first-found, can-reach=HOST, interface=REGEX,..., skip-interface=REG
     metavar="IMAGE",
     help="Run this container image with docker or podman, not the calico-node installed here.",
 )
-@click.option("--backend", default="bird", show_default=True, help="Who speaks BGP: bird or none.")
+@click.option(
+    "--backend",
+    default="bird",
+    show_default=True,
+    help="bird: BGP; vxlan: no BGP, routes from the datastore; none: policy only.",
+)
 @click.option("--dryrun", is_flag=True, help="Print the command that would be run.")
 @click.option("--init-system", is_flag=True, help="Stay in the foreground for a service manager.")
 @click.option("--no-default-ippools", is_flag=True, help="Make no address pools.")

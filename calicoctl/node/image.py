@@ -19,7 +19,7 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.numorstring import as_number
 
 CONTAINER = "calico-node"
-BACKENDS = ("bird", "none")
+BACKENDS = ("bird", "vxlan", "none")
 METHODS = ("first-found", "can-reach=", "interface=", "skip-interface=")
 CERTIFICATES = {
     "ca_file": ("ETCD_CA_CERT_FILE", "/etc/calico/certs/ca_cert.crt"),
