@@ -118,10 +118,17 @@ def choose(
         chosen = [one for one in interfaces if not _matches(one.name, EXCLUDED)]
     else:
         raise InvalidValue(variable, wish.method, f"allowed: {METHODS_TOLD}")
-    for interface, address in _candidates(version, chosen):
+    found = list(_candidates(version, chosen))
+    for interface, address in found:
         told = f"the first address found by {wish.method}, on {interface.name}{declined}"
-        return Choice(address, told, ordered=True)
+        return Choice(address, told + _beside(interface, found), ordered=True)
     return None
+
+
+def _beside(taken: Interface, found: Sequence[tuple[Interface, IPInterface]]) -> str:
+    """What else could have been taken: with two NICs the first is not what everybody expects."""
+    others = [f"{address} on {one.name}" for one, address in found if one is not taken]
+    return f"; the interface made last comes first, before {', '.join(others)}" if others else ""
 
 
 def choose_again(

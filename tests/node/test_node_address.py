@@ -50,6 +50,29 @@ def test_two_interfaces_and_every_method(
     assert method.partition("=")[2] in caplog.text, "and why"
 
 
+def test_first_found_is_the_highest_index_whatever_was_made_when(
+    etcd_inside: Etcd,
+    machine: Namespace,
+    environ: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Calico's rule: interfaces in reverse kernel order, addresses in the kernel's own."""
+    caplog.set_level("INFO")
+    made = {"zz0": (90, "192.0.2.1/28"), "aa0": (200, "192.0.2.17/28"), "mm0": (70, "192.0.2.33/28")}
+    for name, (index, address) in made.items():
+        machine.run("ip", "link", "add", name, "index", str(index), "type", "bridge")
+        machine.run("ip", "address", "add", address, "dev", name)
+    machine.run("ip", "address", "add", "192.0.2.18/28", "dev", "aa0")
+    machine.run("ip", "link", "add", "docker1", "index", "210", "type", "bridge")
+    machine.run("ip", "address", "add", "172.18.0.1/16", "dev", "docker1")
+    listed = [line.split(": ")[1] for line in machine.run("ip", "-o", "link").splitlines()]
+    assert [name for name in listed if name in made] == ["mm0", "zz0", "aa0"], "by index"
+    start(environ, IP="autodetect", IP_AUTODETECTION_METHOD="first-found")
+    chosen = resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["ipv4Address"]
+    assert chosen == "192.0.2.17/28", "though all links are down, and zz0 was made first"
+    assert "before 192.0.2.1/28 on zz0, 192.0.2.33/28 on mm0, 10.99.1.1/24 on eth0" in caplog.text
+
+
 @pytest.mark.promise("M-148")
 def test_an_interface_without_a_subnet_is_warned_about(
     etcd_inside: Etcd,
