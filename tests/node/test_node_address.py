@@ -58,7 +58,11 @@ def test_first_found_is_the_highest_index_whatever_was_made_when(
 ) -> None:
     """Calico's rule: interfaces in reverse kernel order, addresses in the kernel's own."""
     caplog.set_level("INFO")
-    made = {"zz0": (90, "192.0.2.1/28"), "aa0": (200, "192.0.2.17/28"), "mm0": (70, "192.0.2.33/28")}
+    made = {
+        "zz0": (90, "192.0.2.1/28"),
+        "aa0": (200, "192.0.2.17/28"),
+        "mm0": (70, "192.0.2.33/28"),
+    }
     for name, (index, address) in made.items():
         machine.run("ip", "link", "add", name, "index", str(index), "type", "bridge")
         machine.run("ip", "address", "add", address, "dev", name)
