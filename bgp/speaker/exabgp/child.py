@@ -122,6 +122,8 @@ async def validate(configuration: Path, uid: int) -> str:
     if process.returncode == 0:
         return ""
     lines = [readable(line) for line in output.splitlines() if line.strip()]
+    summary = next((at for at, line in enumerate(lines) if line.startswith("error:")), -1)
+    lines = lines[summary + 1 :]  # after it the same words once more, without the path
     return " | ".join(lines)[-500:] or f"exit {process.returncode}"
 
 

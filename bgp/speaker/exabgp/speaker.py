@@ -4,9 +4,10 @@ One task (`_run`) does everything that takes time: start, reload, kill, commands
 `configure` and `announce` only store the wish and wake it, so a burst of changes costs one
 reload. Events come from the reader thread through the loop, in ExaBGP's order.
 
-Runtime peer changes: a new file is validated, renamed, and SIGUSR1 sent; if ExaBGP does not
-say that it loaded it, the child is killed and started again, because one failed reload
-poisons all later ones (and a restart under graceful restart loses nothing).
+Runtime peer changes: a new file is validated (`refusals` says what becomes of one that is
+refused), renamed, and SIGUSR1 sent; if ExaBGP does not say that it loaded it, the child is
+killed and started again, because one failed reload poisons all later ones (and a restart under
+graceful restart loses nothing).
 
 The watchdog: a frozen ExaBGP is not covered by graceful restart; the peers would drop our
 routes when the hold time ends. So a ping is always outstanding when nothing else is said,
@@ -24,12 +25,13 @@ import asyncio
 import logging
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 
 from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import config, protocol
 from bgp.speaker.exabgp.offers import Offers
+from bgp.speaker.exabgp.refusals import Refusals
 from bgp.speaker.exabgp.session import Ending, Penalties, Session, changed_fields, down_reason
 from bgp.speaker.exabgp.watchdog import Watchdog
 from bgp.speaker.interface import (
@@ -74,6 +76,8 @@ class ExaBGPSpeaker:
         self._offers = Offers()
         self._sessions: dict[IPAddress, Session] = {}
         self._penalties = Penalties()
+        self._refusals = Refusals()
+        self._start_failed = False
         self._watchdog = Watchdog(_TICK)
         self._trouble = ""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -108,6 +112,7 @@ class ExaBGPSpeaker:
 
     def conditions(self) -> list[tuple[str, str]]:
         found = self._penalties.conditions(asyncio.get_running_loop().time())
+        found += self._refusals.conditions(self._target())
         if self._failures >= STAYS_DEAD and self._wanted:
             why = f"ended {self._failures} times in a row: {self._trouble or 'no reason given'}"
             found.append(("BGP speaker", why))
@@ -194,7 +199,7 @@ class ExaBGPSpeaker:
             ended, self._reloading = self._reloading, None
             if not ended.result():
                 return False
-        if target != self._applied:
+        if self._refusals.instead_of(target, asyncio.get_running_loop().time()) != self._applied:
             self._reloading = asyncio.create_task(self._apply_reload(child), name="exabgp-reload")
             self._reloading.add_done_callback(lambda _: self._wake.set())
         return True
@@ -235,7 +240,14 @@ class ExaBGPSpeaker:
             if why:
                 log.warning("exabgp keeps our uid, with one capability: %s", why)
         children.prepare_run_dir(self._run_dir, self._uid)
-        wanted = dict(self._target())
+        target, now = self._target(), asyncio.get_running_loop().time()
+        wanted = dict(self._refusals.instead_of(target, now))
+        if self._start_failed and wanted == target:
+            wanted = dict(await self._refusals.usable(target, {}, self._complaint, now))
+            if wanted != target:
+                self._failures, self._trouble = 1, ""  # the reason is known, and named
+        if not wanted:
+            return
         self._write(self._configuration, wanted)
         self._flying = None
         self._commands.clear()
@@ -246,23 +258,24 @@ class ExaBGPSpeaker:
             )
         except children.ChildFailed as error:
             log.error("%s", error)
-            self._trouble = str(error)
+            self._trouble, self._start_failed = str(error), True
             self._events.put_nowait(SpeakerDown(self._trouble, self._failures))
             self._wake.set()
             return
-        self._applied = wanted
+        self._applied, self._start_failed = wanted, False
         log.info("exabgp started", extra={"pid": self._child.pid, "peers": len(wanted)})
         self._events.put_nowait(SpeakerUp())
 
     async def _apply_reload(self, child: children.Child) -> bool:
         """Bring a running child to the wished peers; False asks for a restart (SPK-1)."""
-        wanted = dict(self._target())
-        uid = self._uid or 0
+        target, now = self._target(), asyncio.get_running_loop().time()
+        wanted = dict(await self._refusals.usable(target, self._applied, self._complaint, now))
+        for subject, why in self._refusals.conditions(target):
+            log.error("%s: %s", subject, why)
+        if wanted == self._applied:
+            return True
         fresh = self._configuration.with_suffix(".new")
         self._write(fresh, wanted)
-        if complaint := await children.validate(fresh, uid):
-            log.error("exabgp refuses the new configuration: %s", complaint)
-            return False
         fresh.rename(self._configuration)
         for address in self._applied.keys() - wanted.keys():
             session = self._sessions.pop(address, None)
@@ -290,7 +303,18 @@ class ExaBGPSpeaker:
         log.info("exabgp reloaded", extra={"peers": len(wanted)})
         return True
 
-    def _write(self, path: Path, peers: dict[IPAddress, Peer]) -> None:
+    async def _complaint(self, peers: Collection[Peer]) -> str:
+        """What ExaBGP says against a configuration of these peers; empty if it takes it."""
+        trial = self._configuration.with_suffix(".trial")
+        try:
+            self._write(trial, {peer.address: peer for peer in peers})
+            return await children.validate(trial, self._uid or 0) if peers else ""
+        except OSError as error:
+            return f"its configuration cannot be tried: {error}"
+        finally:
+            trial.unlink(missing_ok=True)
+
+    def _write(self, path: Path, peers: Mapping[IPAddress, Peer]) -> None:
         text = config.render(peers.values(), children.relay_command(self._socket))
         children.write_private(path, text, self._uid or 0)
 

@@ -1,0 +1,90 @@
+"""What is held in place of peers that ExaBGP refuses: no definition of one peer harms another.
+
+The agent validates what an operator writes, but ExaBGP has rules of its own. A configuration
+that it refuses never ends a running child: the definitions at fault are found by halves, each
+is held as it was before (or not at all), everything else is applied, and a condition names the
+peer, the fields that differ and ExaBGP's words (BGP-8). What cannot be laid at one peer's door
+leaves the whole configuration as it was. Another wish is tried at once, the same one after a
+pause: a full disk or a loaded machine may have been the reason.
+
+Tested in tests/bgp/test_refusals.py, also with a real ExaBGP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+
+from bgp.speaker.exabgp.session import changed_fields
+from bgp.speaker.interface import IPAddress, Peer
+
+Peers = dict[IPAddress, Peer]
+Complaint = Callable[[Collection[Peer]], Awaitable[str]]
+"""What ExaBGP says against a configuration of these peers; empty if it takes it."""
+
+RETRY = 60.0
+"""Seconds until the same wish is tried once more."""
+
+
+class Refusals:
+    """The wish that was refused last, and what is held in its place."""
+
+    def __init__(self) -> None:
+        self._wish: Peers = {}
+        self._instead: Peers = {}
+        self._why: list[tuple[str, str]] = []
+        self._again = 0.0
+
+    def instead_of(self, wish: Peers, now: float) -> Peers:
+        """What to hold for a wish: itself, unless it was refused a moment ago."""
+        if self._why and wish == self._wish and now < self._again:
+            return self._instead
+        return wish
+
+    async def usable(self, wish: Peers, held: Peers, complaint: Complaint, now: float) -> Peers:
+        """As much of a wish as ExaBGP takes. `held`: the definitions that it has now."""
+        first = await complaint(wish.values())
+        if not first:
+            self._why = []
+            return wish
+        suspects = [peer for peer in wish.values() if held.get(peer.address) != peer]
+        guilty = [each async for each in _guilty(suspects, complaint)]
+        names = {peer.address for peer, _ in guilty}
+        instead = {
+            address: held[address] if address in names else peer
+            for address, peer in wish.items()
+            if address not in names or address in held
+        }
+        why = [_words(peer, held.get(peer.address), said) for peer, said in guilty]
+        if not guilty or (held and not instead) or await complaint(instead.values()):
+            instead = held
+            why = why or [("BGP speaker", f"the sessions stay as they are: ExaBGP says: {first}")]
+        self._wish, self._instead, self._why, self._again = dict(wish), instead, why, now + RETRY
+        return instead
+
+    def conditions(self, wish: Peers) -> list[tuple[str, str]]:
+        """Who is held otherwise than wished, for an operator."""
+        return list(self._why) if wish == self._wish else []
+
+
+async def _guilty(suspects: list[Peer], complaint: Complaint) -> AsyncIterator[tuple[Peer, str]]:
+    """The peers that ExaBGP refuses alone, found by halves."""
+    if not suspects:
+        return
+    said = await complaint(suspects)
+    if not said:
+        return
+    if len(suspects) == 1:
+        yield suspects[0], said
+        return
+    middle = len(suspects) // 2
+    for half in (suspects[:middle], suspects[middle:]):
+        async for each in _guilty(half, complaint):
+            yield each
+
+
+def _words(peer: Peer, held: Peer | None, said: str) -> tuple[str, str]:
+    subject = f"BGP peer {peer.address}"
+    if held is None:
+        return subject, f"ExaBGP refuses its definition, so there is no session: {said}"
+    fields = ", ".join(changed_fields(held, peer))
+    return subject, f"ExaBGP refuses its new {fields}; the session stays as it was: {said}"
