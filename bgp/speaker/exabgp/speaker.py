@@ -30,6 +30,7 @@ from pathlib import Path
 
 from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import config, protocol
+from bgp.speaker.exabgp.commands import Commands
 from bgp.speaker.exabgp.offers import Offers
 from bgp.speaker.exabgp.refusals import Refusals
 from bgp.speaker.exabgp.session import Ending, Penalties, Session, changed_fields, down_reason
@@ -81,8 +82,7 @@ class ExaBGPSpeaker:
         self._watchdog = Watchdog(_TICK)
         self._trouble = ""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._commands: deque[str] = deque()
-        self._flying: str | None = None
+        self._commands = Commands()
         self._child: children.Child | None = None
         self._reload: asyncio.Future[bool] | None = None
         self._reloading: asyncio.Task[bool] | None = None
@@ -94,7 +94,6 @@ class ExaBGPSpeaker:
         self._failures = 0
         self._last_words: deque[bytes] = deque(maxlen=6)
         self.restarts = 0
-        self.command_errors = 0
         self.unreadable = 0
 
     # -- the interface
@@ -112,7 +111,7 @@ class ExaBGPSpeaker:
 
     def conditions(self) -> list[tuple[str, str]]:
         found = self._penalties.conditions(asyncio.get_running_loop().time())
-        found += self._refusals.conditions(self._target())
+        found += self._refusals.conditions(self._target()) + self._commands.conditions()
         if self._failures >= STAYS_DEAD and self._wanted:
             why = f"ended {self._failures} times in a row: {self._trouble or 'no reason given'}"
             found.append(("BGP speaker", why))
@@ -176,7 +175,7 @@ class ExaBGPSpeaker:
                 continue
             self._watchdog.look(child.heard, loop.time())
             hold = min((each.hold_time for each in self._sessions.values()), default=90)
-            if self._watchdog.wants_ping(hold) and self._flying is None:
+            if self._watchdog.wants_ping(hold) and self._commands.idle:
                 self._command([protocol.PING])
             if self._watchdog.frozen(hold):
                 self._trouble = "it gave no sign of life and was killed"
@@ -249,7 +248,6 @@ class ExaBGPSpeaker:
         if not wanted:
             return
         self._write(self._configuration, wanted)
-        self._flying = None
         self._commands.clear()
         self._sessions = {address: Session(peer) for address, peer in wanted.items()}
         try:
@@ -280,6 +278,7 @@ class ExaBGPSpeaker:
         for address in self._applied.keys() - wanted.keys():
             session = self._sessions.pop(address, None)
             self._offers.forget(address)
+            self._commands.gone(str(address))
             if session is not None and session.up:
                 self._events.put_nowait(PeerDown(address, DownReason.REMOVED))
         for address, peer in wanted.items():
@@ -327,7 +326,6 @@ class ExaBGPSpeaker:
             log.warning("exabgp ended; its last words: %s", said)
             self._trouble = self._trouble or said
         self._last_words.clear()
-        self._flying = None
         self._commands.clear()
         self._sessions = {}
         self._offers.clear()
@@ -377,7 +375,7 @@ class ExaBGPSpeaker:
         peer = session.peer
         session.ending = ending
         log.error("a session is ended: %s", ending.detail, extra={"peer": str(peer.address)})
-        self._commands.appendleft(protocol.reset(peer.address, ending.code, ending.subcode))
+        self._commands.urgent(protocol.reset(peer.address, ending.code, ending.subcode))
         self._next_command()
 
     def _on_log(self, line: bytes) -> None:
@@ -412,6 +410,7 @@ class ExaBGPSpeaker:
         address = session.peer.address
         reason, words = session.stop(reason, words)
         self._offers.down(address)
+        self._commands.gone(str(address))
         if reason is DownReason.LIMIT:
             pause = self._penalties.punish(session.peer, asyncio.get_running_loop().time())
             words = f"{words}; held down for {pause:g} s"
@@ -429,17 +428,18 @@ class ExaBGPSpeaker:
         return self._offers.sent(address)
 
     def _command(self, lines: Iterable[str]) -> None:
-        self._commands.extend(lines)
+        self._commands.add(lines)
         self._next_command()
 
     def _next_command(self) -> None:
-        if self._flying is None and self._commands and self._child is not None:
-            self._flying = self._commands.popleft()
-            self._child.send(self._flying)
+        if self._child is not None and (line := self._commands.take()) is not None:
+            self._child.send(line)
 
     def _on_ack(self, ack: protocol.Ack) -> None:
-        if ack is protocol.Ack.ERROR:
-            self.command_errors += 1
-            log.warning("exabgp refused a command: %.200s", self._flying)
-        self._flying = None
+        self._commands.answered(refused=ack is protocol.Ack.ERROR)
         self._next_command()
+
+    @property
+    def command_errors(self) -> int:
+        """How many commands ExaBGP has refused."""
+        return self._commands.errors
