@@ -12,6 +12,10 @@ pool. A route that this node has itself is told instead of any learned path to i
          LOCAL_PREF 0 inside the AS.
   OFF-4  A session that is to take over hears nothing at second hand of those that are about
          to end: it would hold our word for the best path and keep its own from us.
+  OFF-5  A router on a network of ours hears of a path learned inside the AS only where its next
+         hop is on a network of ours too, or packets go in a tunnel: we would hand them back to
+         that very router. A router that lost the owner's session takes all second-hand paths as
+         equal, and those of other racks would loop.
 Tested in tests/bgp/test_offer.py.
 """
 
@@ -120,9 +124,26 @@ def offers(
                 peers -= terms.successors  # OFF-4
         if peers:
             route = _told(prefix, own, path, audience.manner, terms)
-            if route is not None:
+            if own is None and path is not None and route is not None and route.next_hop is None:
+                peers = _not_back(prefix, path, audience.manner, peers, terms)
+            if route is not None and peers:
                 groups[route] = groups.get(route, frozenset()) | peers
     return tuple(replace(route, peers=peers) for route, peers in groups.items())
+
+
+def _not_back(
+    prefix: IPNetwork,
+    path: Candidate,
+    manner: Manner,
+    peers: frozenset[IPAddress],
+    terms: Terms,
+) -> frozenset[IPAddress]:
+    """Those peers to which a path with us as next hop does not lead in a circle (OFF-5)."""
+    if manner.internal or not path.source.internal or terms.interface(path.next_hop):
+        return peers
+    if any(pool.tunnelled and _inside(prefix, pool.cidr) for pool in terms.pools):
+        return peers
+    return frozenset(peer for peer in peers if not terms.interface(peer))
 
 
 def _told(

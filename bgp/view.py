@@ -57,11 +57,12 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as far as export goes."""
+    """A pool as far as export goes; `tunnelled`: packets to other subnets go in a tunnel."""
 
     cidr: IPNetwork
     enabled: bool
     exported: bool
+    tunnelled: bool = False
 
 
 class Changed(enum.Flag):
@@ -195,7 +196,9 @@ def node_view(node: Any) -> NodeView:
 
 
 def _pool(pool: Any) -> PoolView:
-    return PoolView(pool.spec.network, not pool.spec.disabled, not pool.spec.disableBGPExport)
+    spec = pool.spec
+    tunnelled = any(mode not in (None, "", "Never") for mode in (spec.ipipMode, spec.vxlanMode))
+    return PoolView(spec.network, not spec.disabled, not spec.disableBGPExport, tunnelled)
 
 
 def addresses_of(node: str, cidr: IPNetwork, block: Any) -> frozenset[IPAddress]:

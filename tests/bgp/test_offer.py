@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -115,6 +115,31 @@ def test_learned_paths_of_an_ordinary_node() -> None:
     assert found[EXTERNAL].as_path == found[INTERNAL].as_path == (64500,)
     for elsewhere in ("0.0.0.0/0", "10.200.0.0/24", "10.67.9.0/24"):
         assert told(elsewhere, None, outside, terms()) == {}
+
+
+def _on_link(what: Any) -> str:
+    """This node's one network."""
+    return "eth0" if what in ip_network("10.0.0.0/24") else ""
+
+
+def test_a_router_is_told_of_no_way_that_leads_back_to_it() -> None:
+    """OFF-5: a ToR that lost the owner's session would send packets here, and get them back."""
+    block, away = "10.65.3.0/26", path(source(3), "10.1.0.3")
+    ours = terms(interface=_on_link)
+    assert told(block, None, away, ours) == {}
+    # A neighbour's block, a router behind others, a kept next hop, a tunnel: as before.
+    assert set(told(block, None, path(source(3)), ours)) == {EXTERNAL}
+    assert set(told(block, None, away, terms())) == {EXTERNAL}
+    far = replace(ours, audiences=audiences([(ip_address("10.9.9.9"), Manner(BOTH, False))]))
+    assert len(told(block, None, away, far)) == 1
+    kept = terms(external={"next_hop": NextHop.KEEP}, interface=_on_link)
+    assert told(block, None, away, kept)[EXTERNAL].next_hop == ip_address("10.1.0.3")
+    pools = tuple(replace(pool, tunnelled=True) for pool in POOLS)
+    assert set(told(block, None, away, replace(ours, pools=pools))) == {EXTERNAL}
+    # What came from outside goes inside, whoever sent it.
+    outside = path(source(98, internal=False), "10.1.0.98", as_path=(64500,))
+    assert INTERNAL in told(block, None, outside, ours)
+    assert EXTERNAL in told(block, Kind.BLOCK, None, ours)
 
 
 def test_a_successor_hears_nothing_at_second_hand_of_who_leaves() -> None:
