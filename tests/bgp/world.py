@@ -201,6 +201,8 @@ class World:
     nodes: dict[str, Node] = field(default_factory=dict)
     bird: subprocess.Popen[bytes] | None = None
     etcd: subprocess.Popen[bytes] | None = None
+    secret: str = ""
+    """BIRD's password for every session; none by default."""
 
     # -- datastore
 
@@ -311,6 +313,7 @@ class World:
 
 def bird_configuration(world: World, protocols: tuple[str, ...]) -> str:
     """BIRD as a top-of-rack router: AS 64500, one static route, graceful restart."""
+    password = f'password "{world.secret}";' if world.secret else ""
     text = f"""
 router id {ROUTER};
 graceful restart wait 4;
@@ -322,7 +325,7 @@ protocol static tor4 {{ ipv4; route 10.200.0.0/24 unreachable; }}
 protocol static tor6 {{ ipv6; route fd20::/64 unreachable; }}
 template bgp common {{
     hold time {HOLD}; graceful restart on; graceful restart time 20;
-    connect delay time 1; connect retry time 2; error wait time 1,3;
+    connect delay time 1; connect retry time 2; error wait time 1,3; {password}
 }}
 template bgp node from common {{
     local {ROUTER} as 64500;
