@@ -386,7 +386,7 @@ class Agent:
         unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
         control = self.control.conditions() if self.control is not None else []
         found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
-        return [*found, *control, *self.lacking.conditions()]
+        return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]
 
 
 def own_addresses(view: ClusterView, facts: Iterable[str]) -> frozenset[IPAddress]:

@@ -22,10 +22,12 @@ from ipaddress import ip_network
 from typing import Any
 
 from bgp.speaker.interface import IPNetwork
+from libcalico.model.validate_filter import MAX_OPERATIONS, MAX_PREPENDED
 
 MAX_PRIORITY = 2_147_483_647
 NORMAL_PRIORITY = 1024
 EXPORT, IMPORT = "export", "import"
+_COMMUNITY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}(:[0-9]{1,10})?")
 
 
 def local_pref_of(priority: int) -> int:
@@ -157,6 +159,9 @@ def _rule(rule: Any, version: int, where: str) -> Rule:
     if rule.priority is not None:
         priority = rule.priority
         tests.append(lambda subject: subject.priority == priority)
+    if len(rule.operations) > MAX_OPERATIONS:
+        count = len(rule.operations)
+        raise ValueError(f"{where}.operations: {count} are not valid: at most {MAX_OPERATIONS}")
     steps = tuple(
         _step(step, f"{where}.operations[{index}]") for index, step in enumerate(rule.operations)
     )
@@ -190,10 +195,20 @@ def _net_test(rule: Any, version: int, where: str) -> _Test:
     return test
 
 
+def community(value: str) -> str:
+    """A standard (RFC 1997) or large community (RFC 8092) in its one spelling, or `ValueError`."""
+    parts = [int(part) for part in value.split(":")] if _COMMUNITY.fullmatch(value) else []
+    if not parts or max(parts) > (0xFFFF if len(parts) == 2 else 0xFFFFFFFF):
+        rule = "aa:nn (16 bits each) or aa:nn:mm (32 bits each)"
+        raise ValueError(f"{value!r} is not valid: {rule}")
+    return ":".join(map(str, parts))
+
+
 def _community(value: str, where: str) -> str:
-    if not re.fullmatch(r"\d+:\d+(:\d+)?", value):
-        raise ValueError(f"{where}: {value!r} is not valid: aa:nn or aa:nn:mm")
-    return ":".join(str(int(part)) for part in value.split(":"))
+    try:
+        return community(value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _carries(subject: Subject, community: str) -> bool:
@@ -206,8 +221,14 @@ def _step(operation: Any, where: str) -> _Step:
         return lambda subject: subject.tagged([value])
     if operation.prependASPath is not None:
         numbers = tuple(operation.prependASPath.prefix)
+        if not 1 <= len(numbers) <= MAX_PREPENDED or not all(0 < each < 2**32 for each in numbers):
+            field, rule = f"{where}.prependASPath.prefix", f"1 to {MAX_PREPENDED} AS numbers, not 0"
+            raise ValueError(f"{field}: {list(numbers)[:20]} is not valid: {rule}")
         return lambda subject: replace(subject, prepended=numbers + subject.prepended)
     if operation.setPriority is not None and operation.setPriority.value is not None:
         priority = operation.setPriority.value
+        if not 1 <= priority < MAX_PRIORITY:
+            field, rule = f"{where}.setPriority.value", f"1 to {MAX_PRIORITY - 1}"
+            raise ValueError(f"{field}: {priority} is not valid: {rule}")
         return lambda subject: replace(subject, priority=priority, priority_set=True)
     raise ValueError(f"{where}: needs one of addCommunity, prependASPath, setPriority")

@@ -13,7 +13,9 @@ is offered. A change costs what it touches; changed terms cost one pass over all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
+from bgp import fitting
 from bgp.bestpath import Candidate
 from bgp.export import Kind
 from bgp.intake import Intake
@@ -22,6 +24,8 @@ from bgp.rib import Rib
 from bgp.speaker.interface import IPAddress, IPNetwork, Route
 from libcalico.local import node_api
 
+SHOWN = 20
+"""Routes that are named one by one in conditions."""
 Best = tuple[IPNetwork, node_api.Path | None]
 
 
@@ -38,6 +42,8 @@ class Routing:
         self.own: dict[IPNetwork, Kind] = {}
         self.terms = Terms()
         self.offered: dict[IPNetwork, tuple[Route, ...]] = {}
+        self.too_long: dict[IPNetwork, int] = {}
+        """Prefixes that some session is not told, and how many octets an UPDATE would need."""
         self._current, self._publish = current, publish
         self._kept_here: frozenset[IPNetwork] = frozenset()
         self._fixed: dict[IPNetwork, node_api.Path] = {}
@@ -109,7 +115,7 @@ class Routing:
         return best[0] if best else None
 
     def _offer(self, prefix: IPNetwork, path: Candidate | None) -> None:
-        routes = offers(prefix, self.own.get(prefix), path, self.terms)
+        routes = self._fitting(prefix, offers(prefix, self.own.get(prefix), path, self.terms))
         before = self.offered.get(prefix, ())
         if routes == before:
             return
@@ -120,6 +126,26 @@ class Routing:
         self._all.difference_update(before)
         self._all.update(routes)
         self._changed = True
+
+    def _fitting(self, prefix: IPNetwork, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        """The routes that an UPDATE can carry; the others are noted."""
+        most = max(map(fitting.octets, routes), default=0)
+        if most <= fitting.ROOM:
+            self.too_long.pop(prefix, None)
+            return routes
+        self.too_long[prefix] = most
+        return tuple(each for each in routes if fitting.octets(each) <= fitting.ROOM)
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """Which routes are not told though they should be: (object, reason)."""
+        return [
+            (
+                f"route {prefix}",
+                f"is not announced: its path and communities take {size} octets, "
+                f"an UPDATE holds {fitting.ROOM} (RFC 4271 9.2)",
+            )
+            for prefix, size in islice(self.too_long.items(), SHOWN)
+        ]
 
     def take_changed(self) -> bool:
         """Whether any offer changed since the last call."""

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import ip_network
 
+from bgp.filters import community
 from bgp.speaker.interface import IPNetwork
 from bgp.view import ClusterView
 
@@ -51,10 +52,12 @@ def tags(view: ClusterView) -> Tags:
             continue
         values = []
         for text in each.communities:
-            value = names.get(text, text)
-            if _VALUE.fullmatch(value):
-                values.append(value)
-            else:
+            if text not in names and not _VALUE.fullmatch(text):
                 problems.append(f"{where}.communities: {text!r} is neither a value nor a name")
+                continue
+            try:
+                values.append(community(names.get(text, text)))
+            except ValueError as error:
+                problems.append(f"{where}.communities: {text!r}: {error}")
         entries.append((cidr, tuple(values)))
     return Tags(tuple(entries), tuple(problems))
