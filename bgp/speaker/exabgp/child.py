@@ -40,6 +40,8 @@ _OPEN_WAIT = 30
 
 OnLines = Callable[[list[bytes], list[bytes]], None]
 OnEnd = Callable[[], None]
+Admit = Callable[[list[bytes]], list[bytes]]
+"""Called by the reader's thread: which lines of the API are handed over (`backlog`)."""
 
 
 class ChildFailed(MuslinError):
@@ -154,8 +156,11 @@ def _environment() -> dict[str, str]:
 class Child:
     """A started ExaBGP. Make it with `Child.start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, on_lines: OnLines, on_end: OnEnd):
+    def __init__(
+        self, process: asyncio.subprocess.Process, on_lines: OnLines, on_end: OnEnd, admit: Admit
+    ):
         self._process, self._on_lines, self._on_end = process, on_lines, on_end
+        self._admit = admit
         self._loop = asyncio.get_running_loop()
         self._to_exabgp = self._from_exabgp = self._log_fd = -1
         self._agent: socket.socket | None = None
@@ -169,7 +174,13 @@ class Child:
 
     @classmethod
     async def start(
-        cls, configuration: Path, socket_path: Path, uid: int, on_lines: OnLines, on_end: OnEnd
+        cls,
+        configuration: Path,
+        socket_path: Path,
+        uid: int,
+        on_lines: OnLines,
+        on_end: OnEnd,
+        admit: Admit = list,
     ) -> Child:
         """Start ExaBGP and take over its pipes.
 
@@ -192,7 +203,7 @@ class Child:
             raise ChildFailed(f"exabgp cannot be started: {error}") from error
         finally:
             os.close(log_write)
-        child = cls(process, on_lines, on_end)
+        child = cls(process, on_lines, on_end, admit)
         child._log_fd = log_read
         try:
             await child._take_over(listener)
@@ -268,7 +279,7 @@ class Child:
                     self.heard += descriptor == self._from_exabgp
                     *whole, rest[descriptor] = (rest[descriptor] + data).split(b"\n")
                     lines[descriptor] = whole
-                api, logged = lines[self._from_exabgp], lines[self._log_fd]
+                api, logged = self._admit(lines[self._from_exabgp]), lines[self._log_fd]
                 if api or logged:
                     self._loop.call_soon_threadsafe(self._on_lines, api, logged)
         except RuntimeError:

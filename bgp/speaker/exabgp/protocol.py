@@ -73,11 +73,19 @@ class RawUpdate:
     body: bytes
 
 
-Line = Event | State | Ack | Unreadable | RawUpdate | None
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """UPDATEs of a peer were dropped: too many of its octets wait (`backlog`)."""
+
+    peer: IPAddress
+
+
+Line = Event | State | Ack | Unreadable | RawUpdate | Overflow | None
 
 _decoder = msgspec.json.Decoder()
 _PEER = re.compile(rb'"peer"\s*:\s*"([0-9A-Fa-f.:]+)"')
 _UPDATE = b"update "
+OVERFLOW = b"overflow "
 _FAMILIES = {family.value: family for family in Family}
 
 
@@ -86,6 +94,8 @@ def decode(line: bytes) -> Line:
     if line.startswith(_UPDATE):
         return _update(line)
     if not line.startswith(b"{"):
+        if line.startswith(OVERFLOW):
+            return Overflow(ip_address(line[len(OVERFLOW) :].decode()))
         word = line.strip()
         return Ack.DONE if word == b"done" else Ack.ERROR if word == b"error" else None
     try:

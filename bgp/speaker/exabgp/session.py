@@ -135,21 +135,22 @@ class Penalties:
     PAUSES = (60.0, 120.0, 300.0, 900.0)
 
     def __init__(self) -> None:
-        self._until: dict[IPAddress, tuple[float, Peer]] = {}
+        self._until: dict[IPAddress, tuple[float, Peer, str]] = {}
         self._count: dict[IPAddress, tuple[int, float]] = {}
 
-    def punish(self, peer: Peer, now: float) -> float:
-        """The peer passed its limit; returns for how many seconds it stays out."""
+    def punish(self, peer: Peer, now: float, why: str = "") -> float:
+        """The peer passed a limit (`why`); returns for how many seconds it stays out."""
         times, last = self._count.get(peer.address, (0, 0.0))
         times = 0 if now - last > 2 * self.PAUSES[-1] else times
         pause = self.PAUSES[min(times, len(self.PAUSES) - 1)]
-        self._until[peer.address] = now + pause, peer
+        why = why or f"more than {peer.max_prefixes} paths"
+        self._until[peer.address] = now + pause, peer, why
         self._count[peer.address] = times + 1, now
         return pause
 
     def without(self, peers: dict[IPAddress, Peer], now: float) -> dict[IPAddress, Peer]:
         """The peers that may have a session now."""
-        for address, (until, peer) in list(self._until.items()):
+        for address, (until, peer, _) in list(self._until.items()):
             if now >= until or peers.get(address) != peer:
                 del self._until[address]
         if not self._until:
@@ -161,8 +162,7 @@ class Penalties:
         return [
             (
                 f"BGP peer {address}",
-                f"offered more than {peer.max_prefixes} paths: its session is held down for "
-                f"{max(0, round(until - now))} s more",
+                f"sent {why}: its session is held down for {max(0, round(until - now))} s more",
             )
-            for address, (until, peer) in self._until.items()
+            for address, (until, _, why) in self._until.items()
         ]

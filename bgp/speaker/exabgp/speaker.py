@@ -30,6 +30,7 @@ from pathlib import Path
 
 from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import config, protocol
+from bgp.speaker.exabgp.backlog import Backlog
 from bgp.speaker.exabgp.commands import Commands
 from bgp.speaker.exabgp.offers import Offers
 from bgp.speaker.exabgp.refusals import Refusals
@@ -83,6 +84,7 @@ class ExaBGPSpeaker:
         self._trouble = ""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._commands = Commands()
+        self._backlog = Backlog()
         self._child: children.Child | None = None
         self._reload: asyncio.Future[bool] | None = None
         self._reloading: asyncio.Task[bool] | None = None
@@ -107,6 +109,8 @@ class ExaBGPSpeaker:
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
+            if self._events.empty():
+                self._backlog.taken()
             yield await self._events.get()
 
     def conditions(self) -> list[tuple[str, str]]:
@@ -252,7 +256,8 @@ class ExaBGPSpeaker:
         self._sessions = {address: Session(peer) for address, peer in wanted.items()}
         try:
             self._child = await children.Child.start(
-                self._configuration, self._socket, self._uid, self._on_lines, self._on_end
+                *(self._configuration, self._socket, self._uid),
+                *(self._on_lines, self._on_end, self._backlog.admit),
             )
         except children.ChildFailed as error:
             log.error("%s", error)
@@ -329,6 +334,7 @@ class ExaBGPSpeaker:
         self._commands.clear()
         self._sessions = {}
         self._offers.clear()
+        self._backlog.clear()
         self.restarts += 1
         if self._reload is not None and not self._reload.done():
             self._reload.set_result(False)
@@ -340,12 +346,15 @@ class ExaBGPSpeaker:
             self._on_log(line)
         for line in api:
             said = protocol.decode(line)
+            self._backlog.decoded(line)
             if isinstance(said, protocol.RawUpdate):
                 self._on_update(said)
             elif isinstance(said, protocol.Ack):
                 self._on_ack(said)
             elif isinstance(said, protocol.State):
                 self._on_state(said)
+            elif isinstance(said, protocol.Overflow):
+                self._on_overflow(said)
             elif isinstance(said, protocol.Unreadable):
                 self.unreadable += 1
                 log.warning("exabgp said something unreadable: %s", said.why)
@@ -357,6 +366,8 @@ class ExaBGPSpeaker:
                     self._events.put_nowait(said)
                     if isinstance(said, PeerOpen) and not session.up:
                         session.opened = said
+        if self._events.empty():
+            self._backlog.taken()
 
     def _on_update(self, raw: protocol.RawUpdate) -> None:
         session = self._sessions.get(raw.peer)
@@ -369,6 +380,12 @@ class ExaBGPSpeaker:
             self._events.put_nowait(event)
         if ending is not None:
             self._end(session, ending)
+
+    def _on_overflow(self, said: protocol.Overflow) -> None:
+        session = self._sessions.get(said.peer)
+        if session is not None and session.up and session.ending is None:
+            detail = f"more than {self._backlog.limit >> 10} KiB that could not be read in time"
+            self._end(session, Ending(DownReason.LIMIT, detail, 6, 8))
 
     def _end(self, session: Session, ending: Ending) -> None:
         """End a session for a fault of the peer's."""
@@ -412,7 +429,8 @@ class ExaBGPSpeaker:
         self._offers.down(address)
         self._commands.gone(str(address))
         if reason is DownReason.LIMIT:
-            pause = self._penalties.punish(session.peer, asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            pause = self._penalties.punish(session.peer, now, words)
             words = f"{words}; held down for {pause:g} s"
             self._wake.set()
         self._events.put_nowait(PeerDown(address, reason, words))
