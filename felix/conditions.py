@@ -22,6 +22,7 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     ]
     found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
     found += plane.tunnels.problems
+    found += plane.offload.problems(calc.node)
     found += calc.cluster.complaints().items()
     too_large = plane.mtu.too_large(plane.view, state.active)
     found += [

@@ -82,6 +82,19 @@ def timeouts(value: Any) -> tuple[tuple[str, float], ...]:
     return tuple((name.strip(), duration(limit)) for name, limit in pairs)
 
 
+def features(value: Any) -> tuple[tuple[str, bool], ...]:
+    """`Feature=true,Other=false`; a feature without a value is as if it were not named."""
+    found: dict[str, bool] = {}
+    for part in str(value).split(","):
+        name, equals, word = (piece.strip() for piece in part.partition("="))
+        if word.lower() not in ("", "true", "false") or bool(name) is not bool(equals):
+            raise ValueError("must be a comma list such as ChecksumOffloadBroken=true")
+        found.pop(name, None)
+        if word:
+            found[name] = word.lower() == "true"
+    return tuple(found.items())
+
+
 def choice(*allowed: str) -> Parser:
     """One of these words, in any case; the value is the word as spelled here."""
     by_lower = {word.lower(): word for word in allowed}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 _FIELDS = """
     useInternalDataplaneDriver true; dataplaneDriver calico-iptables-plugin;
     iptablesPostWriteCheckInterval 5s; iptablesLockProbeInterval 50ms;
-    featureDetectOverride -; featureGates -; xdpRefreshInterval 90s; netlinkTimeout 10s;
+    featureGates -; xdpRefreshInterval 90s; netlinkTimeout 10s;
     metadataAddr 127.0.0.1; metadataPort 8775; interfaceExclude kube-ipvs0;
     logFilePath /var/log/calico/felix.log;
     logSeverityFile Info; logSeveritySys Info; logDebugFilenameRegex -;

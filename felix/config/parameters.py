@@ -185,6 +185,13 @@ class Config:
     vxlan_mtu_v6: int = _row(
         "VXLANMTUV6", _MTU, 0, "MTU of vxlan-v6.calico; 0: the host's less 70.", field="vxlanMTUV6"
     )
+    feature_detect_override: tuple[tuple[str, bool], ...] = _row(
+        "FeatureDetectOverride",
+        kinds.features,
+        (),
+        "ChecksumOffloadBroken=true: tunnels send no packet whose checksum is left to the network"
+        " card; =false: they may; unset: an old kernel, or a test of VXLAN, decides.",
+    )
     mtu_iface_pattern: str = _row(
         "MTUIfacePattern",
         kinds.pattern,

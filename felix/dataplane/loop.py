@@ -46,6 +46,7 @@ from felix.dataplane.host import Host, has_ipv6
 from felix.dataplane.interfaces import Interfaces
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.mtu import MtuKeeper
+from felix.dataplane.offload import ChecksumOffload
 from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
@@ -93,6 +94,7 @@ class Dataplane:
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
         self.tunnels = Tunnels(calc.node, time.monotonic, self.kick)
+        self.offload = ChecksumOffload(time.monotonic, self.kick)
         self.elsewhere = Elsewhere()
         self.tables: backend.Tables | None = None
         self._mode = backend.Mode()
@@ -221,6 +223,7 @@ class Dataplane:
                     task.cancel()
             await self._flusher.stop()
             self.tunnels.close()
+            self.offload.close()
             host.close()
             if self._sets is not None:
                 self._sets.close()
@@ -444,6 +447,7 @@ class Dataplane:
         view, config, used = self.view, self.config, self.encapsulation()
         touched |= self.tunnels.commit(host.sock, view, config, self.calc, used, self._guarded)
         touched |= self.mtu.commit(host.sock, view, config, used)
+        self.offload.commit(view, config, self.tunnels.ready, self.state.route_writes)
         host.touch(touched)
         host.verify(active)
         return dict(self.interfaces.failures)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from ipaddress import ip_interface
 
@@ -142,6 +142,11 @@ class Tunnels:
                 news = [t.absorb(event) for event in batch for t in self.tables.values()]
                 if any(news):
                     self.kick()
+
+    @property
+    def ready(self) -> Set[str]:
+        """The devices that stand, by name."""
+        return self._ready
 
     @property
     def ends_v6(self) -> Mapping[str, Vtep]:

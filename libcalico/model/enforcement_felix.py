@@ -36,7 +36,7 @@ _STORED: tuple[tuple[str, str], ...] = (
         "iptables is read back at intervals only, and waits for its lock itself",
         "iptablesPostWriteCheckInterval iptablesLockProbeInterval",
     ),
-    ("features are detected", "featureDetectOverride featureGates"),
+    ("features are detected", "featureGates"),
     ("netlink has a fixed time limit", "netlinkTimeout"),
     ("every link is watched, whatever its name", "interfaceExclude"),
     ("logs go to standard error", "logSeveritySys logDebugFilenameRegex"),
@@ -124,6 +124,12 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
 )
 
 
+def _other_features(value: Any, _spec: Any) -> bool:
+    """Whether a feature is named that felix does not ask this list about."""
+    named = (part.partition("=") for part in str(value).split(","))
+    return any(word and name.strip() != "ChecksumOffloadBroken" for name, _, word in named)
+
+
 def _rows() -> dict[str, Row]:
     felix = Row(State.ENFORCED, "felix")
     found = {f"spec.{name}": felix for name in ENFORCED.split()}
@@ -132,6 +138,9 @@ def _rows() -> dict[str, Row]:
             found |= {f"spec.{name}": Row(state, why) for name in names.split()}
     for name, (why, harmless) in _HARMLESS.items():
         found[f"spec.{name}"] = Row(State.STORED, why, harmless)
+    found["spec.featureDetectOverride"] = Row(
+        State.IN_PART, "felix: ChecksumOffloadBroken; others are detected", asks=_other_features
+    )
     return found
 
 
