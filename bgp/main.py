@@ -172,6 +172,7 @@ async def serve(environ: Mapping[str, str]) -> int:
 def main() -> int:
     """Entry of `calico-bgp`; returns its exit status."""
     process.set_name("calico-bgp")
+    process.keep_secrets()
     environ = os.environ
     logs.configure(
         "bgp",

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Coroutine
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 def set_name(name: str) -> None:
@@ -32,6 +33,17 @@ def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
         raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
     if os.getppid() != parent:
         os.kill(os.getpid(), signal_number)
+
+
+def keep_secrets() -> None:
+    """Keep this process's memory to itself: it holds passwords.
+
+    No core dump, whatever the limits and the kernel's `core_pattern` are, and no other process
+    of the same user may read its memory or environment without CAP_SYS_PTRACE (prctl(2),
+    PR_SET_DUMPABLE; core(5)). Programs that it starts begin as usual again, without core dumps.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def run_until_signal(main: Coroutine[Any, Any, int | None]) -> int:

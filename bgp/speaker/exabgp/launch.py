@@ -6,7 +6,8 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   changes, because a change of credentials clears it.
 - Its own uid with only CAP_NET_BIND_SERVICE. UID 0 keeps the uid (where no other uid is
   mapped, or ExaBGP's files cannot be read by others) and drops every other capability.
-- No dump of its memory, which holds the keys of sessions, ever reaches a disk.
+- No dump of its memory, which holds the keys of sessions, ever reaches a disk, and no other
+  process of its user reads it.
 - ExaBGP asks for the host's full name at every start and reload; where the resolver is silent
   that takes seconds of silence on every session, so the plain host name serves.
 - What else ExaBGP does otherwise than we need is put right in `patches.py`.
@@ -25,6 +26,7 @@ import struct
 import sys
 from pathlib import Path
 
+_PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 8, 24, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAP_NET_BIND_SERVICE = 10
@@ -63,8 +65,9 @@ def drop_privileges(uid: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when `parent` dies; exit now if it already has."""
+    """Be killed when `parent` dies; exit now if it already has. No memory for others to read."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
