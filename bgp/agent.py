@@ -384,6 +384,7 @@ class Agent:
             for address in sorted(self.handover.held, key=str)
         ]
         unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
+        unread += [(key, f"left out, not usable: {why}") for key, why in self.view.broken.items()]
         control = self.control.conditions() if self.control is not None else []
         found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
         return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]

@@ -134,6 +134,21 @@ async def test_refused_peering_is_told() -> None:
     await cluster.stop()
 
 
+async def test_what_cannot_be_read_is_a_condition() -> None:
+    """It names the object and the field, and goes when the object is mended or deleted."""
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    bad = resource("Node", "n2", {"bgp": {"ipv4Address": "fd00::2/64"}})
+    await cluster.say(*BASE, bad)
+    ((subject, why),) = n1.conditions()
+    assert "n2" in subject
+    assert "ipv4Address" in why
+    assert {"object": subject, "reason": why} in n1.describe()["conditions"]
+    await cluster.say(node(2))
+    assert n1.conditions() == []
+    await cluster.stop()
+
+
 @pytest.mark.parametrize("text", ["2", "0", "x", "65536", "-9"])
 async def test_bad_hold_time(text: str) -> None:
     with pytest.raises(InvalidValue, match="CALICO_BGP_HOLD_TIME"):
