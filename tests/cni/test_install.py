@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cni import install as install_module
 from cni.install import NoExecutable, default_conflist, install, own_interpreter, uninstall
+from cni.install.main import parser, run
 from tests.cni.executable import plugin
 
 
@@ -88,13 +88,11 @@ def test_without_an_executable_its_twin_is_installed(places: tuple[Path, Path]) 
         assert "1.1.0" in answer(path)
 
 
-def test_the_twin_can_be_asked_for_and_replaced(
-    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(install_module.install, "__defaults__", (*places, None))
-    install_module.main(["--twin", "--interpreter", "/usr/bin/env-of-the-host"])
+def test_the_twin_can_be_asked_for_and_replaced(places: tuple[Path, Path]) -> None:
+    at = [f"--bin-dir={places[0]}", f"--net-dir={places[1]}", "--host=/nowhere"]
+    run(parser().parse_args([*at, "--twin", "--interpreter=/usr/bin/env-of-the-host"]), {})
     assert (places[0] / "calico").read_bytes().startswith(b"#!/usr/bin/env-of-the-host -IS\n")
-    install_module.main(["--twin"])
+    run(parser().parse_args([*at, "--twin"]), {})
     assert "1.1.0" in answer(places[0] / "calico")
     install(*places, executable=plugin())
     assert (places[0] / "calico").read_bytes() == plugin().read_bytes()
