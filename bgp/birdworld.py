@@ -140,7 +140,7 @@ class AgentWorld:
             yield f"    Output filter:  {chosen or 'calico_export_to_bgp_peers'}"
             if up:
                 received, _ = agent.routing.rib.count(peer.address)
-                refused = len(agent.routing.rib.refused(peer.address))
+                refused = sum(agent.routing.rib.refused(peer.address))
                 told = sent(agent, peer.address)
                 yield (
                     f"    Routes:         {received - refused} imported, {refused} filtered, "

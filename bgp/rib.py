@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bgp import bestpath
 from bgp.bestpath import Candidate, Source
@@ -37,11 +38,32 @@ def only_loops(prefix: IPNetwork, path: Candidate) -> Candidate | str:
 
 @dataclass
 class _PeerTable:
-    """One peer's paths: all keys, those of them that are stale, and why some are refused."""
+    """One peer's paths: all keys, those of them that are stale, and why some are refused.
+
+    `loops` counts the refused ones that are nobody's fault; `faults` are the others.
+    """
 
     keys: set[_Key] = field(default_factory=set)
     stale: set[_Key] = field(default_factory=set)
-    refused: dict[_Key, str] = field(default_factory=dict)
+    loops: set[_Key] = field(default_factory=set)
+    faults: dict[_Key, str] = field(default_factory=dict)
+
+    def refuse(self, key: _Key, why: str) -> bool:
+        """A path is refused; returns whether that, or its reason, is new."""
+        if bestpath.is_loop(why):
+            self.faults.pop(key, None)
+            new = key not in self.loops
+            self.loops.add(key)
+            return new
+        self.loops.discard(key)
+        new = self.faults.get(key) != why
+        self.faults[key] = why
+        return new
+
+    def accept(self, key: _Key) -> None:
+        """A path is not refused, or is gone."""
+        self.loops.discard(key)
+        self.faults.pop(key, None)
 
 
 @dataclass(slots=True)
@@ -87,12 +109,10 @@ class Rib:
         """Judge a path; returns whether what is used differs now."""
         verdict = self.judge(key[0], entry.raw)
         if isinstance(verdict, str):
-            if table.refused.get(key) != verdict:
-                self.rejected += 1
-            table.refused[key] = verdict
+            self.rejected += table.refuse(key, verdict)
             used = None
         else:
-            table.refused.pop(key, None)
+            table.accept(key)
             used = verdict
         changed, entry.used = used != entry.used, used
         return changed
@@ -170,7 +190,7 @@ class Rib:
             return
         table.keys.discard(key)
         table.stale.discard(key)
-        table.refused.pop(key, None)
+        table.accept(key)
         paths = self._paths[key[0]]
         del paths[peer, key[1]]
         if not paths:
@@ -217,7 +237,13 @@ class Rib:
         table = self._peers.get(peer)
         return (len(table.keys), len(table.stale)) if table else (0, 0)
 
-    def refused(self, peer: IPAddress) -> dict[IPNetwork, str]:
-        """The prefixes that are not taken from a peer, and why."""
+    def refused(self, peer: IPAddress) -> tuple[int, int]:
+        """How many paths of a peer are not taken: for a fault, and because they are loops."""
         table = self._peers.get(peer)
-        return {key[0]: why for key, why in table.refused.items()} if table else {}
+        return (len(table.faults), len(table.loops)) if table else (0, 0)
+
+    def faults(self, peer: IPAddress, most: int) -> dict[IPNetwork, str]:
+        """The first so many prefixes that are not taken for a fault, and why. Costs `most`."""
+        table = self._peers.get(peer)
+        some = islice(table.faults.items(), most) if table else ()
+        return {key[0]: why for key, why in some}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bgp.bestpath import is_loop
 from bgp.planned import PlannedPeer
 from bgp.speaker.interface import IPAddress
 
@@ -49,11 +48,11 @@ def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
     address, rib = planned.peer.address, agent.routing.rib
     status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
     received, stale = rib.count(address)
-    refused = {net: why for net, why in rib.refused(address).items() if not is_loop(why)}
+    refused, _ = rib.refused(address)
     graceful = message is not None and message.restart_time is not None
     keeping = agent.sessions.helper.stale_until(address) is not None
     diagnosis = agent.doctor.found.get(address)
-    shown = sorted(refused, key=str)[:REFUSED_SHOWN]
+    shown = rib.faults(address, REFUSED_SHOWN)
     return {
         "address": str(address),
         "type": planned.kind,
@@ -68,8 +67,8 @@ def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
         "asn": planned.peer.remote_as,
         "received": received,
         "stale": stale,
-        "refused": len(refused),
-        "refused_paths": {str(prefix): refused[prefix] for prefix in shown},
+        "refused": refused,
+        "refused_paths": {str(prefix): shown[prefix] for prefix in sorted(shown, key=str)},
         "sent": sent(agent, address),
         "graceful_restart": "keeping routes" if keeping else "yes" if graceful else "no",
         "reflector_client": planned.client,
