@@ -21,25 +21,31 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface, ip_network
 
-from cni import delete, wiring
+from cni import call_log, chain, delete, policy_only, readiness_gates, wiring
 from cni.attachment import Attachment, attachment_of, check_names
 from cni.delegation import Delegate, Line, destinations, is_delegated
 from cni.endpoint import EndpointWriter
 from cni.errors import CNIError, Code
 from cni.felix_client import Subject
-from cni.pod_requests import AddressRequest, address_request
+from cni.pod_requests import (
+    AddressRequest,
+    EndpointRequest,
+    address_request,
+    check_delegated,
+    check_families,
+    endpoint_request,
+)
 from cni.pod_source import PodFacts
 from cni.request import Request
 from cni.result import Interface, IPConfig, Result
-from cni.services import READY_SECONDS, Services, check_node_name
-from cni.sources import DelegatedAddresses, OwnAddresses, Source
+from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
+from cni.sources import DelegatedAddresses, OwnAddresses, Source, UnmanagedAddresses
 from cni.trace import Trace
 from ipam.blocks import IPAddress
 from ipam.errors import IPAMError, NoPool
@@ -47,10 +53,11 @@ from ipam.naming import pod_attributes
 from ipam.requests import Allocate
 from libcalico.errors import DatastoreError, InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork
+from linux import links
 from linux.errors import KernelError
 from linux.netlink import Socket
 
-log = logging.getLogger(__name__)
+log = call_log.logger(__name__)
 
 
 @dataclass(slots=True)
@@ -75,6 +82,7 @@ async def add(
 
     `line` leads to the executable, which runs another IPAM plugin where one is configured.
     """
+    call_log.wish(request.config.log_level)
     progress = _Progress(attachment_of(request, services.node))
     try:
         try:
@@ -97,22 +105,36 @@ async def _add(
     line: Line,
 ) -> Result:
     attachment, settings = progress.attachment, services.settings
+    previous = chain.previous_of(request)
+    if chain.is_policy_only(request, previous):
+        assert previous is not None
+        return await policy_only.add(services, request, netns_fd, trace, previous)
     check_node_name(request.config.document, settings, services.node)
     check_endpoint_name(attachment)
+    services.check_store(request.config.store)
     patience = asyncio.get_running_loop().time() + settings.datastore_seconds
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    check_node_known(request.config.document, services.cluster, services.node)
+    if request.config.readiness_gates:
+        await readiness_gates.wait(request.config.readiness_gates)
     if services.journal.holds(request):
         # An earlier attempt of this very attachment may still come to light: take it back first.
         async with _datastore(patience):
             await delete.release(services, attachment)
     facts = await services.pod_source.facts(request)
+    wishes = endpoint_request(request, facts)
     with wiring.open_pod(netns_fd) as pod:
-        cable = _cable(services, request, attachment)
+        cable = _cable(services, request, attachment, wishes.mac)
         ends = wiring.existing(services.host, pod, cable)
-        writer = EndpointWriter(attachment, facts, ends.mac if ends else cable.mac)
+        writer = EndpointWriter(attachment, facts, ends.mac if ends else cable.mac, wishes)
         trace.mark("names")
-        source = _source(services, request, attachment, facts, writer, line)
+        source = _source(services, request, attachment, facts, writer, line, wishes)
         progress.source = source
+        if request.config.ipam.type == "dhcp" and ends is None:
+            # It asks for its lease on the container's interface, which must stand by then.
+            progress.wired = True
+            ends = await _make_cable(services, netns_fd, cable, attachment)
+            pod.transact([links.set_up(ends.pod)])[0].check(f"bring up {cable.ifname}")
         async with _datastore(patience):
             addresses = await source.planned()
         # Let the transaction really leave before the wiring holds the loop.
@@ -154,7 +176,8 @@ async def _add(
             "link": cable.host_interface,
         },
     )
-    return _result(request, cable, ends, addresses, source.extra)
+    own = _result(request, cable, ends, addresses, source.extra)
+    return chain.chained(previous, chain.with_dns(request, own))
 
 
 def check_endpoint_name(attachment: Attachment) -> None:
@@ -172,27 +195,52 @@ def _source(
     facts: PodFacts,
     writer: EndpointWriter,
     line: Line,
+    wishes: EndpointRequest,
 ) -> Source:
     if is_delegated(request):
+        check_delegated(request, facts)
         delegate = Delegate(line, request, services.cluster.pod_cidrs(services.node))
-        return DelegatedAddresses(services, attachment, delegate, writer)
+        return DelegatedAddresses(services, attachment, writer, delegate)
     wanted = address_request(request, facts)
+    check_families(wishes, wanted)
+    if not request.config.ipam.type and not wanted.unmanaged:
+        raise CNIError(Code.INVALID_CONFIG, "invalid network configuration: ipam.type is missing")
+    if wanted.unmanaged:
+        return UnmanagedAddresses(services, attachment, writer, wanted.fixed)
     ticket = services.allocator.submit(_allocation(attachment, wanted, writer))
     return OwnAddresses(services, attachment, ticket)
 
 
-def _cable(services: Services, request: Request, attachment: Attachment) -> wiring.Cable:
+def _cable(services: Services, request: Request, attachment: Attachment, mac: str) -> wiring.Cable:
     config = request.config
     queues = config.document.get("num_queues")
     return wiring.Cable(
         host_interface=attachment.host_interface,
         ifname=attachment.ifname,
         mark=attachment.mark,
-        mac=config.mac or wiring.random_mac(),
-        mtu=config.mtu or _node_mtu(services, request),
+        mac=mac or config.mac or wiring.random_mac(),
+        mtu=_configured_mtu(services, config.mtu) or _node_mtu(services, request),
         queues=queues if isinstance(queues, int) and 0 < queues <= 64 else 1,
         forwarding=config.allow_ip_forwarding,
     )
+
+
+def _configured_mtu(services: Services, mtu: int) -> int:
+    """The configuration's; said once where it is more than the node's encapsulation leaves."""
+    told = f"mtu {mtu}"
+    if mtu and told not in services.told:
+        services.told.add(told)
+        with suppress(OSError, ValueError):
+            most = int(services.settings.mtu_file.read_text())
+            if most < mtu:
+                log.warning(
+                    "mtu %d of the network configuration is more than the %d bytes that fit"
+                    " through this node's tunnels (%s): large packets will be lost",
+                    mtu,
+                    most,
+                    services.settings.mtu_file,
+                )
+    return mtu
 
 
 def _node_mtu(services: Services, request: Request) -> int:
@@ -263,7 +311,7 @@ def _configure(
     ways: Sequence[IPNetwork],
 ) -> None:
     where = {"container": cable.mark, "link": cable.host_interface}
-    log.debug("veth created", extra=where)
+    log.debug("veth found" if ends.reused else "veth created", extra=where)
     log.debug("address assigned", extra={**where, "addresses": ",".join(map(str, addresses))})
     wiring.configure(pod, netns_fd, cable, ends, addresses, ways)
     log.debug("address configured", extra=where)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-from cni import delete
+from cni import chain, delete, policy_only
 from cni.add import as_cni_error, check_endpoint_name
 from cni.attachment import Attachment, attachment_of
 from cni.comparison import (
@@ -83,6 +83,13 @@ async def check(
     """
     attachment = attachment_of(request, services.node)
     check_endpoint_name(attachment)
+    previous = chain.previous_of(request)
+    if not request.config.ipam.type and previous and chain.is_policy_only(request, previous):
+        try:
+            await policy_only.check(services, request, netns_fd)
+        except (MuslinError, KernelError, OSError) as error:
+            raise as_cni_error(error) from error
+        return
     expected = expected_of(request, attachment)
     if is_delegated(request):
         await Delegate(line, request, services.cluster.pod_cidrs(services.node)).check()

@@ -33,6 +33,7 @@ class Cluster:
         self._reserved: dict[Key, list[IPNetwork]] = {}
         self._config: IPAMConfig = DEFAULT_IPAM_CONFIG
         self._pools: dict[Key, Pool] = {}
+        self._tunnels: dict[Key, tuple[str, ...]] = {}
         self._labels: dict[Key, dict[str, str]] = {}
         self._pod_cidrs: dict[Key, list[str]] = {}
         self._ready: bool | None = None
@@ -65,6 +66,15 @@ class Cluster:
         reserved = [network for networks in self._reserved.values() for network in networks]
         pools = list(self._pools.values())
         return Facts(pools, self._labels.get(key, {}), reserved, self._config)
+
+    @property
+    def tunnel_devices(self) -> list[str]:
+        """The devices without which pods of other nodes are out of reach, by the enabled pools."""
+        return sorted({device for devices in self._tunnels.values() for device in devices})
+
+    def has_node(self, node: str) -> bool:
+        """Whether there is a Node resource of this name."""
+        return ResourceKey("Node", node) in self._labels
 
     def pod_cidrs(self, node: str) -> list[str]:
         """The networks that the node's resource reserves for its pods, if any."""
@@ -106,8 +116,10 @@ class Cluster:
             return
         if key.kind == "IPPool":
             self._pools.pop(key, None)
+            self._tunnels.pop(key, None)
             for pool in usable_pools([entry] if entry else []):
                 self._pools[key] = pool
+                self._tunnels[key] = _tunnels(pool, entry)
         elif key.kind == "IPReservation":
             self._reserved[key] = reserved_networks([entry.value] if entry else [])
         elif key.kind == "Node":
@@ -118,3 +130,15 @@ class Cluster:
                 self._pod_cidrs[key] = list(entry.value.status.podCIDRs)
         elif key == READY_KEY:
             self._ready = bool(entry.value.spec.datastoreReady) if entry else None
+
+
+def _tunnels(pool: Pool, entry: Entry | None) -> tuple[str, ...]:
+    if entry is None or pool.disabled:
+        return ()
+    spec = entry.value.spec
+    wanted = []
+    if (spec.ipipMode or "Never") != "Never":
+        wanted.append("tunl0")
+    if (spec.vxlanMode or "Never") != "Never":
+        wanted.append("vxlan.calico" if pool.family == 4 else "vxlan-v6.calico")
+    return tuple(wanted)

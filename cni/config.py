@@ -13,16 +13,20 @@ Pure. Tested in `tests/cni/test_config.py`.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from cni.errors import CNIError, Code
+from cni import kubernetes_access, stores
+from cni.kubernetes_access import NamedAccess, named_access
+from cni.reader import Document, Reader, invalid, is_address
+from cni.stores import NamedStore, named_store
 
 POD_ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
-Document = Mapping[str, Any]
+MESOS = "org.apache.mesos"
+DEVICES = ("veth", "netkit")
+DATAPLANES = ("linux",)
 
 
 class IPAM(msgspec.Struct, frozen=True):
@@ -49,6 +53,7 @@ class NetworkConfig(msgspec.Struct, frozen=True):
     is printed (0.2.0 then; CFG-05). `mtu` in bytes, 0 means: from the node. `labels` come from
     `args.cni.labels`, `annotations` from the pod-annotations capability, `requested_ips` from
     `runtimeConfig.ips` before `args.cni.ips` (ARG-09). `prev_result` and `document` are raw.
+    `floating_ips` and `addresses_without_ipam` are what `feature_control` allows pods to ask for.
     `valid_attachments` is None when GC got no list at all, which means: remove nothing (GC-06).
     """
 
@@ -61,6 +66,12 @@ class NetworkConfig(msgspec.Struct, frozen=True):
     policy_type: str = ""
     policy_setup_timeout: float = 30.0
     allow_ip_forwarding: bool = False
+    floating_ips: bool = False
+    addresses_without_ipam: bool = False
+    log_level: str = ""
+    store: NamedStore = stores.NOTHING
+    kubernetes: NamedAccess = kubernetes_access.NOTHING
+    readiness_gates: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     requested_ips: tuple[str, ...] = ()
@@ -75,9 +86,13 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
 
     Raises CNIError 7 naming the key, unless `lenient`.
     """
-    read = _Reader(lenient)
+    read = Reader(lenient)
     version = document.get("cniVersion") or ""
-    args_cni = read.member(read.member(document, "args", quiet=True), "cni", quiet=True)
+    args = read.member(document, "args", quiet=True)
+    args_cni = read.member(args, "cni", quiet=True)
+    policy = read.member(document, "policy", "policy")
+    features = read.member(document, "feature_control", "feature_control")
+    _check_kinds(read, document)
     runtime = _folded(read.member(document, "runtimeConfig", "runtimeConfig"))
     return NetworkConfig(
         name=document.get("name") or "",
@@ -86,7 +101,7 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
         type=read.text(document, "type"),
         ipam=_ipam(read, read.member(document, "ipam", "ipam")),
         mtu=read.integer(document, "mtu", "mtu", 0, 65535),
-        policy_type=read.text(read.member(document, "policy", "policy"), "type", "policy.type"),
+        policy_type=read.text(policy, "type", "policy.type"),
         policy_setup_timeout=float(
             read.integer(
                 document,
@@ -102,7 +117,15 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
             "allow_ip_forwarding",
             "container_settings.allow_ip_forwarding",
         ),
-        labels=_labels(args_cni),
+        floating_ips=read.boolean(features, "floating_ips", "feature_control.floating_ips"),
+        addresses_without_ipam=read.boolean(
+            features, "ip_addrs_no_ipam", "feature_control.ip_addrs_no_ipam"
+        ),
+        log_level=_log_level(document),
+        store=named_store(read, document),
+        kubernetes=named_access(read, policy, read.member(document, "kubernetes", "kubernetes")),
+        readiness_gates=_gates(read, document),
+        labels=_labels(args_cni) or _mesos_labels(args),
         annotations=_strings(runtime.get(POD_ANNOTATIONS)),
         requested_ips=_requested_ips(read, runtime, args_cni),
         mac=read.mac(runtime.get("mac"), "runtimeConfig.mac"),
@@ -112,7 +135,31 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
     )
 
 
-def _ipam(read: _Reader, ipam: Document) -> IPAM:
+def _check_kinds(read: Reader, document: Document) -> None:
+    """What selects another make of pod network than the one there is (CAL-07, CAL-20).
+
+    `netkit` is served by a veth, as Calico does where the kernel has none.
+    """
+    read.word(document, "device_type", "device_type", DEVICES, "veth")
+    options = read.member(document, "dataplane_options", "dataplane_options")
+    read.word(options, "type", "dataplane_options.type", DATAPLANES, "linux")
+
+
+def _log_level(document: Document) -> str:
+    """Whatever is no level means the default (CAL-18)."""
+    level = document.get("log_level")
+    return level if isinstance(level, str) else ""
+
+
+def _gates(read: Reader, document: Document) -> tuple[str, ...]:
+    gates = read.texts(document.get("readiness_gates"), "readiness_gates")
+    if not all(gate.startswith(("http://", "https://")) for gate in gates):
+        read.refuse("readiness_gates", "a list of http or https URLs")
+        return ()
+    return gates
+
+
+def _ipam(read: Reader, ipam: Document) -> IPAM:
     return IPAM(
         type=read.text(ipam, "type", "ipam.type"),
         assign_ipv4=read.boolean(ipam, "assign_ipv4", "ipam.assign_ipv4", True),
@@ -129,8 +176,18 @@ def _folded(document: Document) -> dict[str, Any]:
 def _labels(args_cni: Document) -> dict[str, str]:
     """Labels of the CNI conventions: a list of {key, value}; anything else is ignored (CFG-07)."""
     labels = args_cni.get("labels")
-    if isinstance(labels, Mapping):
-        return _strings(labels)
+    return _strings(labels) if isinstance(labels, Mapping) else _pairs(labels)
+
+
+def _mesos_labels(args: Document) -> dict[str, str]:
+    """Labels as Mesos hands them over, ignored where the shape is another (CAL-21)."""
+    here: object = args.get(MESOS)
+    for name in ("network_info", "labels", "labels"):
+        here = here.get(name) if isinstance(here, Mapping) else None
+    return _pairs(here)
+
+
+def _pairs(labels: object) -> dict[str, str]:
     if not isinstance(labels, list):
         return {}
     pairs = [entry for entry in labels if isinstance(entry, Mapping)]
@@ -147,22 +204,14 @@ def _strings(value: object) -> dict[str, str]:
     return {k: v for k, v in value.items() if isinstance(k, str) and isinstance(v, str)}
 
 
-def _requested_ips(read: _Reader, runtime: Document, args_cni: Document) -> tuple[str, ...]:
+def _requested_ips(read: Reader, runtime: Document, args_cni: Document) -> tuple[str, ...]:
     declared = read.addresses(runtime.get("ips"), "runtimeConfig.ips")
     if declared:
         return declared
     hinted = args_cni.get("ips")
     if not isinstance(hinted, list):
         return ()
-    return tuple(ip for ip in hinted if isinstance(ip, str) and _is_address(ip))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_interface(text)
-    except ValueError:
-        return False
-    return True
+    return tuple(ip for ip in hinted if isinstance(ip, str) and is_address(ip))
 
 
 def _attachments(document: Document) -> tuple[Attachment, ...] | None:
@@ -177,98 +226,15 @@ def _attachments(document: Document) -> tuple[Attachment, ...] | None:
         if entries is None:
             return ()
         if not isinstance(entries, list):
-            raise _invalid(key, "a list of {containerID, ifname}")
+            raise invalid(key, "a list of {containerID, ifname}")
         return tuple(_attachment(entry, f"{key}[{index}]") for index, entry in enumerate(entries))
     return None
 
 
 def _attachment(entry: object, where: str) -> Attachment:
     if not isinstance(entry, Mapping):
-        raise _invalid(where, "an object")
+        raise invalid(where, "an object")
     container, ifname = entry.get("containerID"), entry.get("ifname", "")
     if not isinstance(container, str) or not container or not isinstance(ifname, str):
-        raise _invalid(where, "an object with the strings containerID and ifname")
+        raise invalid(where, "an object with the strings containerID and ifname")
     return Attachment(container, ifname)
-
-
-def _invalid(where: str, rule: str) -> CNIError:
-    return CNIError(Code.INVALID_CONFIG, f"invalid network configuration: {where} must be {rule}")
-
-
-class _Reader:
-    """Reads members by type; a wrong type raises, or gives the default when lenient."""
-
-    def __init__(self, lenient: bool) -> None:
-        self._lenient = lenient
-
-    def _refuse(self, where: str, rule: str) -> None:
-        if not self._lenient:
-            raise _invalid(where, rule)
-
-    def member(
-        self, document: Document, key: str, where: str = "", quiet: bool = False
-    ) -> Document:
-        value = document.get(key)
-        if isinstance(value, Mapping):
-            return value
-        if value is not None and not quiet:
-            self._refuse(where or key, "an object")
-        return {}
-
-    def text(self, document: Document, key: str, where: str = "") -> str:
-        value = document.get(key)
-        if isinstance(value, str):
-            return value
-        if value is not None:
-            self._refuse(where or key, "a string")
-        return ""
-
-    def texts(self, value: object, where: str) -> tuple[str, ...]:
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        if value is not None:
-            self._refuse(where, "a list of strings")
-        return ()
-
-    def addresses(self, value: object, where: str) -> tuple[str, ...]:
-        texts = self.texts(value, where)
-        for text in texts:
-            if not _is_address(text):
-                self._refuse(where, f"a list of IP addresses, and {text!r} is none")
-        return tuple(text for text in texts if _is_address(text))
-
-    def integer(
-        self, document: Document, key: str, where: str, low: int, high: int, default: int = 0
-    ) -> int:
-        value = document.get(key)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        if value is not None:
-            self._refuse(where, f"an integer from {low} to {high}")
-        return default
-
-    def boolean(self, document: Document, key: str, where: str, default: bool = False) -> bool:
-        value = document.get(key)
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        if value is not None and value != "":
-            self._refuse(where, 'true or false, or the strings "true" or "false"')
-        return default
-
-    def mac(self, value: object, where: str) -> str:
-        if value is None or value == "":
-            return ""
-        if isinstance(value, str):
-            parts = value.lower().replace("-", ":").split(":")
-            if len(parts) == 6 and all(_is_octet(part) for part in parts):
-                return ":".join(parts)
-        self._refuse(where, "a MAC address such as 7e:11:22:33:44:55")
-        return ""
-
-
-def _is_octet(text: str) -> bool:
-    return len(text) == 2 and all(digit in "0123456789abcdef" for digit in text)

@@ -19,18 +19,22 @@ from cni.cluster import Cluster
 from cni.collection import Collection
 from cni.felix_client import FelixClient
 from cni.pending import Journal
-from cni.pod_source import PodSource, RuntimePodSource
+from cni.pod_source import PodSource
+from cni.pod_sources import PodSources
 from cni.protocol import PendingDelete
 from cni.server import Server
 from cni.services import Services, Settings
+from cni.stores import StoreCheck
 from cni.trace import TRANSACTIONS, Traces
 from ipam.service import NodeAllocator
 from libcalico import status_file
+from libcalico.apiconfig import DatastoreConfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import our_version
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.health import HealthServer, Reporter
+from libcalico.kubernetes.access import Source
 from linux.netlink import Socket
 
 log = logging.getLogger(__name__)
@@ -69,9 +73,13 @@ class Daemon:
         node: str,
         settings: Settings | None = None,
         pod_source: PodSource | None = None,
+        access: DatastoreConfig | None = None,
+        kubernetes: Source | None = None,
     ) -> None:
+        """`access`: what `store` was connected by. `kubernetes`: this daemon's way to its API."""
         self._settings = settings or Settings()
         cluster = Cluster(store)
+        self._pods = PodSources(node, kubernetes)
         self._traces = Traces()
         self.services = Services(
             settings=self._settings,
@@ -80,7 +88,8 @@ class Daemon:
             allocator=NodeAllocator(store, node, facts=lambda: cluster.facts(node)),
             cluster=cluster,
             felix=FelixClient(self._settings.felix_socket, self._settings.endpoint_status),
-            pod_source=pod_source or RuntimePodSource(),
+            pod_source=pod_source or self._pods,
+            check_store=StoreCheck(access),
             journal=Journal(self._settings.pending, self._replay),
             host=Socket(),
         )
@@ -107,6 +116,7 @@ class Daemon:
                 group.create_task(self.services.allocator.run())
                 group.create_task(self.services.cluster.run())
                 group.create_task(self.services.felix.run())
+                group.create_task(self._pods.run())
                 group.create_task(self.services.journal.run())
                 group.create_task(self.collection.run())
                 group.create_task(self.health.run())
@@ -141,6 +151,7 @@ class Daemon:
             "node": self.services.node,
             "datastore": self.services.cluster.connected,
             "felix": self.services.felix.connected,
+            "kubernetes": self._pods.status(),
             "pending": self.services.journal.count(),
             "traces": self._traces.summaries(),
         }

@@ -16,6 +16,7 @@ Source: conformance section 15, data model 5.1 (`ipam.subnet`).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -29,6 +30,8 @@ from cni.request import Request, delegate_args
 from cni.result import Result, decode
 from cni.wiring import EVERYTHING
 from libcalico.model.keys import IPNetwork
+
+log = logging.getLogger(__name__)
 
 OWN = ("", "calico-ipam")
 POD_CIDR = {"usepodcidr": 4, "usepodcidripv6": 6}
@@ -85,6 +88,15 @@ class Delegate:
     async def status(self) -> None:
         """Raises its error while it could not serve an ADD."""
         await self._call("STATUS", self.request.config.document)
+
+    async def collect(self) -> None:
+        """Let it collect by the runtime's list; raises its error, unless it knows no GC (GC-05)."""
+        try:
+            await self._call("GC", self.request.config.document)
+        except CNIError as error:
+            if error.code not in (Code.INCOMPATIBLE_VERSION, Code.INVALID_ENVIRONMENT):
+                raise
+            log.warning("%s does not know GC: %s", self.request.config.ipam.type, error)
 
     def _pod_cidr(self, family: int) -> str:
         for text in self.pod_cidrs:

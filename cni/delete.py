@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterable, Sequence
 
-from cni import wiring
+from cni import call_log, wiring
 from cni.attachment import Attachment, attachment_of
 from cni.delegation import Delegate, Line, is_delegated
 from cni.endpoint import is_of, recorded_addresses, remover
@@ -37,10 +36,11 @@ from ipam.requests import Release
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import HandleKey, Key
+from libcalico.names import DEFAULT_INTERFACE_PREFIX
 from linux import conntrack
 from linux.errors import KernelError
 
-log = logging.getLogger(__name__)
+log = call_log.logger(__name__)
 
 
 async def delete(
@@ -137,7 +137,7 @@ async def release(
     released: list[IPAddress] = []
     async with asyncio.timeout(services.settings.release_seconds):
         if memory is not None:
-            await _forget_flows(memory.addresses)
+            await forget_flows(memory.addresses)
             granted = await services.allocator.perform(
                 Release(
                     attachment.handle_id,
@@ -161,7 +161,7 @@ async def release(
         }
         if not unwired:
             await _remove_recorded_cable(services, attachment, own)
-        await _forget_flows(recorded_addresses(own, attachment))
+        await forget_flows(recorded_addresses(own, attachment))
         granted = await services.allocator.perform(
             Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
         )
@@ -197,17 +197,23 @@ async def _remove_cable(services: Services, attachment: Attachment) -> bool:
 async def _remove_recorded_cable(
     services: Services, attachment: Attachment, own: Entry | None
 ) -> None:
-    """A cable without our mark, made by another release: the datastore says that it is ours."""
-    if own is None or not is_of(own, attachment) or not own.value.spec.interfaceName:
+    """A cable without our mark, made by another release: the datastore says that it is ours.
+
+    A host interface of another name was made by another plugin of the chain, and is its own.
+    """
+    if own is None or not is_of(own, attachment):
         return
-    name = own.value.spec.interfaceName
+    name = own.value.spec.interfaceName or ""
+    if not name.startswith(DEFAULT_INTERFACE_PREFIX):
+        return
     try:
         await services.in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
     except (KernelError, ValueError) as error:
         log.warning("a recorded host interface stays: %s", error)
 
 
-async def _forget_flows(addresses: Iterable[IPAddress]) -> None:
+async def forget_flows(addresses: Iterable[IPAddress]) -> None:
+    """Remove the connections of released addresses from the kernel's tracking."""
     gone = list(addresses)
     if not gone:
         return

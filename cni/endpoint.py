@@ -19,25 +19,39 @@ from ipaddress import ip_network
 import msgspec
 
 from cni.attachment import Attachment
+from cni.pod_requests import NOTHING, EndpointRequest, translations
 from cni.pod_source import PodFacts
 from ipam.blocks import IPAddress, parse_address
 from ipam.requests import Companion
 from libcalico import names
 from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
-from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec, stamp
+from libcalico.model import IPNAT, Metadata, WorkloadEndpoint, WorkloadEndpointSpec, stamp
 from libcalico.model.codec import encode_value
 
 NAMESPACE_LABEL = "projectcalico.org/namespace"
 ORCHESTRATOR_LABEL = "projectcalico.org/orchestrator"
 SERVICE_ACCOUNT_LABEL = "projectcalico.org/serviceaccount"
 MAX_LABEL = 63
+NETWORK_ANNOTATION = "cni.projectcalico.org/network"
+"""The CNI network of an endpoint whose addresses are not our pools': no handle names it (GC)."""
 
 
 class EndpointWriter:
     """The endpoint that one ADD writes; `written` is its latest form."""
 
-    def __init__(self, attachment: Attachment, facts: PodFacts, mac: str) -> None:
+    def __init__(
+        self,
+        attachment: Attachment,
+        facts: PodFacts,
+        mac: str,
+        wishes: EndpointRequest = NOTHING,
+        interface: str = "",
+    ) -> None:
+        self._interface = interface
+        self.tells_network = bool(interface)
+        """Whether the endpoint names its network: no handle of ours does so then (GC)."""
         self.attachment, self._facts, self._mac = attachment, facts, mac
+        self._wishes = wishes
         self.key = attachment.endpoint_key
         # One uid and time for all attempts, so that what felix was offered is what is stored.
         self._fresh = stamp(WorkloadEndpoint(metadata=Metadata()))
@@ -54,7 +68,13 @@ class EndpointWriter:
     def change(self, current: Entry | None, addresses: Sequence[IPAddress]) -> Change:
         """Write the endpoint over what is there, or create it."""
         before: WorkloadEndpoint = current.value if current else self._fresh
-        endpoint = build(self.attachment, self._facts, self._mac, addresses, before.metadata)
+        endpoint = build(
+            self.attachment, self._facts, self._mac, addresses, before.metadata, self._wishes
+        )
+        if self._interface:
+            endpoint = _at(endpoint, self._interface)
+        if self.tells_network:
+            endpoint = _in(endpoint, self.attachment.network)
         guard = current.revision if current else ABSENT
         self.written = Put(self.key, endpoint, guard, current)
         return self.written
@@ -72,8 +92,12 @@ def build(
     mac: str,
     addresses: Sequence[IPAddress],
     before: Metadata,
+    wishes: EndpointRequest = NOTHING,
 ) -> WorkloadEndpoint:
-    """The endpoint; `before` supplies uid, creation time and annotations of others."""
+    """The endpoint; `before` supplies uid, creation time and annotations of others.
+
+    Raises CNIError for a floating address of a family that is not among `addresses`.
+    """
     kubernetes = bool(attachment.pod)
     labels = {
         **facts.labels,
@@ -95,6 +119,7 @@ def build(
         metadata=msgspec.structs.replace(
             before,
             name=key.name,
+            generateName=facts.generate_name,
             namespace=key.namespace,
             labels=dict(sorted(labels.items())),
         ),
@@ -110,8 +135,25 @@ def build(
             interfaceName=attachment.host_interface,
             mac=mac,
             ports=list(facts.ports),
+            ipNATs=[
+                IPNAT(internalIP=str(own), externalIP=str(floating))
+                for floating, own in translations(wishes.floating, addresses)
+            ],
+            allowSpoofedSourcePrefixes=list(wishes.sources),
         ),
     )
+
+
+def _at(endpoint: WorkloadEndpoint, interface: str) -> WorkloadEndpoint:
+    """The endpoint of an interface that another plugin made."""
+    spec = msgspec.structs.replace(endpoint.spec, interfaceName=interface)
+    return msgspec.structs.replace(endpoint, spec=spec)
+
+
+def _in(endpoint: WorkloadEndpoint, network: str) -> WorkloadEndpoint:
+    annotations = {**(endpoint.metadata.annotations or {}), NETWORK_ANNOTATION: network}
+    metadata = msgspec.structs.replace(endpoint.metadata, annotations=annotations)
+    return msgspec.structs.replace(endpoint, metadata=metadata)
 
 
 def remover(attachment: Attachment) -> Companion:

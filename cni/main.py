@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from cni.daemon import Daemon, settings_from, wait_for_node_name
+from cni.pod_sources import own_access
 from libcalico import apiconfig, datastore, logs, process
 from libcalico.errors import MuslinError
 
@@ -19,9 +20,12 @@ async def serve(environ: Mapping[str, str]) -> None:
     """Connect and serve until cancelled; raises MuslinError if the configuration cannot work."""
     settings = settings_from(environ)
     node = await wait_for_node_name(settings, environ)
-    store = await datastore.connect(apiconfig.of_node(environ))
+    access = apiconfig.of_node(environ)
+    store = await datastore.connect(access)
     try:
-        daemon = Daemon(store, node, settings)
+        daemon = Daemon(
+            store, node, settings, access=access, kubernetes=own_access(access, environ)
+        )
         # What lives as long as the process is no work for the collector.
         gc.collect()
         gc.freeze()

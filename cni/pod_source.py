@@ -28,6 +28,7 @@ class PodFacts:
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[WorkloadEndpointPort, ...] = ()
     service_account: str = DEFAULT_SERVICE_ACCOUNT
+    generate_name: str = ""
 
 
 class PodSource(Protocol):

@@ -16,18 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
-from cni import add, check, delete, protocol
+from cni import add, check, delete, garbage, ipam_plugin, protocol, status
+from cni.attachment import attachment_of
+from cni.caller import MARGIN_SECONDS, Caller
 from cni.channel import Channel
 from cni.delegation import Delegate, is_delegated
 from cni.errors import CNIError, Code, error_object
 from cni.request import Command, Request, parse_request, request_version
-from cni.result import encode
+from cni.result import Result, encode
 from cni.services import Services
 from cni.trace import IN_FLIGHT, Trace, Traces
 
@@ -36,50 +37,7 @@ log = logging.getLogger(__name__)
 CONCURRENCY = 64
 REQUEST_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
-MARGIN_SECONDS = 1.0
-
-
-class _Caller:
-    """The executable of one call: it runs plugins for us and says how the answer went."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self._runs: dict[int, asyncio.Future[protocol.ExecResult]] = {}
-        self._gone = False
-
-    async def run(self, message: protocol.Exec) -> protocol.ExecResult:
-        """Let it run a plugin; raises CNIError 11 when it goes away meanwhile."""
-        number = len(self._runs) + 1
-        ended = self._runs[number] = asyncio.get_running_loop().create_future()
-        try:
-            if self._gone:
-                raise OSError("the executable is gone")
-            await self.channel.send(msgspec.structs.replace(message, id=number))
-            async with asyncio.timeout(message.timeout + MARGIN_SECONDS):
-                result: protocol.ExecResult = await ended
-                return result
-        except (OSError, TimeoutError) as error:
-            raise CNIError(
-                Code.TRY_AGAIN_LATER, f'plugin "{message.plugin}" could not be run', str(error)
-            ) from error
-
-    async def listen(self) -> bool:
-        """Take what it says until it says goodbye; False when the answer was not delivered."""
-        try:
-            while (received := await self.channel.receive()) is not None:
-                message, _ = received
-                if isinstance(message, protocol.Undelivered):
-                    return False
-                if isinstance(message, protocol.ExecResult) and message.id in self._runs:
-                    run = self._runs[message.id]
-                    if not run.done():
-                        run.set_result(message)
-            return True
-        finally:
-            self._gone = True
-            for run in self._runs.values():
-                if not run.done():
-                    run.set_exception(OSError("the executable is gone"))
+IPAM_PLUGIN = "calico-ipam"
 
 
 class Server:
@@ -93,6 +51,8 @@ class Server:
         """Containers with a call, while somebody wants to know (CNI-72)."""
         self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
         """Hears of every GC: the network, and the containers with valid attachments."""
+        self._watching: list[set[str]] = []
+        self._room = status.Room(away=time.monotonic())
 
     @property
     def busy(self) -> frozenset[str]:
@@ -101,7 +61,10 @@ class Server:
 
     @asynccontextmanager
     async def turn(self, container_id: str) -> AsyncIterator[None]:
-        """Wait until no other call of this container runs (CNI-41)."""
+        """Wait until no other call of this container runs (CNI-41); "" is no container."""
+        if not container_id:
+            yield
+            return
         lock, users = self._locks.get(container_id, (asyncio.Lock(), 0))
         self._locks[container_id] = (lock, users + 1)
         try:
@@ -132,7 +95,7 @@ class Server:
             message, descriptor = received
             if not isinstance(message, protocol.Request):
                 return
-            await self._serve(_Caller(channel), message, descriptor)
+            await self._serve(Caller(channel), message, descriptor)
         except (TimeoutError, OSError, protocol.ProtocolError) as error:
             log.warning("a connection ended: %s", str(error) or "nothing came in time")
         finally:
@@ -140,7 +103,7 @@ class Server:
                 os.close(descriptor)
 
     async def _serve(
-        self, caller: _Caller, message: protocol.Request, descriptor: int | None
+        self, caller: Caller, message: protocol.Request, descriptor: int | None
     ) -> None:
         work = asyncio.create_task(self._answer(caller, message, descriptor))
         goodbye = asyncio.create_task(caller.listen())
@@ -164,7 +127,7 @@ class Server:
             await asyncio.gather(work, goodbye, return_exceptions=True)
 
     async def _deliver(
-        self, caller: _Caller, goodbye: asyncio.Task[bool], result: protocol.Result
+        self, caller: Caller, goodbye: asyncio.Task[bool], result: protocol.Result
     ) -> bool:
         """Send the result and hear whether it reached the runtime."""
         try:
@@ -180,10 +143,10 @@ class Server:
         log.warning("a result was not delivered: the ADD is undone")
         async with self.turn(request.container_id):
             with suppress(CNIError):
-                await delete.delete(self._services, request, Trace("UNDO"))
+                await self._delete(request, Trace("UNDO"))
 
     async def _answer(
-        self, caller: _Caller, message: protocol.Request, descriptor: int | None
+        self, caller: Caller, message: protocol.Request, descriptor: int | None
     ) -> tuple[Request | None, protocol.Result]:
         command = message.env.get("CNI_COMMAND", "")
         trace = Trace(command if command in Command.__members__ else "other")
@@ -191,10 +154,11 @@ class Server:
         code = 0
         try:
             request = parse_request(message.argv0, message.env, message.stdin)
-            trace.subject = request.container_id
-            if self.called is not None:
-                self.called.add(request.container_id)
-            async with self._slots, self.turn(request.container_id):
+            trace.subject = container = _container(request)
+            for seen in (self.called, *self._watching):
+                if seen is not None:
+                    seen.add(container)
+            async with self._slots, self.turn(container):
                 IN_FLIGHT.inc()
                 trace.mark("request")
                 try:
@@ -219,62 +183,68 @@ class Server:
 
     async def _dispatch(
         self,
-        caller: _Caller,
+        caller: Caller,
         request: Request,
         descriptor: int | None,
         trace: Trace,
         deadline: float,
     ) -> str:
-        if request.plugin != "calico" and request.command is not Command.STATUS:
-            raise CNIError(
-                Code.CALICO,
-                f"{request.plugin} under another main plugin is not served by this release",
-            )
+        seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
         match request.command:
             case Command.ADD:
-                if descriptor is None:
-                    raise CNIError(
-                        Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
-                    )
-                seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
-                result = await add.add(self._services, request, descriptor, trace, seconds, caller)
+                result = await self._add(caller, request, descriptor, trace, seconds)
                 return encode(result, request.config.result_version).decode()
             case Command.DEL:
                 # Shielded: a DEL goes on when the executable goes away.
-                work = self._services.keep(delete.delete(self._services, request, trace, caller))
+                work = self._services.keep(self._delete(request, trace, caller))
                 await asyncio.shield(work)
-                return ""
+            case Command.CHECK if request.plugin == IPAM_PLUGIN:
+                await ipam_plugin.check(self._services, request, trace, seconds)
             case Command.CHECK:
-                seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
                 await check.check(self._services, request, descriptor, trace, seconds, caller)
-                return ""
             case Command.STATUS:
-                await self._status(caller, request)
-                return ""
-            case Command.GC if not is_delegated(request):
-                valid = request.config.valid_attachments
-                if valid is None:
-                    log.warning("GC without a list of valid attachments: nothing is collected")
-                else:
-                    self.collect(request.config.name, {one.containerID for one in valid})
-                return ""
+                await status.status(self._services, request, caller, self._room)
+            case Command.GC:
+                await self._collect(caller, request)
             case _:
-                raise CNIError(
-                    Code.CALICO, f"{request.command} is not served by this release of calico"
-                )
+                raise CNIError(Code.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND: {request.command}")
+        return ""
 
-    async def _status(self, caller: _Caller, request: Request) -> None:
-        """50 while an ADD could not be served (STA-02); no datastore call (STA-07)."""
+    async def _add(
+        self,
+        caller: Caller,
+        request: Request,
+        descriptor: int | None,
+        trace: Trace,
+        seconds: float,
+    ) -> Result:
+        if request.plugin == IPAM_PLUGIN:
+            return await ipam_plugin.add(self._services, request, trace, seconds)
+        if descriptor is None:
+            raise CNIError(
+                Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
+            )
+        return await add.add(self._services, request, descriptor, trace, seconds, caller)
+
+    async def _delete(self, request: Request, trace: Trace, caller: Caller | None = None) -> None:
+        if request.plugin == IPAM_PLUGIN:
+            await ipam_plugin.delete(self._services, request, trace)
+        else:
+            await delete.delete(self._services, request, trace, caller)
+
+    async def _collect(self, caller: Caller, request: Request) -> None:
+        """GC: our own part first, then the delegate's (GC-05)."""
+        called = set(self.busy)
+        self._watching.append(called)
         try:
-            await self._services.cluster.require_ready(0.05)
-        except CNIError as error:
-            raise CNIError(Code.PLUGIN_NOT_AVAILABLE, error.msg, error.details) from error
-        if is_delegated(request):
-            await Delegate(caller, request).status()
-            return
-        facts = self._services.cluster.facts(self._services.node)
-        if facts is None or all(pool.disabled for pool in facts.pools):
-            raise CNIError(Code.PLUGIN_NOT_AVAILABLE, "there is no enabled IP pool")
+            await garbage.collect(self._services, self.turn, called, request)
+        finally:
+            self._watching.remove(called)
+            if (valid := request.config.valid_attachments) is not None:
+                # The collector looks twice, and so also finds what was half made before.
+                self.collect(request.config.name, {one.containerID for one in valid})
+            if request.plugin != IPAM_PLUGIN and is_delegated(request):
+                await Delegate(caller, request).collect()
 
     async def replay(self, record: protocol.PendingDelete, file: Path) -> None:
         """One record of the journal; raises while it cannot be done.
@@ -283,8 +253,20 @@ class Server:
         """
         request = parse_request(record.argv0, {**record.env, "CNI_COMMAND": "DEL"}, record.stdin)
         async with self._slots, self.turn(request.container_id):
-            if file.exists():
+            if not file.exists():
+                return
+            if request.plugin == IPAM_PLUGIN:
+                await ipam_plugin.release(
+                    self._services, attachment_of(request, self._services.node)
+                )
+            else:
                 await delete.replay(self._services, request)
+
+
+def _container(request: Request) -> str:
+    """The container that a call is about; GC and STATUS are about none, whatever they name."""
+    about_none = request.command in (Command.GC, Command.STATUS)
+    return "" if about_none else request.container_id
 
 
 def _failure(error: CNIError, message: protocol.Request) -> str:

@@ -15,6 +15,7 @@ from cni.felix_client import FelixClient
 from cni.memory import Memories
 from cni.pending import Journal
 from cni.pod_source import PodSource
+from cni.stores import StoreCheck
 from ipam.service import NodeAllocator
 from libcalico import paths
 from libcalico.datastore.interface import Datastore
@@ -58,7 +59,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Services:
-    """Shared by all calls of one daemon."""
+    """Shared by all calls of one daemon. `told`: warnings that are said once."""
 
     settings: Settings
     node: str
@@ -69,7 +70,9 @@ class Services:
     pod_source: PodSource
     journal: Journal
     host: Socket
+    check_store: StoreCheck = field(default_factory=lambda: StoreCheck(None))
     memory: Memories = field(default_factory=Memories)
+    told: set[str] = field(default_factory=set)
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(
         # Removing a link waits 20 ms for the kernel; more threads than this only queue there.
@@ -89,6 +92,20 @@ class Services:
         return task
 
 
+def check_node_known(document: Mapping[str, Any], cluster: Cluster, node: str) -> None:
+    """Raise CNIError 7 when the configuration names a node of which there is no Node resource.
+
+    To be asked once the datastore was read. `node` is the daemon's, and the configuration's where
+    it names one (M-92).
+    """
+    if document.get("nodename") and not cluster.has_node(node):
+        raise CNIError(
+            Code.INVALID_CONFIG,
+            f"nodename {node!r} names no node: there is no Node resource of this name",
+            "check that calico-node is running on this host and uses the same name",
+        )
+
+
 def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) -> None:
     """Raise CNIError when the configuration or the node cannot say what this node is called.
 
@@ -99,7 +116,7 @@ def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) 
     if isinstance(given, str) and given and given != node:
         raise CNIError(
             Code.INVALID_CONFIG,
-            f"nodename {given!r} is not the name of this node, {node!r}",
+            f"nodename {given!r} names no node of this daemon: it serves {node!r} and no other",
         )
     other = document.get("nodename_file")
     file = Path(other) if isinstance(other, str) and other else settings.nodename_file

@@ -1,8 +1,8 @@
-"""Where an ADD gets its addresses: from our own pools, or from another IPAM plugin.
+"""Where an ADD gets its addresses: our own pools, another IPAM plugin, or the pod itself.
 
-Both answer twice, because wiring need not wait for the datastore: `planned` says which
+All answer twice, because wiring need not wait for the datastore: `planned` says which
 addresses it will be, `settled` that they are given. `undo` takes back what came of it.
-Where another plugin gives the addresses, the endpoint alone is written.
+Where our pools do not give the addresses, the endpoint alone is written.
 
 Tested in tests/cni/test_daemon_add.py and tests/cni/test_delegation.py.
 """
@@ -76,26 +76,18 @@ class OwnAddresses:
 
 
 @dataclass(slots=True)
-class DelegatedAddresses:
-    """From another plugin on the host; the endpoint is written by a guarded commit."""
+class _EndpointAlone:
+    """Addresses that our pools know nothing of: a guarded commit writes the endpoint."""
 
     services: Services
     attachment: Attachment
-    delegate: Delegate
     writer: EndpointWriter
     extra: Result = field(default=Result(), init=False)
     _given: tuple[IPAddress, ...] = field(default=(), init=False)
     _written: bool = field(default=False, init=False)
 
-    async def planned(self) -> tuple[IPAddress, ...]:
-        """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
-        entry = await self.services.store.get(self.writer.key)
-        if self.writer.held(entry):
-            await self.delegate.delete()
-        self.extra = await self.delegate.add()
-        self._given = tuple(ip.address.ip for ip in self.extra.ips)
-        self.writer.change(entry, self._given)
-        return self._given
+    def __post_init__(self) -> None:
+        self.writer.tells_network = True
 
     async def settled(self) -> Granted:
         """Write the endpoint."""
@@ -108,6 +100,41 @@ class DelegatedAddresses:
                 Code.TRY_AGAIN_LATER, f"the endpoint of {self.attachment} was changed meanwhile"
             ) from error
         return Granted(self._given)
+
+    async def undo(self) -> None:
+        """Remove the endpoint, if it was written."""
+        if self._written:
+            await delete.release(self.services, self.attachment)
+
+
+@dataclass(slots=True)
+class UnmanagedAddresses(_EndpointAlone):
+    """The pod names its addresses, and no pool is asked (`ipAddrsNoIpam`)."""
+
+    wanted: tuple[IPAddress, ...]
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """As wanted."""
+        self._given = self.wanted
+        self.writer.change(await self.services.store.get(self.writer.key), self._given)
+        return self._given
+
+
+@dataclass(slots=True)
+class DelegatedAddresses(_EndpointAlone):
+    """From another plugin on the host."""
+
+    delegate: Delegate
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
+        entry = await self.services.store.get(self.writer.key)
+        if self.writer.held(entry):
+            await self.delegate.delete()
+        self.extra = await self.delegate.add()
+        self._given = tuple(ip.address.ip for ip in self.extra.ips)
+        self.writer.change(entry, self._given)
+        return self._given
 
     async def undo(self) -> None:
         """The plugin's DEL (its own failure undid itself), then the endpoint."""

@@ -18,6 +18,7 @@ class Meta(msgspec.Struct):
     """`ObjectMeta`, as far as we read it."""
 
     name: str = ""
+    generateName: str = ""
     namespace: str = ""
     uid: str = ""
     resourceVersion: str = ""
@@ -196,8 +197,45 @@ class Node(Object, kw_only=True):
         return [one.address for one in self.status.addresses or () if one.type == kind]
 
 
+class ContainerPort(msgspec.Struct):
+    """A port that a container lists."""
+
+    name: str = ""
+    containerPort: int = 0
+    hostPort: int = 0
+    hostIP: str = ""
+    protocol: str = "TCP"
+
+
+class Container(msgspec.Struct):
+    """A container of a pod."""
+
+    ports: list[ContainerPort] | None = None
+
+
+class PodSpec(msgspec.Struct):
+    """What is asked of a pod."""
+
+    nodeName: str = ""
+    serviceAccountName: str = ""
+    containers: list[Container] | None = None
+    initContainers: list[Container] | None = None
+
+
+class Pod(Object, kw_only=True):
+    """`v1` Pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class Namespace(Object, kw_only=True):
+    """`v1` Namespace."""
+
+
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices", EndpointSlice)
 SERVICES = Resource("v1", "services", Service)
 SECRETS = Resource("v1", "secrets", Secret)
 CONFIG_MAPS = Resource("v1", "configmaps", ConfigMap)
 NODES = Resource("v1", "nodes", Node, namespaced=False)
+PODS = Resource("v1", "pods", Pod)
+NAMESPACES = Resource("v1", "namespaces", Namespace, namespaced=False)

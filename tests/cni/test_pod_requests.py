@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from cni.errors import CNIError
-from cni.pod_requests import PREFIX, AddressRequest, address_request
+from cni.pod_requests import (
+    NOTHING,
+    PREFIX,
+    AddressRequest,
+    EndpointRequest,
+    address_request,
+    check_families,
+    endpoint_request,
+)
 from cni.pod_source import PodFacts
 from cni.request import Request, parse_request
 from tests.cni.world import network_config
@@ -75,10 +83,11 @@ def test_fixed_addresses_of_the_pod_beat_those_of_the_call() -> None:
         ({"ipFamilies": ["IPv4", "IPv4"]}, "each at most once"),
         ({"ipAddrs": ["10.0.0"]}, "list of IP addresses"),
         ({"ipAddrs": ["10.0.0.1", "10.0.0.2"]}, "at most one of each family"),
-        ({"ipAddrsNoIpam": ["10.0.0.1"]}, "not served by this release"),
-        ({"floatingIPs": ["10.0.0.1"]}, "not served by this release"),
+        ({"ipAddrsNoIpam": ["10.0.0.1"]}, "feature is not enabled: ip_addrs_no_ipam"),
+        ({"ipAddrsNoIpam": []}, "feature is not enabled: ip_addrs_no_ipam"),
     ],
 )
+@pytest.mark.promise("ADV-2")
 def test_what_cannot_be_honoured_is_named(annotations: dict[str, Any], part: str) -> None:
     message = refusal(facts(**annotations))
     assert PREFIX + next(iter(annotations)) in message
@@ -92,3 +101,85 @@ def test_a_call_asks_for_one_address_of_a_family() -> None:
 
 def test_no_family_at_all_is_a_fault_of_the_configuration() -> None:
     assert "both false" in refusal(facts(), ipam={"type": "calico-ipam", "assign_ipv4": "false"})
+
+
+ALLOWED: dict[str, Any] = {"feature_control": {"floating_ips": True, "ip_addrs_no_ipam": True}}
+MAC = "7e:11:22:33:44:55"
+
+
+def text(**annotations: str) -> PodFacts:
+    return PodFacts(annotations={PREFIX + key: value for key, value in annotations.items()})
+
+
+def wish_refused(pod: PodFacts, **config: Any) -> str:
+    with pytest.raises(CNIError) as caught:
+        endpoint_request(call(**config), pod)
+    assert caught.value.code == 7
+    return caught.value.msg
+
+
+def test_what_an_administrator_allows_is_asked_for() -> None:
+    four, six = ip_address("192.0.2.7"), ip_address("2001:db8::7")
+    both = facts(ipAddrsNoIpam=[str(four), str(six)])
+    wanted = asked(both, "IP=10.65.0.1", **ALLOWED)
+    assert wanted == AddressRequest((4, 6), fixed=(four, six), unmanaged=True)
+    pod = facts(floatingIPs=[str(four)], allowedSourcePrefixes=["10.9.1.1/16", "fd09::/64"])
+    pod.annotations[PREFIX + "hwAddr"] = "7E-11-22-33-44-55"  # type: ignore[index]
+    sources = ("10.9.0.0/16", "fd09::/64")
+    assert endpoint_request(call(**ALLOWED), pod) == EndpointRequest(MAC, (four,), sources)
+
+
+def test_most_pods_ask_for_nothing_more() -> None:
+    assert endpoint_request(call(), facts(ipv4pools=["web"])) is NOTHING
+
+
+@pytest.mark.promise("ADV-2")
+@pytest.mark.parametrize("allowed", [{}, {"floating_ips": False}, {"ip_addrs_no_ipam": True}])
+def test_floating_addresses_are_an_administrators_to_allow(allowed: dict[str, bool]) -> None:
+    for value in (["192.0.2.7"], [], "none"):
+        message = wish_refused(facts(floatingIPs=value), feature_control=allowed)
+        assert PREFIX + "floatingIPs" in message
+        assert "feature is not enabled: floating_ips" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("floatingIPs", '["127.0.0.1"]', "unicast"),
+        ("floatingIPs", '["224.0.0.5"]', "unicast"),
+        ("floatingIPs", '["0.0.0.0"]', "unicast"),
+        ("floatingIPs", '["255.255.255.255"]', "unicast"),
+        ("floatingIPs", '["fe80::1"]', "unicast"),
+        ("floatingIPs", '["192.0.2.7", "192.0.2.7"]', "at most once"),
+        ("floatingIPs", '["192.0.2.0/24"]', "unicast"),
+        ("floatingIPs", "192.0.2.7", "JSON list"),
+        ("allowedSourcePrefixes", '["10.0.0.0/33"]', "CIDR"),
+        ("allowedSourcePrefixes", '"10.0.0.0/8"', "JSON list"),
+        ("hwAddr", "01:00:5e:00:00:01", "a MAC address"),
+        ("hwAddr", "00:00:00:00:00:00", "a MAC address"),
+        ("hwAddr", "7e:11", "a MAC address"),
+        ("hwAddr", "", "a MAC address"),
+        ("hwAddr", "ee:ee:ee:ee:ee:ee", "the host's end"),
+    ],
+)
+def test_a_wish_that_cannot_be_honoured_is_named(name: str, value: str, part: str) -> None:
+    message = wish_refused(text(**{name: value}), **ALLOWED)
+    assert f"annotation {PREFIX}{name}" in message
+    assert part in message
+
+
+@pytest.mark.parametrize("bad", ["127.0.0.1", "224.0.0.1", "::", "ff02::1", "169.254.1.1"])
+def test_an_address_without_ipam_is_an_address_of_a_host(bad: str) -> None:
+    assert "unicast" in refusal(facts(ipAddrsNoIpam=[bad]), **ALLOWED)
+
+
+def test_fixed_addresses_come_from_pools_or_not_from_both() -> None:
+    pod = facts(ipAddrs=["10.65.0.9"], ipAddrsNoIpam=["10.65.0.9"])
+    assert "exclude each other" in refusal(pod, **ALLOWED)
+
+
+def test_a_floating_address_needs_one_of_its_family() -> None:
+    wishes = EndpointRequest(floating=(ip_address("2001:db8::7"),))
+    check_families(wishes, AddressRequest((4, 6)))
+    with pytest.raises(CNIError, match="IPv6"):
+        check_families(wishes, AddressRequest((4,)))

@@ -31,7 +31,7 @@ from libcalico.datastore.interface import Datastore, Put
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
-from tests.cni.executable import Done, plugin
+from tests.cni.executable import BUILDS, Done
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
 
@@ -62,6 +62,7 @@ class World:
     def __init__(self, space: Namespace, etcd: Etcd, folder: Path) -> None:
         self.space, self.etcd, self.folder = space, etcd, folder
         self.plugins = "/opt/cni/bin"
+        self.build = BUILDS[0]
         self.settings = Settings(
             nodename_file=folder / "nodename",
             mtu_file=folder / "mtu",
@@ -83,14 +84,20 @@ class World:
 
     @asynccontextmanager
     async def daemon(
-        self, *, prepare: bool = True, timeout: float = 5.0, **settings: Any
+        self,
+        *,
+        prepare: bool = True,
+        timeout: float = 5.0,
+        node: str = NODE,
+        more: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> AsyncIterator[Daemon]:
-        """A serving daemon."""
+        """A serving daemon; `more` are further arguments of it."""
         chosen = changed(self.settings, **settings)
         async with self.etcd.connect(timeout) as store:
             if prepare:
                 await self.prepare(store)
-            daemon = Daemon(store, NODE, chosen)
+            daemon = Daemon(store, node, chosen, **(more or {}))
             task = asyncio.create_task(daemon.run())
             try:
                 await until(lambda: self.settings.socket.exists() or task.done())
@@ -146,8 +153,10 @@ class World:
         ifname: str = "eth0",
         config: Mapping[str, Any] | None = None,
         namespace: str = "default",
+        plugin: str | Path = "calico",
+        **more: str,
     ) -> Done:
-        """One call of the real executable."""
+        """One call of the real executable, or of another plugin; `more` goes to its environment."""
         env = {
             "CNI_COMMAND": command,
             "CNI_CONTAINERID": container or container_id(name),
@@ -163,8 +172,8 @@ class World:
                 f"K8S_POD_INFRA_CONTAINER_ID={env['CNI_CONTAINERID']}"
             )
         process = await asyncio.create_subprocess_exec(
-            plugin("calico"),
-            env=env,
+            self.build.plugin(plugin) if plugin in ("calico", "calico-ipam") else plugin,
+            env=env | more,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
