@@ -28,6 +28,7 @@ from felix.dataplane.ipsets import Family, Sets
 from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
+from felix.dataplane.tunnels import Door
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import Facts, tables
 from felix.rules.tunnels import ALL_VTEPS, TunnelRules
@@ -36,17 +37,21 @@ from libcalico.model.keys import ResourceKey
 _OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS})
 
 
-def _tunnels(family: Family, config: Config, calc: Calculator) -> TunnelRules:
+def _tunnels(
+    family: Family, config: Config, calc: Calculator, doors: frozenset[Door]
+) -> TunnelRules:
     used = encapsulation(calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
     me = calc.nodes.get(calc.node)
-    vxlan = used.vxlan if family == 4 else used.vxlan_v6
-    ipip = used.ipip and family == 4
+    device = VXLAN if family == 4 else VXLAN_V6
+    ports = tuple(sorted(port for name, port in doors if name == device))
+    ipip = (IPIP, 0) in doors and family == 4
     sources = []
-    if me is not None and ipip and me.ipip is not None:
+    if me is not None and ipip and used.ipip and me.ipip is not None:
         sources.append(IPIP)
-    if me is not None and vxlan and me.vtep(family) is not None:
-        sources.append(VXLAN if family == 4 else VXLAN_V6)
-    return TunnelRules(ipip, config.vxlan_port if vxlan else None, tuple(sources))
+    wanted = used.vxlan if family == 4 else used.vxlan_v6
+    if me is not None and ports and wanted and me.vtep(family) is not None:
+        sources.append(device)
+    return TunnelRules(ipip, ports, tuple(sources))
 
 
 class Desire:
@@ -63,7 +68,8 @@ class Desire:
         self._whole = True
         self._active: Mapping[str, Endpoint] = {}
         self._newcomers: set[str] = set()
-        self._own_sets_of: tuple[Config, int] | None = None
+        self._own_sets_of: tuple[object, ...] | None = None
+        self._doors: frozenset[Door] = frozenset()
         self.book: RuleBook | None = None
         self.idle_hosts: dict[ResourceKey, str] = {}
 
@@ -77,14 +83,17 @@ class Desire:
         calc: Calculator,
         active: Mapping[str, Endpoint],
         hosts: Mapping[str, Set[IPAddress]],
+        doors: frozenset[Door] = frozenset(),
     ) -> Iterator[None]:
-        """Take what is new, in steps. `hosts`: the host's interfaces with their addresses.
+        """Take what is new, in steps. `hosts`: the host's interfaces with their addresses,
+        `doors`: by what tunnel packets come in, or will as soon as rules say whose.
 
         What the calculation tells is as it was at the first step; what comes between two steps
         is for the next update.
         """
         first = not calc.policy.told
         whole, self._whole = self._whole, True
+        self._doors = doors
         changes = yield from calc.policy.flushing()
         if whole and not first:
             changes = yield from self._everything(calc)
@@ -177,7 +186,7 @@ class Desire:
                 for name, endpoint in (sorted(active.items()) if spoofing else ())
                 if endpoint.spoofable
             ),
-            tunnels=_tunnels(family, config, calc),
+            tunnels=_tunnels(family, config, calc, self._doors),
             hosts=bool(self._serving),
         )
 
@@ -223,7 +232,7 @@ class Desire:
 
     def _own_sets(self, config: Config, calc: Calculator) -> None:
         # There may be thousands of nodes, and most turns are about something else.
-        inputs = (config, calc.cluster_version)
+        inputs = (config, calc.cluster_version, self._doors)
         if inputs == self._own_sets_of:
             return
         self._own_sets_of = inputs
@@ -233,11 +242,11 @@ class Desire:
 
         self._sets.want(ALL_POOLS, SetKind.NETS, both(calc.pool_members))
         self._sets.want(MASQUERADED_POOLS, SetKind.NETS, both(calc.masqueraded_members))
-        used = [_tunnels(family, config, calc) for family in self._families]
+        used = [_tunnels(family, config, calc, self._doors) for family in self._families]
         hosts = config.nat_outgoing_exclusions == "IPPoolsAndHostIPs"
         for name, wanted, members in (
             (ALL_HOSTS, hosts or any(one.ipip for one in used), calc.host_members),
-            (ALL_VTEPS, any(one.vxlan_port for one in used), calc.vtep_members),
+            (ALL_VTEPS, any(one.vxlan_ports for one in used), calc.vtep_members),
         ):
             if wanted:
                 self._sets.want(name, SetKind.NETS, both(members))

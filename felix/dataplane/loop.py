@@ -51,7 +51,7 @@ from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
-from felix.dataplane.tunnels import Door, Tunnels, doors
+from felix.dataplane.tunnels import Door, Tunnels
 from felix.dataplane.view import KernelView
 from libcalico import collector
 from libcalico.backoff import Backoff
@@ -318,7 +318,6 @@ class Dataplane:
         assert self._sets is not None
         assert self._desire is not None
         before = self.renders
-        asked = doors(self.encapsulation(), self.config)
         with collector.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
             await in_slices(self.calc.policy.settle())
@@ -328,7 +327,9 @@ class Dataplane:
             self.state.active, self.state.shadowed = active, shadowed
             self._desire.tell = self._telling
             parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
-            await in_slices(self._desire.update(parameters, self.calc, active, hosts))
+            used = self.encapsulation()
+            asked = self.tunnels.doors(self.view, self.config, self.calc, used)
+            await in_slices(self._desire.update(parameters, self.calc, active, hosts, asked))
         if "ipsets" in due or self._drifted:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)
@@ -336,8 +337,9 @@ class Dataplane:
         await in_slices(self._desire.trust())
         # Before the first commit stands nobody has a route: no need to ask who may.
         exposed = self._desire.exposed() if self.state.applied else frozenset()
-        asked &= doors(self.encapsulation(), self.config)
         self._unsafe = frozenset()
+        # What may go in this commit is not relied upon, even if the commit is refused.
+        self._guarded &= asked
         sweep = self._sweep_now()
         rules = asyncio.create_task(self.tables.commit(sweep=sweep))
         try:

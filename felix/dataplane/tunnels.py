@@ -10,7 +10,8 @@ Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
   TDV-2  `means` names a tunnel only while its device stands: nothing of it was refused.
   TDV-3  With a tunnel that cannot be had nothing is made at all.
-  TDV-4  No device begins to unwrap before the rules stand that say whose packets it takes.
+  TDV-4  No device begins to unwrap before the rules stand that say whose packets it takes, and
+         they stand as long as it does. Where it is gone, or cannot be made, there are none.
 Tested in tests/felix/test_vxlan.py, test_tunnel_settings.py, test_policy_refused.py and, with
 IP-in-IP, tests/uml/test_ipip.py.
 """
@@ -21,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from ipaddress import ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
 from felix.calc.encapsulation import Encapsulation
 from felix.calc.graph import Calculator
@@ -39,8 +40,8 @@ from linux.vxlan import Vxlan
 
 LINGER = 5.0
 """How long a device that nobody needs stays, in seconds: other nodes learn of it in their time."""
-RETRY = 1.0
-"""After how many seconds what the kernel refused is tried again."""
+RETRY, MAKE_RETRY = 1.0, 10.0
+"""After how many seconds what the kernel refused is tried again: a setting, a whole device."""
 
 LACKING_IPIP = "this kernel has no IP-in-IP (modprobe ipip)"
 _NAMES = {4: VXLAN, 6: VXLAN_V6}
@@ -51,13 +52,6 @@ Door = tuple[str, int]
 """Where wrapped packets come in: a device, and its UDP port or 0."""
 
 log = logging.getLogger(__name__)
-
-
-def doors(used: Encapsulation, config: Config) -> frozenset[Door]:
-    """By what this node unwraps."""
-    port = config.vxlan_port
-    wanted = ((used.ipip, IPIP, 0), (used.vxlan, VXLAN, port), (used.vxlan_v6, VXLAN_V6, port))
-    return frozenset((name, number) for is_used, name, number in wanted if is_used)
 
 
 @dataclass
@@ -79,6 +73,7 @@ class Tunnels:
     wait: float | None = None
     """Seconds after which to look again though nothing changed."""
     _lacks_ipip: bool = False
+    _not_made: dict[str, tuple[float, str]] = field(default_factory=dict)
     _right: set[str] = field(default_factory=set)
     _unneeded: dict[str, float] = field(default_factory=dict)
     _ready: set[str] = field(default_factory=set)
@@ -94,6 +89,31 @@ class Tunnels:
             vxlan=frozenset(v for v, name in _NAMES.items() if name in self._ready),
             told=told.get(config.program_cluster_routes, True),
         )
+
+    def doors(
+        self, view: KernelView, config: Config, calc: Calculator, used: Encapsulation
+    ) -> frozenset[Door]:
+        """By what this node unwraps, or will once rules say whose packets it takes (TDV-4)."""
+        me = calc.nodes.get(self.node, NodeFacts())
+        found: set[Door] = set()
+        for version, wanted in ((4, used.vxlan), (6, used.vxlan_v6)):
+            name = _NAMES[version]
+            stands = vxlan.decode(link) if (link := view.link_named(name)) is not None else None
+            if stands is not None:
+                found.add((name, stands.port))
+            own = me.address(version)
+            possible = own is not None and holder(view, own) is not None
+            if wanted and possible and (stands is not None or not self._put_off(name)):
+                found.add((name, config.vxlan_port))
+        tunl0 = view.link_named(IPIP)
+        possible = tunl0 is not None or not self._lacks_ipip
+        if (used.ipip and possible) or (tunl0 is not None and _takes(view, tunl0)):
+            found.add((IPIP, 0))
+        return frozenset(found)
+
+    def _put_off(self, name: str) -> float:
+        """Seconds until a device that the kernel refused is tried again."""
+        return max(0.0, self._not_made.get(name, (0.0, ""))[0] - self.clock())
 
     def commit(
         self,
@@ -189,14 +209,17 @@ class Tunnels:
         if not used.ipip:
             self._right.discard(IPIP)
             return self._release(sock, view, link)
+        if link is None and self._lacks_ipip:
+            self._lack(calc)
+            return set()
         if not (link is not None and link.up) and self._unguarded((IPIP, 0)):
             return set()
         if link is None:
-            if not self._lacks_ipip:
-                link = ipip.ensure(sock)
-                self._lacks_ipip = link is None
+            link = ipip.ensure(sock)
             if link is None:
+                self._lacks_ipip = True
                 self._lack(calc)
+                self.kick()  # the door may be closed
                 return set()
             self._shown(view, link)
             self.writes += 1
@@ -222,12 +245,8 @@ class Tunnels:
         if link is None or _used(view, link.index):
             return set()
         # The pool that they were of may be gone by now.
-        found = [
-            address
-            for (index, _), address in view.addresses.items()
-            if index == link.index and not address.interface.ip.is_link_local
-        ]
-        messages = [addresses.delete(link.index, each.interface) for each in found]
+        found = _addresses_of(view, link)
+        messages = [addresses.delete(link.index, each) for each in found]
         if link.up and link.inet("rp_filter") == 0:
             # It waited for an address that never came. Its rules are gone by now: with the loose
             # check a device without an address takes nothing from anybody.
@@ -257,6 +276,10 @@ class Tunnels:
         mac = me.mac(version)
         link = view.link_named(name)
         right = link is not None and vxlan.decode(link) == wanted and link.mac == mac
+        if link is None and (left := self._put_off(name)):
+            self._misses(f"VXLAN for IPv{version}", self._not_made[name][1])
+            self._look_after(left)
+            return set()
         if not (right and link is not None and link.up) and self._unguarded((name, wanted.port)):
             return set()
         if link is None or not right:
@@ -292,8 +315,11 @@ class Tunnels:
             view.absorb([LinkChanged(before, True)])
             view.stale_routes = True
         if link is None:
-            family = f"VXLAN for IPv{wanted.local.version}"
-            self._misses(family, str(result.error(f"make {name}")))
+            why = str(result.error(f"make {name}"))
+            self._not_made[name] = (self.clock() + MAKE_RETRY, why)
+            self._misses(f"VXLAN for IPv{wanted.local.version}", why)
+            self._look_after(MAKE_RETRY)
+            self.kick()  # the door may be closed
             return None
         self._shown(view, link)
         return link
@@ -332,7 +358,7 @@ class Tunnels:
         if _used(view, link.index):
             return
         if left > 0:
-            self.wait = max(left, self.wait or 0.0)
+            self._look_after(left)
             return
         self.writes += 1
         self._forget_tables(version)
@@ -351,13 +377,7 @@ class Tunnels:
         surplus = 0
         if own is not None:
             wanted = ip_interface(own)
-            have = [
-                address.interface
-                for (index, _), address in view.addresses.items()
-                if index == link.index
-                and address.interface.version == own.version
-                and not address.interface.ip.is_link_local
-            ]
+            have = [each for each in _addresses_of(view, link) if each.version == own.version]
             messages += [addresses.delete(link.index, each) for each in have if each != wanted]
             surplus = len(messages)
             if wanted not in have:
@@ -378,7 +398,7 @@ class Tunnels:
         for number, result in enumerate(sock.transact(messages)):
             if not result.ok:
                 self._misses(link.name, str(result.error(f"set up {link.name}")))
-                self.wait = RETRY
+                self._look_after(RETRY)
                 # An address too many, which may have gone by itself, keeps no packet away.
                 stands &= number < surplus
         if stands:
@@ -398,6 +418,9 @@ class Tunnels:
         self._misses(door[0], "the rules that say whose packets it takes are not written yet")
         return True
 
+    def _look_after(self, seconds: float) -> None:
+        self.wait = seconds if self.wait is None else min(seconds, self.wait)
+
     def _misses(self, what: str, why: str) -> None:
         self.problems.append((f"Node({self.node})", f"{what}: {why}"))
 
@@ -408,6 +431,21 @@ def holder(view: KernelView, address: IPAddress) -> Link | None:
         if address in own:
             return view.link_named(name)
     return None
+
+
+def _addresses_of(view: KernelView, link: Link) -> list[IPv4Interface | IPv6Interface]:
+    """The addresses of a link that are more than link-local."""
+    return [
+        address.interface
+        for (index, _), address in view.addresses.items()
+        if index == link.index and not address.interface.ip.is_link_local
+    ]
+
+
+def _takes(view: KernelView, tunl0: Link) -> bool:
+    """Whether IP-in-IP has not been given up here yet (`_release`)."""
+    ours = tunl0.inet("rp_filter") == 0 or bool(_addresses_of(view, tunl0))
+    return tunl0.up and ours
 
 
 def _used(view: KernelView, index: int) -> bool:

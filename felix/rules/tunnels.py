@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from felix.rules import names
 from felix.rules.model import (
@@ -43,19 +44,20 @@ _LOCAL = "LOCAL"
 class TunnelRules:
     """The tunnels in use for one family.
 
-    `vxlan_port`: None without VXLAN. `sources`: devices that have an address of their own.
+    `vxlan_ports`: of its VXLAN devices, two while one replaces another. `sources`: devices that
+    have an address of their own.
     """
 
     ipip: bool = False
-    vxlan_port: int | None = None
+    vxlan_ports: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
 
 
 def untracked(used: TunnelRules) -> list[Rule]:
     """VXLAN is not tracked: its source ports differ in the two directions."""
-    if used.vxlan_port is None:
+    if not used.vxlan_ports:
         return []
-    return [Rule(NoTrack(), _vxlan(used.vxlan_port))]
+    return [Rule(NoTrack(), _vxlan(used.vxlan_ports))]
 
 
 def incoming(version: int, used: TunnelRules, allow: Action, deny: Action) -> list[Rule]:
@@ -69,8 +71,8 @@ def incoming(version: int, used: TunnelRules, allow: Action, deny: Action) -> li
             Rule(allow, allowed, ("Allow IPIP packets from Calico hosts",)),
             Rule(deny, (packet,), ("Drop IPIP packets from non-Calico hosts",)),
         ]
-    if used.vxlan_port is not None:
-        match = _vxlan(used.vxlan_port)
+    if used.vxlan_ports:
+        match = _vxlan(used.vxlan_ports)
         family = f"IPv{version} "
         allowed_vxlan = (*match, _from(ALL_VTEPS, version), here)
         rules += [
@@ -91,8 +93,8 @@ def outgoing(version: int, used: TunnelRules, allow: Action) -> list[Rule]:
     if used.ipip:
         match: tuple[Condition, ...] = (Protocol(IPIP), _to(ALL_HOSTS, version), own)
         rules.append(Rule(allow, match, ("Allow IPIP packets to other Calico hosts",)))
-    if used.vxlan_port is not None:
-        match = (*_vxlan(used.vxlan_port), own, _to(ALL_VTEPS, version))
+    if used.vxlan_ports:
+        match = (*_vxlan(used.vxlan_ports), own, _to(ALL_VTEPS, version))
         said = (f"Allow IPv{version} VXLAN packets to other allowed hosts",)
         rules.append(Rule(allow, match, said))
     return rules
@@ -103,31 +105,31 @@ def own_source(used: TunnelRules, random_fully: bool) -> list[Rule]:
     return [
         rule
         for device in used.sources
-        for rule in _source_of(device, used.vxlan_port, random_fully)
+        for rule in _source_of(device, used.vxlan_ports, random_fully)
     ]
 
 
-def _source_of(device: str, vxlan_port: int | None, random_fully: bool) -> Iterable[Rule]:
+def _source_of(device: str, vxlan_ports: tuple[int, ...], random_fully: bool) -> Iterable[Rule]:
     match: tuple[Condition, ...] = (
         OutInterface(device),
         AddressType(Side.SOURCE, _LOCAL, negated=True, limit_out=True),
         AddressType(Side.SOURCE, _LOCAL),
     )
-    if vxlan_port is not None:
+    if vxlan_ports:
         # Never VXLAN's own port: the reply would be unwrapped instead of delivered.
-        yield Rule(Masquerade(_ports_beside(vxlan_port), random_fully), (Protocol(UDP), *match))
+        yield Rule(Masquerade(_ports_beside(vxlan_ports), random_fully), (Protocol(UDP), *match))
     yield Rule(Masquerade(None, random_fully), match)
 
 
-def _ports_beside(port: int) -> tuple[int, int]:
-    """The wider side of the unprivileged ports around one."""
-    above = (max(port + 1, _FIRST_PORT), _LAST_PORT)
-    below = (_FIRST_PORT, port - 1)
-    return above if above[1] - above[0] >= below[1] - below[0] else below
+def _ports_beside(ports: tuple[int, ...]) -> tuple[int, int]:
+    """The widest run of unprivileged ports without these."""
+    edges = [_FIRST_PORT - 1, *(p for p in sorted(ports) if p >= _FIRST_PORT), _LAST_PORT + 1]
+    runs = [(low + 1, high - 1) for low, high in pairwise(edges)]
+    return max(runs, key=lambda run: (run[1] - run[0], run[1]))
 
 
-def _vxlan(port: int) -> tuple[Condition, ...]:
-    return (Protocol(UDP), Ports(Side.DESTINATION, ((port, port),)))
+def _vxlan(ports: tuple[int, ...]) -> tuple[Condition, ...]:
+    return (Protocol(UDP), Ports(Side.DESTINATION, tuple((port, port) for port in ports)))
 
 
 def _from(name: str, version: int) -> InSet:

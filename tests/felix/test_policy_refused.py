@@ -74,6 +74,11 @@ def test_no_tunnel_opens_before_its_rules(refusing: tuple[World, Path]) -> None:
     eventually(lambda: "UP" in device(), 15)
     world.put("ippools", "v4", "IPPool", {"cidr": POOL})
     eventually(lambda: not device(), 15)
+
+    def guarded() -> bool:
+        return any("VXLAN packets" in text for _, text in world.kernel.counted("cali-INPUT"))
+
+    eventually(lambda: not guarded(), 15, "the rules go with the device")
     flag.touch()
     world.put("ippools", "v4", "IPPool", {"cidr": POOL, "vxlanMode": "Always"})
     never_open(2.0)

@@ -18,6 +18,7 @@ from felix.config.parameters import Config
 from felix.dataplane.backend import Tables
 from felix.dataplane.desired import Desire
 from felix.dataplane.ipsets import Sets
+from felix.dataplane.mtu import IPIP
 from felix.dataplane.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.model import Chain
@@ -93,7 +94,8 @@ class Node:
 
     def update(self) -> Iterator[None]:
         active, _ = self.calc.endpoints.active(("cali",))
-        return self.desire.update(self.config, self.calc, active, {})
+        doors = frozenset({(IPIP, 0)})
+        return self.desire.update(self.config, self.calc, active, {}, doors)
 
     def told(self) -> dict[str, frozenset[str]]:
         asyncio.run(self.sets._take())

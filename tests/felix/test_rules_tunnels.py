@@ -10,7 +10,7 @@ from felix.rules.model import Accept, Drop, Masquerade, TableModel
 from felix.rules.static import Facts, RuleSettings, tables
 from felix.rules.tunnels import TunnelRules, incoming, outgoing, own_source, untracked
 
-VXLAN = TunnelRules(vxlan_port=4789, sources=("vxlan.calico",))
+VXLAN = TunnelRules(vxlan_ports=(4789,), sources=("vxlan.calico",))
 IPIP = TunnelRules(ipip=True, sources=("tunl0",))
 
 
@@ -37,7 +37,7 @@ def test_vxlan_is_taken_from_nodes_and_from_nobody_else() -> None:
 
 
 def test_they_stand_before_what_workloads_send_to_their_node() -> None:
-    found = tables(4, RuleSettings(), Facts(tunnels=TunnelRules(True, 4789, ("vxlan.calico",))))
+    found = tables(4, RuleSettings(), Facts(tunnels=TunnelRules(True, (4789,), ("vxlan.calico",))))
     input_rules = texts(found["filter"], "cali-INPUT")
     assert [" 4 " in text or "4789" in text for text in input_rules[:5]] == [True] * 4 + [False]
     raw = texts(found["raw"], "cali-PREROUTING")
@@ -62,15 +62,15 @@ def test_the_host_sends_by_the_tunnels_address_and_never_from_its_port() -> None
     )
 
 
-@given(st.integers(1, 65535))
-def test_the_ports_beside_one_are_the_wider_side(port: int) -> None:
-    rule = own_source(TunnelRules(vxlan_port=port, sources=("d",)), True)[0]
+@given(st.lists(st.integers(1, 65535), min_size=1, max_size=2, unique=True))
+def test_the_ports_beside_are_the_widest_run(ports: list[int]) -> None:
+    rule = own_source(TunnelRules(vxlan_ports=tuple(ports), sources=("d",)), True)[0]
     assert isinstance(rule.action, Masquerade)
     assert rule.action.ports is not None
     first, last = rule.action.ports
     assert 1024 <= first <= last <= 65535
-    assert not first <= port <= last
-    assert last - first >= 32000
+    assert not any(first <= port <= last for port in ports)
+    assert last - first >= (32000 if len(ports) == 1 else 21000)
 
 
 def test_no_tunnels_no_rules() -> None:

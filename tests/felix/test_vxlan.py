@@ -223,6 +223,56 @@ def test_the_mode_changes_live(world: World) -> None:
     eventually(lambda: stands(world, 6), 10)
 
 
+@pytest.mark.promise("F-60")
+def test_the_door_is_open_as_long_as_the_device_is_there(world: World) -> None:
+    """From the first rule to the last: no device without rules, and no rules on without it."""
+    eventually(lambda: stands(world, 4), 10)
+
+    def there() -> bool:
+        return "vxlan.calico" in world.ip("-br link")
+
+    def guarded() -> bool:
+        return any("IPv4 VXLAN packets" in text for _, text in world.kernel.counted("cali-INPUT"))
+
+    def seen() -> tuple[bool, bool]:
+        before, rules, after = there(), guarded(), there()
+        assert rules or not (before and after), "the device unwraps for everybody"
+        return after, rules
+
+    try:
+        set_pools(world, "Never")
+        eventually(lambda: seen() == (False, False), 20, "closed with the device")
+        # Asked for, but no link has the node's address: there is no device, and no door.
+        world.put("nodes", NODE, "Node", {"bgp": {"ipv4Address": "198.51.100.1/24"}})
+        set_pools(world, "Always")
+        told = f"Node({NODE})"
+        eventually(lambda: "no link has its address" in str(conditions_of(world, told)), 15)
+        eventually(lambda: seen() == (False, False), 10, "not open without a device")
+    finally:
+        put_nodes(world)
+        set_pools(world, "Always")
+    eventually(lambda: seen() == (True, True), 10)
+    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+
+
+@pytest.mark.promise("F-60")
+def test_a_device_on_a_new_port_replaces_one_on_the_old(world: World) -> None:
+    eventually(lambda: stands(world, 4), 10)
+
+    def ports() -> set[str]:
+        texts = [text for _, text in world.kernel.counted("cali-INPUT")]
+        return {port for port in ("4789", "4790") for text in texts if port in text}
+
+    try:
+        world.put("felixconfigurations", "default", "FelixConfiguration", {"vxlanPort": 4790})
+        shown = "-d link show type vxlan"
+        eventually(lambda: world.ip(shown).count("dstport 4790 ") == 2, 10, world.ip(shown))
+        eventually(lambda: ports() == {"4790"}, 10, "the old port is closed")
+    finally:
+        world.delete("felixconfigurations", "default")
+    eventually(lambda: stands(world, 4) and ports() == {"4789"}, 15)
+
+
 def test_without_an_address_of_the_tunnel_the_node_says_so(world: World) -> None:
     bgp = {"ipv4Address": "10.99.7.1/24", "ipv6Address": f"{OURS[6][0]}/64"}
     try:
