@@ -25,7 +25,7 @@ from lab.demo import (
     routing,
     wiring,
 )
-from lab.demo.story import Check, Outcome, Story, Write, end, perform, took
+from lab.demo.story import Check, Outcome, Story, Write, end, perform, took, what_the_nodes_said
 from lab.errors import LabError
 
 CHECKS: tuple[tuple[str, str, Check], ...] = (
@@ -53,6 +53,8 @@ def tell(story: Story, write: Write, until: str) -> list[Outcome]:
         write(f"\n=== {number}. {title}")
         outcome = perform(story, name, check)
         write(f"--- {name}: {'ok' if outcome.ok else 'FAILED'} ({outcome.seconds:.1f} s)")
+        if not outcome.ok and all(earlier.ok for earlier in outcomes):
+            write(what_the_nodes_said(story))
         outcomes.append(outcome)
     return outcomes
 

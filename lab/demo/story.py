@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lab import cluster, proc
+from lab import agents, cluster, proc
 from lab.cluster import Lab
 from lab.demo.transcript import CheckFailed, Transcript
 from lab.errors import LabError
@@ -64,6 +65,7 @@ class Story:
             raise CheckFailed(str(error)) from error
 
 
+SAID_LINES = 60
 POD_NAMES = ("web-1", "web-2", "web-3", "db-1", "db-2", "db-3")
 Check = Callable[[Story, Transcript], None]
 
@@ -91,6 +93,19 @@ def perform(story: Story, name: str, check: Check) -> Outcome:
         transcript.note(f"FAILED: {traceback.format_exc()}")
         return Outcome(name, False, "\n".join(transcript.lines), took(begun))
     return Outcome(name, True, "\n".join(transcript.lines), took(begun))
+
+
+def what_the_nodes_said(story: Story) -> str:
+    """The end of each node's log, from info up, for who reads a failure; empty without a lab."""
+    if not story.began:
+        return ""
+    said = []
+    for machine in story.lab.nodes:
+        with contextlib.suppress(OSError, LabError):
+            lines = machine.path(str(agents.LOG)).read_text(errors="replace").splitlines()
+            kept = [line for line in lines if " DEBUG " not in line][-SAID_LINES:]
+            said.append("\n".join([f"{machine.name}$ tail {agents.LOG}", *kept]))
+    return "\n".join(said)
 
 
 def took(begun: float) -> float:
