@@ -6,10 +6,13 @@ Run by `./run promises`; `--check` fails when the file is stale or a marker name
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.tiers import FULL_SIZE
 
 ROOT = Path(__file__).parent.parent
 LIST = ROOT / "docs" / "promises.tsv"
@@ -49,8 +52,9 @@ def read_list() -> list[tuple[str, str, str]]:
 
 
 def collect() -> dict[str, list[str]]:
-    """Promise id -> node ids of the tests that carry it."""
+    """Promise id -> node ids of the tests that carry it, those of full size runs included."""
     collector = Collector()
+    os.environ[FULL_SIZE] = "1"
     status = pytest.main(
         [
             "--collect-only",

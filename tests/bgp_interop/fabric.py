@@ -48,14 +48,6 @@ class Fabric:
             case(self)
         except BaseException:
             log = self.router.directory / f"{self.router.name}.log"
-            import shutil
-
-            shutil.copytree(
-                self.world.directory,
-                "/tmp/dbgint",
-                dirs_exist_ok=True,
-                ignore=shutil.ignore_patterns("etcd", "*.sock", "r1", "r2", "run", "*.ctl"),
-            )
             print(self.world.logs(), log.read_text(errors="replace")[-4000:], sep="\n---\n")
             raise
 
