@@ -115,7 +115,9 @@ async def _services(
     name, chosen = await asyncio.shield(registering)
     environ = os.environ
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-        "tunnel addresses": lambda: tunnel_addresses.keep(apiconfig.of_node(environ), name),
+        "tunnel addresses": lambda: tunnel_addresses.keep(
+            apiconfig.of_node(environ), name, devices=chosen.felix
+        ),
         "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
         "node condition": lambda: readiness.tell_when_up(environ, name, chosen, supervisor.pids),
         "CNI token": lambda: cni_token.keep(environ, chosen),

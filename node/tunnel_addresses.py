@@ -6,9 +6,13 @@ know. So this follows pools and the own Node, and asks the allocator (`ipam.tunn
 one of them changes. Trouble is said once and tried again with back-off; nothing else on the
 node waits for it.
 
-An address that others see is their leave to send into the tunnel. So a new one is taken when
-felix has made the device, which follows the same pool; should there be none after `PATIENCE`,
-it is taken anyway.
+An address that others see is their leave to send into the tunnel. So a new one is taken only
+when felix has made the device, which follows the same pool. On a machine that cannot have the
+device none is ever told: the log says so here, felix's condition says why. Where felix is somebody
+else's (CALICO_DISABLE_FELIX) it may itself wait for the address, so that is not waited for.
+
+Invariant:
+  TAD-1  An address is told first when its device unwraps; the other tunnels do not wait for it.
 Source: data model 4.9, dataplane 4.6. Tested in tests/node/test_tunnel_addresses.py.
 """
 
@@ -17,7 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ipam.tunnels import IPIP, VXLAN, VXLAN_V6, Tunnel, eligible, ensure_tunnel_addresses
+from ipam.blocks import IPAddress
+from ipam.tunnels import IPIP, TUNNELS, VXLAN, VXLAN_V6, Tunnel, eligible, ensure_tunnel_address
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import connect
@@ -32,16 +37,20 @@ from linux.netlink import Socket
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
-PATIENCE, LOOK = 2.0, 0.02
-"""Seconds to wait for felix's device, and between two looks."""
+PATIENCE, LOOK, LATER_LOOK = 2.0, 0.02, 1.0
+"""Seconds for which felix's device is expected; seconds between two looks, then and later."""
+_AWAITED = "no address is told before its device is up: {}; told so far: {}"
 _DEVICES: dict[Tunnel, str] = {IPIP: "tunl0", VXLAN: "vxlan.calico", VXLAN_V6: "vxlan-v6.calico"}
 
 
-async def keep(config: apiconfig.DatastoreConfig, node: str) -> None:
-    """Keep the tunnel addresses of a registered node right, for ever."""
+async def keep(config: apiconfig.DatastoreConfig, node: str, *, devices: bool = True) -> None:
+    """Keep the tunnel addresses of a registered node right, for ever.
+
+    `devices`: a felix is there that makes them without an address.
+    """
     store = await connect(config)
     try:
-        await Keeper(store, node).run()
+        await Keeper(store, node, devices=devices).run()
     finally:
         await store.close()
 
@@ -49,8 +58,8 @@ async def keep(config: apiconfig.DatastoreConfig, node: str) -> None:
 class Keeper:
     """Follows what tunnel addresses depend on. `settled` counts how often all was right."""
 
-    def __init__(self, store: Datastore, node: str) -> None:
-        self._store, self._node = store, node
+    def __init__(self, store: Datastore, node: str, *, devices: bool = True) -> None:
+        self._store, self._node, self._devices = store, node, devices
         self._changed = asyncio.Event()
         self._told = ""
         self.settled = 0
@@ -78,8 +87,7 @@ class Keeper:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self._wait_for_devices()
-                found = await ensure_tunnel_addresses(self._store, self._node)
+                found, awaited = await self._ensure_once()
             except MuslinError as error:
                 self._tell(str(error))
                 try:
@@ -91,25 +99,51 @@ class Keeper:
             backoff.reset()
             self.settled += 1
             have = {tunnel.attribute: address for tunnel, address in found.items() if address}
-            self._tell(", ".join(f"{name} {address}" for name, address in have.items()), good=True)
+            told = [f"{name} {address}" for name, address in have.items()]
+            if awaited:
+                self._tell(_AWAITED.format(", ".join(sorted(awaited)), "; ".join(told) or "none"))
+                await self._until_up(awaited)
+            else:
+                self._tell(", ".join(told), good=True)
 
-    async def _wait_for_devices(self) -> None:
-        """Until the device of each tunnel that is to have a first address unwraps."""
+    async def _ensure_once(self) -> tuple[dict[Tunnel, IPAddress | None], set[str]]:
+        """The addresses of now, and the devices without which others are not told (TAD-1)."""
+        awaited = await self._awaited() if self._devices else {}
+        if awaited:
+            # Felix follows the same pools: mostly its device is there in a moment.
+            await self._until_up(set(awaited.values()), PATIENCE)
+            awaited = {tunnel: name for tunnel, name in awaited.items() if not _is_up(name)}
+        found = {
+            tunnel: await ensure_tunnel_address(self._store, self._node, tunnel)
+            for tunnel in TUNNELS
+            if tunnel not in awaited
+        }
+        return found, set(awaited.values())
+
+    async def _awaited(self) -> dict[Tunnel, str]:
+        """The devices of the tunnels that are to have a first address."""
         entry = await self._store.get(ResourceKey("Node", self._node))
         if entry is None:
-            return
+            return {}
         pools = [one.value for one in (await self._store.list(Selection("IPPool"))).entries]
-        wanted = {
-            device
+        return {
+            tunnel: device
             for tunnel, device in _DEVICES.items()
             if not tunnel.recorded(entry.value) and eligible(tunnel, pools, entry.value)
         }
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        with Socket() as sock:
-            while wanted and asyncio.get_running_loop().time() < deadline:
-                wanted = {name for name in wanted if not _is_up(sock, name)}
-                if wanted:
-                    await asyncio.sleep(LOOK)
+
+    async def _until_up(self, devices: set[str], limit: float | None = None) -> None:
+        """Until one of these is up that was not (all, with a limit), or something else changed."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while not self._changed.is_set():
+            up = {name for name in devices if _is_up(name)}
+            if limit is None and up:
+                self._changed.set()
+                return
+            if limit is not None and (up == devices or clock() - began > limit):
+                return
+            await asyncio.sleep(LOOK if clock() - began < PATIENCE else LATER_LOOK)
 
     def _tell(self, text: str, *, good: bool = False) -> None:
         if text == self._told:
@@ -121,9 +155,10 @@ class Keeper:
             log.warning("tunnel addresses: %s", text)
 
 
-def _is_up(sock: Socket, name: str) -> bool:
+def _is_up(name: str) -> bool:
     try:
-        link = links.get(sock, name)
+        with Socket() as sock:
+            link = links.get(sock, name)
     except KernelError:
         return False
     return link is not None and link.up

@@ -231,7 +231,7 @@ class Tunnels:
         return touched
 
     def _lack(self, calc: Calculator) -> None:
-        self._misses("IP-in-IP", LACKING_IPIP)
+        self._misses("IP-in-IP", f"{LACKING_IPIP}; other nodes are told no address of its tunnel")
         for name, pool in calc.pools.items():
             if pool.ipip and pool.network.version == 4:
                 told = (

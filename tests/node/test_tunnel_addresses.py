@@ -24,15 +24,10 @@ from tests.support.netns import network_namespace
 NAME = "n1"
 
 
-@pytest.fixture(autouse=True)
-def no_felix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here nobody makes devices."""
-    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 0.0)
-
-
 @asynccontextmanager
-async def keeping(store: Datastore) -> AsyncIterator[Keeper]:
-    keeper = Keeper(store, NAME)
+async def keeping(store: Datastore, *, devices: bool = False) -> AsyncIterator[Keeper]:
+    """`devices`: somebody is to make them; most of these tests have no felix."""
+    keeper = Keeper(store, NAME, devices=devices)
     task = asyncio.create_task(keeper.run())
     try:
         yield keeper
@@ -81,21 +76,34 @@ async def test_a_pools_mode_gives_and_takes_addresses(etcd: Etcd) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_address_is_told_when_the_device_unwraps(
-    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.promise("M-144")
+async def test_an_address_is_told_when_its_device_unwraps_and_never_without(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 60.0)
+    """The other tunnel does not wait for a device that this kernel may never have (TAD-1)."""
+    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 0.2)
+    monkeypatch.setattr(tunnel_addresses, "LATER_LOOK", 0.05)
     with network_namespace("node") as space:
         monkeypatch.setattr(tunnel_addresses, "Socket", lambda: open_in_netns(space.fd))
         async with etcd.connect() as store:
             await put_node(store, NAME)
             await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
-            async with keeping(store):
+            await put_pool(store, "q", "10.0.1.0/26", 28, ipipMode="Always")
+            async with keeping(store, devices=True):
                 space.run("ip", "link", "add", "vxlan.calico", "type", "bridge")
-                await asyncio.sleep(0.3)
+                told = "no address is told before its device is up: tunl0, vxlan.calico"
+                await until(is_true(lambda: told in caplog.text))
                 assert await has(store), "it is not up"
                 space.run("ip", "link", "set", "vxlan.calico", "up")
                 await until(lambda: has(store, VXLAN))
+                await until(
+                    is_true(lambda: "device is up: tunl0; told so far: vxlan" in caplog.text)
+                )
+                await asyncio.sleep(0.5)
+                assert await has(store, VXLAN), "still no tunl0"
+                space.run("ip", "link", "add", "tunl0", "type", "bridge")
+                space.run("ip", "link", "set", "tunl0", "up")
+                await until(lambda: has(store, IPIP, VXLAN))
 
 
 @pytest.mark.asyncio
