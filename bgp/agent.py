@@ -385,6 +385,12 @@ class Agent:
         ]
         unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
         unread += [(key, f"left out, not usable: {why}") for key, why in self.view.broken.items()]
+        for what, source in (
+            ("Kubernetes services", self._service_source),
+            ("BGP passwords", self._password_source),
+        ):
+            if source is not None and source.problem:
+                unread.append((what, source.problem))
         control = self.control.conditions() if self.control is not None else []
         found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
         return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]

@@ -1,8 +1,9 @@
-"""Services and Secrets of the Kubernetes API, for `bgp.services` and `bgp.passwords`.
+"""Services of the Kubernetes API, for `bgp.services`; Secrets: `bgp.kubernetes_passwords`.
 
-The API is asked only while the configuration needs it: services while ranges of them are
-announced, Secrets one by one while a peering names them. Where there is no API, or no right to
-read, what needs it is refused and named, and the rest of BGP works on.
+The API is asked only while ranges of services are announced. Where there is no API, or no right
+to read, what needs it is named, and the rest of BGP works on. A task of ours that ends, by a
+fault, is noticed: it is logged, a condition, and everything is read anew.
+
 Tested in tests/bgp/test_kubernetes.py and, with a real API server, in
 tests/apiserver/test_bgp_sources.py.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from ipaddress import ip_address
-from pathlib import Path
+from typing import Any
 
-from bgp.passwords import Passwords, SecretRef
 from bgp.services import Endpoint, ServiceBatch, ServiceKey, ServiceView
 from bgp.speaker.interface import IPAddress
 from libcalico import apiconfig
@@ -24,33 +25,19 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.access import find
 from libcalico.kubernetes.changes import Changes
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import (
     ENDPOINT_SLICES,
-    SECRETS,
     SERVICES,
     EndpointSlice,
-    Secret,
     Service,
 )
 from libcalico.kubernetes.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-DEFAULT_NAMESPACE = "kube-system"
 RETRY = 10.0
 """Seconds: credentials that are not there may come."""
-
-
-def namespace(environ: Mapping[str, str], file: Path = NAMESPACE_FILE) -> str:
-    """Where Secrets are read: the namespace of this pod, as in Calico."""
-    if name := environ.get("NAMESPACE", ""):
-        return name
-    with contextlib.suppress(OSError):
-        return file.read_text().strip() or DEFAULT_NAMESPACE
-    return DEFAULT_NAMESPACE
 
 
 async def connect(environ: Mapping[str, str]) -> Client:
@@ -136,23 +123,44 @@ def _addresses(texts: Iterable[str]) -> tuple[IPAddress, ...]:
 
 
 class KubernetesServices:
-    """A `bgp.services.ServiceSource`."""
+    """A `bgp.services.ServiceSource`. `problem`: why nothing is told now, empty if all is well."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    def __init__(self, environ: Mapping[str, str], retry: float = RETRY) -> None:
+        self._environ, self._retry = environ, retry
         self._wanted = asyncio.Event()
+        self._fault = ""
+        self._reflectors: list[Reflector[Any]] = []
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is told now."""
+        errors = [each.error for each in self._reflectors if each.error]
+        return self._fault or (errors[0] if errors else "")
 
     def want(self) -> None:
         """Services are announced: read them from now on."""
         self._wanted.set()
 
     async def batches(self) -> AsyncIterator[ServiceBatch]:
-        """All services, then changes, for ever."""
+        """All services, then changes, for ever: a fault in reading them begins it anew."""
         await self._wanted.wait()
-        client, table = await connect(self._environ), ServiceTable()
         told: dict[ServiceKey, ServiceView] = {}
+        while True:
+            try:
+                async with aclosing(self._read(told)) as batches:
+                    async for batch in batches:
+                        self._fault = ""
+                        yield batch
+            except Exception as error:
+                log.exception("services are read anew, after a fault")
+                self._fault = f"reading them failed: {type(error).__name__}: {error}"
+            await asyncio.sleep(self._retry)
+
+    async def _read(self, told: dict[ServiceKey, ServiceView]) -> AsyncGenerator[ServiceBatch]:
+        """What differs from `told`, which is kept; nothing until all lists are complete."""
+        client, table = await connect(self._environ), ServiceTable()
         services, slices = Changes[Service](), Changes[EndpointSlice]()
-        queue: asyncio.Queue[set[ServiceKey]] = asyncio.Queue()
+        queue: asyncio.Queue[set[ServiceKey] | asyncio.Task[None]] = asyncio.Queue()
         complete = {SERVICES.plural: False, ENDPOINT_SLICES.plural: False}
 
         async def take_services() -> None:
@@ -166,134 +174,36 @@ class KubernetesServices:
                 touched = [table.slice(name, one) for name, one in batch.changes.items()]
                 queue.put_nowait(set().union(*touched))
 
-        tasks = [
-            asyncio.create_task(work)
-            for work in (
-                Reflector(client, SERVICES, services).run(),
-                Reflector(client, ENDPOINT_SLICES, slices).run(),
-                take_services(),
-                take_slices(),
-            )
+        self._reflectors = [
+            Reflector(client, SERVICES, services),
+            Reflector(client, ENDPOINT_SLICES, slices),
         ]
+        works = [*(each.run() for each in self._reflectors), take_services(), take_slices()]
+        tasks = [asyncio.create_task(work) for work in works]
+        for task in tasks:
+            task.add_done_callback(queue.put_nowait)
+        dirty, first = set(told), True
         try:
             while True:
-                changes = []
-                for key in await queue.get():
-                    view = table.view(key)
-                    if view != told.get(key):
-                        changes.append((key, view))
-                        if view is None:
-                            del told[key]
-                        else:
-                            told[key] = view
+                said = await queue.get()
+                if isinstance(said, asyncio.Task):
+                    said.result()
+                    raise RuntimeError(f"{said.get_coro()} has ended")
+                dirty |= said
+                if first and not all(complete.values()):
+                    continue
+                changes = [
+                    (key, view) for key in dirty if (view := table.view(key)) != told.get(key)
+                ]
+                for key, view in changes:
+                    if view is None:
+                        del told[key]
+                    else:
+                        told[key] = view
+                dirty, first = set(), False
                 yield ServiceBatch(tuple(changes), all(complete.values()))
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await client.close()
-
-
-class KubernetesPasswords:
-    """A `bgp.passwords.PasswordSource`: one watch for each Secret that is named."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ, self._namespace = environ, namespace(environ)
-        self._refs: frozenset[SecretRef] = frozenset()
-        self._data: dict[str, dict[str, bytes]] = {}
-        self._listed: set[str] = set()
-        self._reflectors: dict[str, Reflector[Secret]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._wake = asyncio.Event()
-
-    def want(self, refs: frozenset[SecretRef]) -> None:
-        """These references are needed now."""
-        if refs != self._refs:
-            self._refs = refs
-            self._wake.set()
-
-    async def changes(self) -> AsyncIterator[Passwords]:
-        """What is known, at first and after each change; for ever."""
-        client: Client | None = None
-        last: Passwords | None = None
-        try:
-            while True:
-                self._wake.clear()
-                names = {ref.name for ref in self._refs}
-                if names and client is None:
-                    client = await connect(self._environ)
-                for name in self._tasks.keys() - names:
-                    self._tasks.pop(name).cancel()
-                    self._reflectors.pop(name)
-                    self._data.pop(name, None)
-                    self._listed.discard(name)
-                for name in names - self._tasks.keys():
-                    if client is not None:
-                        self._follow(client, name)
-                known = self._known()
-                if known != last:
-                    yield known
-                    last = known
-                await self._wake.wait()
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-            if client is not None:
-                await client.close()
-
-    def _follow(self, client: Client, name: str) -> None:
-        query = Query(self._namespace, fields=f"metadata.name={name}")
-        reflector = Reflector(client, SECRETS, _One(self, name), query, told=self._wake.set)
-        self._reflectors[name] = reflector
-        self._tasks[name] = asyncio.create_task(reflector.run())
-
-    def tell(self, name: str, data: Mapping[str, bytes] | None) -> None:
-        """A Secret is so now; None: there is none."""
-        self._listed.add(name)
-        if data is None:
-            self._data.pop(name, None)
-        else:
-            self._data[name] = dict(data)
-        self._wake.set()
-
-    def listed(self, name: str) -> None:
-        """It is known whether there is such a Secret."""
-        self._listed.add(name)
-        self._wake.set()
-
-    def _known(self) -> Passwords:
-        known = Passwords()
-        for ref in self._refs:
-            value = self._data.get(ref.name, {}).get(ref.key)
-            reflector = self._reflectors.get(ref.name)
-            if value is not None:
-                try:
-                    known.values[ref] = value.decode()
-                except UnicodeDecodeError:
-                    known.problems[ref] = "it is not text"
-            elif ref.name in self._data:
-                known.problems[ref] = "the Secret has no such key"
-            elif ref.name in self._listed:
-                known.problems[ref] = f"there is no such Secret in namespace {self._namespace}"
-            elif reflector is not None and reflector.error:
-                known.problems[ref] = reflector.error
-            else:
-                known.problems[ref] = "not read yet"
-        return known
-
-
-class _One:
-    """The sink of one Secret."""
-
-    def __init__(self, source: KubernetesPasswords, name: str) -> None:
-        self._source, self._name = source, name
-
-    def put(self, name: Name, value: Secret) -> None:
-        self._source.tell(self._name, value.data or {})
-
-    def gone(self, name: Name) -> None:
-        self._source.tell(self._name, None)
-
-    def listed(self) -> None:
-        self._source.listed(self._name)

@@ -92,7 +92,7 @@ def passwords(environ: Mapping[str, str]) -> PasswordSource:
     """Where passwords are found: files if a directory is set or there is no Kubernetes API."""
     directory = environ.get("CALICO_BGP_PASSWORD_DIR", "")
     if kubernetes(environ) and not directory:
-        from bgp.kubernetes import KubernetesPasswords  # a client that few nodes need
+        from bgp.kubernetes_passwords import KubernetesPasswords  # a client that few nodes need
 
         return KubernetesPasswords(environ)
     return FilePasswords(Path(directory or PASSWORDS))

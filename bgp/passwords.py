@@ -36,10 +36,14 @@ class SecretRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Passwords:
-    """What is known: values, and why a reference has none."""
+    """What is known: values, and why a reference has none.
+
+    `unread`: those of the latter of which nobody has said yet that they have none.
+    """
 
     values: dict[SecretRef, str] = field(default_factory=dict, repr=False)
     problems: dict[SecretRef, str] = field(default_factory=dict)
+    unread: set[SecretRef] = field(default_factory=set)
 
     def get(self, ref: SecretRef) -> str:
         """A password. Raises `ValueError` that says why there is none, without the value."""
@@ -54,6 +58,10 @@ class Passwords:
 class PasswordSource(Protocol):
     """Who reads Secrets."""
 
+    @property
+    def problem(self) -> str:
+        """What is wrong with the reading as such; empty if nothing is."""
+
     def want(self, refs: frozenset[SecretRef]) -> None:
         """These references are needed now."""
 
@@ -63,6 +71,8 @@ class PasswordSource(Protocol):
 
 class FilePasswords:
     """Passwords in files, `directory/<secret>/<key>`; looked at every `period` seconds."""
+
+    problem = ""
 
     def __init__(self, directory: Path, period: float = 5.0) -> None:
         self._directory, self._period = directory, period

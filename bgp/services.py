@@ -65,6 +65,10 @@ class ServiceBatch:
 class ServiceSource(Protocol):
     """Who reads services and their endpoints."""
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is told now; empty if all is well."""
+
     def want(self) -> None:
         """Some range of services is announced: read from now on."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bgp.kubernetes import KubernetesPasswords, KubernetesServices
+from bgp.kubernetes import KubernetesServices
+from bgp.kubernetes_passwords import KubernetesPasswords
 from bgp.passwords import Passwords, SecretRef
 from bgp.services import Endpoint, ServiceKey, ServiceView
 from tests.support.apiserver import ApiServer

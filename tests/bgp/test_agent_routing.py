@@ -147,6 +147,8 @@ async def test_a_filter_that_changes_moves_routes_and_no_session() -> None:
 class Services:
     """A `ServiceSource` of values."""
 
+    problem = ""
+
     def __init__(self) -> None:
         self.queue: asyncio.Queue[ServiceBatch] = asyncio.Queue()
         self.wanted = False
@@ -220,6 +222,8 @@ async def test_without_word_about_services_it_goes_on() -> None:
 
 class Secrets:
     """A `PasswordSource` of values."""
+
+    problem = ""
 
     def __init__(self) -> None:
         self.wanted: frozenset[SecretRef] = frozenset()

@@ -6,7 +6,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from bgp import main
-from bgp.kubernetes import KubernetesPasswords, ServiceTable, namespace
+from bgp.kubernetes import ServiceTable
+from bgp.kubernetes_passwords import KubernetesPasswords, namespace
 from bgp.passwords import FilePasswords
 from bgp.services import Endpoint
 from libcalico.kubernetes import objects
