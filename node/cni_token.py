@@ -1,19 +1,18 @@
-"""The CNI plugin's kubeconfig: a token of its own, renewed before it ends.
+"""The CNI plugin's kubeconfig, where there is one: a token of its own, renewed before it ends.
 
-Our own plugin asks the daemon and needs no credentials. Programs beside it (Multus, an older
-plugin, `kubectl` of an operator) read `calico-kubeconfig` where Calico puts it, so it stays true:
-a token of the service account CALICO_CNI_SERVICE_ACCOUNT, asked for with this pod's own account,
-in a file that only root reads and that is replaced in one step. CALICO_MANAGE_CNI=false leaves the
-file to somebody else.
+Our own plugin asks the daemon and needs no credentials, so by default there is no such file. A
+template that names it makes the installer write it, for programs beside us (Multus, an older
+plugin) that read `calico-kubeconfig` where Calico puts it. From then on it stays true: a token of
+the service account CALICO_CNI_SERVICE_ACCOUNT, asked for with this pod's own account, in a file
+that only root reads and that is replaced in one step. CALICO_MANAGE_CNI=false leaves the file to
+somebody else.
 Source: data model 7.1. Tested, with a real API server, in tests/apiserver/test_node_startup.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cni.install import credentials
+from cni.install.files import opened
 from libcalico import paths
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HOST_FOLDER = Path("/host/etc/cni/net.d")
-FILE = "calico-kubeconfig"
+FILE = credentials.KUBECONFIG
 LIFE = 24 * 3600
 RENEW_AFTER = LIFE / 4
+LOOK_SECONDS = 30.0
 NAMESPACE = "kube-system"
 
 
@@ -62,11 +64,16 @@ def wanted(environ: Mapping[str, str], chosen: Settings, account: Path) -> bool:
 async def keep(
     environ: Mapping[str, str], chosen: Settings, account: Path = paths.SERVICE_ACCOUNT
 ) -> None:
-    """Keep the kubeconfig valid, for ever; returns at once where it is not ours to keep."""
+    """Keep a kubeconfig that is there valid, for ever; returns at once where that is not ours."""
     if not wanted(environ, chosen, account):
         return
     backoff, told = Backoff(1.0, 300.0), ""
+    file = folder(environ) / FILE
     while True:
+        if not file.is_file():
+            # Nobody asked for one; the installer may yet be told to.
+            await asyncio.sleep(LOOK_SECONDS)
+            continue
         try:
             await renew(environ, chosen, account)
         except (MuslinError, OSError) as error:
@@ -111,30 +118,10 @@ async def renew(environ: Mapping[str, str], chosen: Settings, account: Path) -> 
 
 def kubeconfig(access: Access, token: str) -> str:
     """The file's text, with Calico's names of cluster, user and context. Pure."""
-    tree = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "local",
-                "cluster": {
-                    "server": access.server,
-                    "certificate-authority-data": base64.b64encode(access.ca).decode(),
-                },
-            }
-        ],
-        "users": [{"name": "calico", "user": {"token": token}}],
-        "contexts": [{"name": "calico-context", "context": {"cluster": "local", "user": "calico"}}],
-        "current-context": "calico-context",
-    }
-    # JSON is YAML, and every reader takes it.
-    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode() + "\n"
+    return credentials.kubeconfig(access.server, access.ca, token).decode()
 
 
 def write(file: Path, text: str) -> None:
     """Replace the file in one step; only its owner reads it, at no moment anybody else."""
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:
-        output.write(text)
-    fresh.replace(file)
+    with opened(file.parent) as where:
+        where.replace(file.name, text.encode(), 0o600)

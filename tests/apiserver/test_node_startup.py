@@ -8,7 +8,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -126,10 +126,15 @@ def test_the_condition_of_the_node(
     assert (tmp_path / "down").exists()
 
 
+@pytest.mark.promise("F-19")
+@pytest.mark.promise("PAIN-31")
 def test_the_cni_plugins_kubeconfig(
     api: ApiServer, pod: dict[str, str], node: list[str], tmp_path: Path
 ) -> None:
-    """A token of the account that is named, in a file for root alone; it opens the API."""
+    """A token of the account that is named, in a file for root alone; it opens the API.
+
+    Only where the installer was asked for one: by default no credential lies on disk.
+    """
     account, folder = tmp_path / "account", tmp_path / "net.d"
     folder.mkdir()
     may = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
@@ -139,7 +144,21 @@ def test_the_cni_plugins_kubeconfig(
     asyncio.run(cni_token.keep(environ, off, account))
     assert not list(folder.iterdir())
     assert cni_token.wanted(environ, settings(environ), account)
-    asyncio.run(cni_token.renew(environ, settings(environ), account))
+
+    async def keep(until: Callable[[], bool]) -> None:
+        keeping = asyncio.create_task(cni_token.keep(environ, settings(environ), account))
+        for _ in range(600):
+            await asyncio.wait({keeping}, timeout=0.05)
+            if until():
+                keeping.cancel()
+                return
+        raise AssertionError("it did not happen")
+
+    looks = iter(range(5))
+    asyncio.run(keep(lambda: next(looks, None) is None))
+    assert not list(folder.iterdir()), "nobody asked for a credential"
+    (folder / "calico-kubeconfig").write_text("the installer's, whose token ends soon")
+    asyncio.run(keep(lambda: "ends soon" not in (folder / "calico-kubeconfig").read_text()))
     (file,) = folder.iterdir()
     assert (file.name, stat.S_IMODE(file.stat().st_mode)) == ("calico-kubeconfig", 0o600)
 
