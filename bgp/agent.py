@@ -107,6 +107,9 @@ class Agent:
         self.started = self.configured = now_text()
         self._syncer: Syncer | None = None
         self._memory = memory or Memory(None)
+        self._before = self._memory.load() or Last()
+        self.picture.old_secrets = self._before.secrets if password_source else {}
+        self.picture.old_services = self._before.services if service_source else frozenset()
         self._local_addresses: list[str] = []
         self._password_source = password_source
         self._service_source = service_source
@@ -173,24 +176,25 @@ class Agent:
             await self._decide(Changed.EXPORT)
 
     async def _services_in_time(self) -> None:
-        """Without word from Kubernetes, go on without services."""
+        """Without word from Kubernetes, go on with the services of before the restart."""
         await asyncio.sleep(self._service_patience)
         if not self._services_known:
-            log.warning("no word about services: going on without them")
-            self._services_known = True
+            count = len(self.picture.old_services)
+            log.warning("no word about services: going on with those of before", extra={"n": count})
+            self._services_known = self.picture.services_unread = True
             await self._decide(Changed.NOTHING)
 
     async def follow_passwords(self, source: PasswordSource) -> None:
         """Take passwords for ever."""
         async for known in source.changes():
-            self.picture.passwords = known
+            self.picture.unlock(known)
             await self._decide(Changed.PEERING)
 
     async def remember(self, patience: float = PATIENCE) -> None:
         """Take up the last decisions if the datastore stays silent (`bgp.memory`)."""
         await asyncio.sleep(patience)
-        last = None if self.in_sync else self._memory.load()
-        if last is not None:
+        last = self._before
+        if not self.in_sync and last != Last():
             log.warning("no word from the datastore: going on with the last decisions")
             self.picture.take_filters(last.filters)
             self.routing.remember(last.routes)
@@ -227,7 +231,11 @@ class Agent:
         await self._tell_speaker()
         if changed:
             specs = self.picture.filters_of(self.plan.peers)
-            self._memory.save(Last(list(self.plan.peers), list(self.routing.own_routes()), specs))
+            known, secrets = self.picture.known_passwords.values, self.plan.secrets
+            last = Last(list(self.plan.peers), list(self.routing.own_routes()), specs)
+            last.services = self.picture.service_addresses
+            last.secrets = {ref: value for ref, value in known.items() if ref in secrets}
+            self._memory.save(last)
 
     async def _tell_speaker(self) -> None:
         if self.routing.take_changed() or not self._announced:
@@ -258,7 +266,7 @@ class Agent:
         old = self.plan.peers
         self.plan = Plan(ordered, plan.refused, plan.secrets)
         # A source says what it knows only after the first plan has asked it.
-        unread = plan.secrets - self.picture.passwords.values.keys()
+        unread = plan.secrets - self.picture.known_passwords.values.keys()
         self.gate.lacking = bool(plan.refused and unread)
         self.sessions.hold({each.peer.address: each for each in ordered})
         self.routing.fix(
@@ -393,6 +401,7 @@ class Agent:
                 unread.append((what, source.problem))
         control = self.control.conditions() if self.control is not None else []
         found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
+        found += self.picture.conditions()
         return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]
 
 

@@ -4,7 +4,8 @@ A restarted agent asks the datastore first. If that does not answer, the peers w
 our routes when the restart time ends, though nothing here has changed. So the last sessions
 and announcements are kept in the run directory (it may hold keys: 0400, as ExaBGP's
 configuration), and taken up again after a short wait. The datastore's word replaces them
-as soon as it comes; sessions that are the same then do not notice.
+as soon as it comes; sessions that are the same then do not notice. So do passwords and services,
+which the Kubernetes API tells: it may be away where the datastore is not.
 
 Tested in tests/bgp/test_memory.py and, with a dead etcd, in test_interop.py.
 """
@@ -21,8 +22,9 @@ from typing import Any
 import msgspec
 
 from bgp.offer import NextHop
+from bgp.passwords import SecretRef
 from bgp.planned import PlannedPeer
-from bgp.speaker.interface import Family, Origin, Peer, Route
+from bgp.speaker.interface import Family, IPNetwork, Origin, Peer, Route
 from libcalico.model.bgpfilter import BGPFilterSpec
 
 log = logging.getLogger(__name__)
@@ -35,11 +37,17 @@ _LISTS = ("communities", "large_communities", "as_path", "extended_communities",
 
 @dataclass
 class Last:
-    """The last decisions: sessions, this node's own routes, the BGPFilters of the sessions."""
+    """The last decisions: sessions, this node's own routes, the BGPFilters of the sessions.
+
+    And what they were made of that others tell than the datastore: `services` are the single
+    addresses that were announced, `secrets` the passwords.
+    """
 
     peers: list[PlannedPeer] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
     filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
+    services: frozenset[IPNetwork] = frozenset()
+    secrets: dict[SecretRef, str] = field(default_factory=dict, repr=False)
 
 
 class Memory:
@@ -83,7 +91,13 @@ class Memory:
 def encode(last: Last) -> bytes:
     """The decisions as JSON; equal ones give equal bytes."""
     ordered = sorted(last.routes, key=lambda route: (route.prefix.version, str(route)))
-    tree = {"peers": last.peers, "routes": ordered, "filters": last.filters}
+    tree = {
+        "peers": last.peers,
+        "routes": ordered,
+        "filters": last.filters,
+        "services": sorted(map(str, last.services)),
+        "secrets": sorted([*ref, value] for ref, value in last.secrets.items()),
+    }
     return msgspec.json.encode(tree, enc_hook=str, order="sorted")
 
 
@@ -94,6 +108,8 @@ def decode(raw: bytes) -> Last:
         [_planned(each) for each in tree["peers"]],
         [_route(each) for each in tree["routes"]],
         msgspec.convert(tree["filters"], dict[str, BGPFilterSpec]),
+        frozenset(map(ip_network, tree.get("services", ()))),
+        {SecretRef(name, key): value for name, key, value in tree.get("secrets", ())},
     )
 
 

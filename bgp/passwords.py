@@ -8,6 +8,8 @@ tells their values whenever they change, and only that session is made anew.
   PWD-1  A reference without value refuses its peering; it is never held without password
          unless the reference says `optional`.
   PWD-2  A file that others may read is no secret, and refused.
+  PWD-3  After a restart a value that was known holds until somebody says otherwise: who reads
+         Secrets may be away, and the session need not end for that (`bgp.memory` keeps them).
 Tested in tests/bgp/test_passwords.py.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -53,6 +55,16 @@ class Passwords:
         if len(value.encode()) > MAX_LENGTH:
             raise ValueError(f"{ref}: {len(value.encode())} octets, at most {MAX_LENGTH}")
         return value
+
+
+def over(known: Passwords, remembered: Mapping[SecretRef, str]) -> Passwords:
+    """What is known, and of what nobody has answered yet the values of an earlier life."""
+    silent = {
+        ref: value
+        for ref, value in remembered.items()
+        if ref not in known.values and (ref in known.unread or ref not in known.problems)
+    }
+    return Passwords({**known.values, **silent}, known.problems, known.unread)
 
 
 class PasswordSource(Protocol):

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from bgp import peering, services, tagging, terms
+from bgp.export import Kind
 from bgp.handover import Handover
 from bgp.interfaces import Interfaces
-from bgp.passwords import Passwords
+from bgp.passwords import Passwords, SecretRef, over
 from bgp.peering import Plan, Settings
 from bgp.planned import PlannedPeer
 from bgp.routing import Routing
@@ -30,6 +31,10 @@ class Picture:
     def __init__(self, me: str, settings: Settings, routing: Routing) -> None:
         self.view = ClusterView(me)
         self.passwords = Passwords()
+        self.old_secrets: Mapping[SecretRef, str] = {}
+        self.old_services: frozenset[IPNetwork] = frozenset()
+        """What an earlier life knew: it holds until somebody says otherwise."""
+        self.services_unread = False
         self.tags = tagging.Tags()
         self._settings, self._routing = settings, routing
         self._services: dict[ServiceKey, ServiceView] = {}
@@ -38,8 +43,18 @@ class Picture:
 
     # -- what is known
 
+    def unlock(self, known: Passwords) -> None:
+        """Take passwords; what is told, or told to be none, is remembered no longer."""
+        self.passwords = known
+        told = known.values.keys() | known.problems.keys() - known.unread
+        self.old_secrets = {
+            ref: value for ref, value in self.old_secrets.items() if ref not in told
+        }
+
     def serve(self, batch: ServiceBatch) -> None:
         """Take changes of services."""
+        if batch.in_sync:
+            self.services_unread, self.old_services = False, frozenset()
         for key, service in batch.changes:
             if service is None:
                 self._services.pop(key, None)
@@ -80,7 +95,36 @@ class Picture:
 
     def planned(self) -> Plan:
         """The sessions that this node shall hold."""
-        return peering.plan(self.view, self._settings, self.passwords)
+        return peering.plan(self.view, self._settings, self.known_passwords)
+
+    @property
+    def known_passwords(self) -> Passwords:
+        """Passwords as they are used: what is told, else what is remembered."""
+        return over(self.passwords, self.old_secrets)
+
+    @property
+    def service_addresses(self) -> frozenset[IPNetwork]:
+        """The single addresses of services that this node announces."""
+        own = self._routing.own.items()
+        return frozenset(
+            net for net, kind in own if kind is Kind.SERVICE and net.prefixlen == net.max_prefixlen
+        )
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """What is used though nobody has confirmed it since the start."""
+        found = [
+            (
+                "BGP passwords",
+                f"{ref}: {self.passwords.problems.get(ref, 'not read yet')}: "
+                "the value of before the restart is used",
+            )
+            for ref in sorted(self.known_passwords.values.keys() - self.passwords.values.keys())
+        ]
+        if self.services_unread and self.announces_services:
+            count = len(services.within(self._ranges(), self.old_services))
+            why = f"not read since the start: {count} addresses of before it stay announced"
+            found.append(("Kubernetes services", why))
+        return found
 
     def decide_filters(self) -> None:
         """BGPFilters and communities."""
@@ -93,7 +137,8 @@ class Picture:
         """The routes that this node has itself."""
         ranges = self._ranges()
         connected = self._interfaces.own(self.view.default("ignoredInterfaces") or ())
-        own = terms.own_routes(self.view, ranges, self._services.values(), connected)
+        known = self._services.values()
+        own = terms.own_routes(self.view, ranges, known, connected, self.old_services)
         self._routing.have(own, ranges.whole)
 
     def decide_terms(self, peers: Iterable[PlannedPeer], handover: Handover) -> None:

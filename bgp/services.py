@@ -125,6 +125,13 @@ def announced(node: str, ours: Ranges, services: Iterable[ServiceView]) -> froze
     return frozenset(found)
 
 
+def within(ours: Ranges, remembered: Iterable[IPNetwork]) -> frozenset[IPNetwork]:
+    """Those addresses of an earlier life that lie in the ranges of now (ADV-8)."""
+    allowed = (*ours.cluster, *ours.external, *ours.load_balancer)
+    single = (net.network_address for net in remembered if _single(net))
+    return frozenset(_inside(tuple(single), allowed))
+
+
 def excluded(view: ClusterView) -> bool:
     """Whether this node takes no traffic of services from outside."""
     me = view.nodes.get(view.me)

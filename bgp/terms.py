@@ -89,9 +89,10 @@ def own_routes(
     ranges: Ranges,
     known: Iterable[ServiceView],
     connected: Iterable[IPNetwork],
+    remembered: frozenset[IPNetwork] = frozenset(),
 ) -> dict[IPNetwork, Kind]:
-    """The routes that this node has itself."""
+    """The routes that this node has itself. `remembered`: addresses of services of before."""
     chosen: frozenset[IPNetwork] = frozenset()
     if not services.excluded(view):
-        chosen = services.announced(view.me, ranges, known)
+        chosen = services.announced(view.me, ranges, known) | services.within(ranges, remembered)
     return export.originated(view.affinities, view.mine, chosen, connected)

@@ -9,6 +9,7 @@ import pytest
 
 from bgp.memory import Last, Memory
 from bgp.offer import NextHop
+from bgp.passwords import SecretRef
 from bgp.planned import MESH, NODE, PlannedPeer
 from bgp.speaker.interface import Family, Route
 from libcalico.model.bgpfilter import (
@@ -58,12 +59,14 @@ ROUTES = {
         as_path=(1, 2),
     ),
 }
+SERVICES = frozenset({ip_network("198.51.100.7/32"), ip_network("fd98::7/128")})
+SECRETS = {SecretRef("tor", "key"): "canary", SecretRef("mesh", "key"): "canary-2"}
 
 
 def test_round_trip(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "run" / "last.json")
     assert memory.load() is None
-    last = Last(PEERS, list(ROUTES), FILTERS)
+    last = Last(PEERS, list(ROUTES), FILTERS, SERVICES, SECRETS)
     memory.save(last)
     memory.save(last)
     loaded = memory.load()
@@ -71,6 +74,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert loaded.peers == PEERS
     assert set(loaded.routes) == ROUTES
     assert loaded.filters == FILTERS
+    assert loaded.services == SERVICES
+    assert loaded.secrets == SECRETS
+    assert "canary" not in repr(loaded)
     assert (tmp_path / "run" / "last.json").stat().st_mode & 0o777 == 0o400
     memory.save(Last())
     assert memory.load() == Last()
