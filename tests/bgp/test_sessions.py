@@ -374,3 +374,37 @@ def test_what_went_while_a_session_was_down_does_not_come_back() -> None:
         await raw.close()
 
     story(body)
+
+
+def test_a_new_peer_while_routes_are_on_their_way_restarts_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A reload that meets routes not sent yet is done all the same, at once."""
+    caplog.set_level(logging.INFO)
+
+    async def body(lab: Lab) -> None:
+        first, second = RawPeer(RAW[0]), RawPeer(RAW[1])
+        both = [peer(first.local, passive=True), peer(second.local, passive=True)]
+        await lab.speaker.configure(both[:1])
+        await first.dial()
+        await first.open()
+        await until("the first", lambda: lab.heard.up(first.local))
+        for turn in range(6):
+            base = int(IPv4Address("10.66.0.0")) + 4096 * turn
+            nets = [f"{IPv4Address(base + number)}/32" for number in range(2000)]
+            await lab.speaker.announce([route(net) for net in nets])
+            await asyncio.sleep(0.05)
+            await lab.speaker.configure(both if turn % 2 == 0 else both[:1])
+            reloads = turn + 1
+            await until("done", lambda n=reloads: caplog.text.count("exabgp reloaded") >= n)  # type: ignore[misc]
+        await lab.speaker.configure(both)
+        await until("with both", lambda: caplog.text.count("exabgp reloaded") == 7)
+        await second.dial()
+        await second.open()
+        await until("the second", lambda: lab.heard.up(first.local, second.local))
+        assert lab.speaker.restarts == 0
+        assert lab.heard.of(PeerDown, first.local) == []
+        await first.close()
+        await second.close()
+
+    story(body)

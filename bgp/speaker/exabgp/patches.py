@@ -308,6 +308,15 @@ def prompt_commands() -> None:
     ASYNC.run, loop.Reactor._wait_for_io = run, wait_for_io
 
 
+def no_lost_reload() -> None:
+    """A reload is done at once, also while routes are still to be sent.
+
+    ExaBGP drops the signal then, without a word, and nobody asks again. It waits because a route
+    of its configuration file might change twice; ours has none, and all others are kept.
+    """
+    loop.Reactor._pending_adjribout = lambda _: False
+
+
 def last_word() -> None:
     """Of what is said of a prefix before it is sent, the last word counts.
 
@@ -482,6 +491,7 @@ def apply() -> None:
     replace_a_dead_session()
     prompt_change()
     prompt_commands()
+    no_lost_reload()
     last_word()
     own_keepalive()
     any_source()
