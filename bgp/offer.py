@@ -211,6 +211,16 @@ def _by_default(prefix: IPNetwork, own: Kind | None, terms: Terms) -> bool:
     return any(pool.enabled and _inside(prefix, pool.cidr) for pool in terms.pools)
 
 
+def unreflected(prefix: IPNetwork, path: Candidate, terms: Terms) -> bool:
+    """Whether a reflector keeps a node's path to itself only because no pool covers it.
+
+    A pool with `disableBGPExport` is the operator's wish; a filter may still let it through.
+    """
+    if not terms.cluster_id or not path.source.in_cluster or _by_default(prefix, None, terms):
+        return False
+    return not any(not pool.exported and _inside(prefix, pool.cidr) for pool in terms.pools)
+
+
 def _local_pref(
     subject: Subject, path: Candidate | None, manner: Manner, terms: Terms
 ) -> int | None:

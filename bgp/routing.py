@@ -19,13 +19,14 @@ from bgp import fitting
 from bgp.bestpath import Candidate
 from bgp.export import Kind
 from bgp.intake import Intake
-from bgp.offer import Terms, offers
+from bgp.offer import Terms, offers, unreflected
 from bgp.rib import Rib
 from bgp.speaker.interface import IPAddress, IPNetwork, Route
 from libcalico.local import node_api
 
 SHOWN = 20
-"""Routes that are named one by one in conditions."""
+"""Routes that are named one by one in conditions; `NAMED`: those of one condition."""
+NAMED = 3
 Best = tuple[IPNetwork, node_api.Path | None]
 
 
@@ -44,6 +45,8 @@ class Routing:
         self.offered: dict[IPNetwork, tuple[Route, ...]] = {}
         self.too_long: dict[IPNetwork, int] = {}
         """Prefixes that some session is not told, and how many octets an UPDATE would need."""
+        self.unreflected: dict[IPNetwork, None] = {}
+        """What nodes said to this reflector, and it passes on to nobody for want of a pool."""
         self._current, self._publish = current, publish
         self._kept_here: frozenset[IPNetwork] = frozenset()
         self._fixed: dict[IPNetwork, node_api.Path] = {}
@@ -115,7 +118,13 @@ class Routing:
         return best[0] if best else None
 
     def _offer(self, prefix: IPNetwork, path: Candidate | None) -> None:
-        routes = self._fitting(prefix, offers(prefix, self.own.get(prefix), path, self.terms))
+        own = self.own.get(prefix)
+        routes = self._fitting(prefix, offers(prefix, own, path, self.terms))
+        alone = None if routes or own is not None else path
+        if alone is not None and unreflected(prefix, alone, self.terms):
+            self.unreflected[prefix] = None
+        else:
+            self.unreflected.pop(prefix, None)
         before = self.offered.get(prefix, ())
         if routes == before:
             return
@@ -138,7 +147,17 @@ class Routing:
 
     def conditions(self) -> list[tuple[str, str]]:
         """Which routes are not told though they should be: (object, reason)."""
-        return [
+        found = []
+        if self.unreflected:
+            names = ", ".join(map(str, islice(self.unreflected, NAMED)))
+            more = len(self.unreflected) - NAMED
+            names += f" and {more} more" if more > 0 else ""
+            why = (
+                f"{names}: no enabled IPPool covers them, so they are not reflected; "
+                "create the IPPool, or accept them by a BGPFilter (exportV4, exportV6)"
+            )
+            found.append(("route reflector", why))
+        return found + [
             (
                 f"route {prefix}",
                 f"is not announced: its path and communities take {size} octets, "

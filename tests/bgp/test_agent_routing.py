@@ -55,6 +55,30 @@ async def test_clients_of_a_reflector_reach_each_other_directly() -> None:
     await cluster.stop()
 
 
+async def test_a_reflector_says_what_it_keeps_to_itself_for_want_of_a_pool() -> None:
+    """No pool covers the clients' blocks: a condition that names them, until one does."""
+    cluster = Cluster()
+    for number in (1, 2, 3):
+        cluster.add(f"n{number}")
+    await cluster.say(*NODES, *BLOCKS, *REFLECTED)
+    assert cluster.table("n1") == {"10.65.3.0/26": ["10.0.0.3"]}
+    reflector = cluster.agents["n3"]
+    ((subject, why),) = reflector.conditions()
+    assert subject == "route reflector"
+    assert "10.65.1.0/26, 10.65.2.0/26: no enabled IPPool covers them" in why
+    assert cluster.agents["n1"].conditions() == []
+    # A pool that is not to be exported is the operator's wish, and no news.
+    silent = {"cidr": "10.65.0.0/16", "disableBGPExport": True}
+    await cluster.say(resource("IPPool", "pool", silent))
+    assert reflector.conditions() == []
+    await cluster.say((ResourceKey("IPPool", "pool"), None))
+    assert len(reflector.conditions()) == 1
+    await cluster.say(POOL)
+    assert reflector.conditions() == []
+    assert cluster.table("n1") == ALL_OF_N1
+    await cluster.stop()
+
+
 @pytest.mark.promise("PAIN-15")
 async def test_from_mesh_to_reflectors_no_route_is_ever_missing() -> None:
     """The nodes hear of the change one after the other; each table stays whole throughout."""
