@@ -79,7 +79,7 @@ class Daemon:
         """`access`: what `store` was connected by. `kubernetes`: this daemon's way to its API."""
         self._settings = settings or Settings()
         cluster = Cluster(store)
-        self._pods = PodSources(node, kubernetes)
+        self._pods = PodSources(node, kubernetes, self._settings.host)
         self._traces = Traces()
         self.services = Services(
             settings=self._settings,
@@ -89,7 +89,7 @@ class Daemon:
             cluster=cluster,
             felix=FelixClient(self._settings.felix_socket, self._settings.endpoint_status),
             pod_source=pod_source or self._pods,
-            check_store=StoreCheck(access),
+            check_store=StoreCheck(access, self._settings.host),
             journal=Journal(self._settings.pending, self._replay),
             host=Socket(),
         )

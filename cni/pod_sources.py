@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
-from cni.kubernetes_access import NOTHING, NamedAccess
+from cni.kubernetes_access import HOST, NOTHING, NamedAccess
 from cni.kubernetes_pods import KubernetesPods
 from cni.pod_source import PodFacts, RuntimePodSource
 from cni.request import Request
@@ -52,8 +53,8 @@ def own_access(config: DatastoreConfig, environ: Mapping[str, str]) -> Source | 
 class PodSources:
     """A PodSource that chooses. `run` keeps those that were needed warm."""
 
-    def __init__(self, node: str, own: Source | None = None) -> None:
-        self._node, self._runtime = node, RuntimePodSource()
+    def __init__(self, node: str, own: Source | None = None, host: Path = HOST) -> None:
+        self._node, self._host, self._runtime = node, host, RuntimePodSource()
         self._own = KubernetesPods(own, node) if own is not None else None
         self._named: dict[NamedAccess, tuple[KubernetesPods, asyncio.Task[None]]] = {}
 
@@ -91,7 +92,7 @@ class PodSources:
     def _follow(self, access: NamedAccess) -> KubernetesPods:
         found = self._named.pop(access, None)
         if found is None or found[1].done():
-            pods = KubernetesPods(access.source(), self._node)
+            pods = KubernetesPods(access.source(self._host), self._node)
             log.info("pods are asked of the API of a network configuration: %s", access.told)
             found = pods, asyncio.create_task(pods.run())
         # The last used stands last.

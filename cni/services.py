@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from cni.cluster import Cluster
 from cni.errors import CNIError, Code
 from cni.felix_client import FelixClient
+from cni.kubernetes_access import HOST
 from cni.memory import Memories
 from cni.pending import Journal
 from cni.pod_source import PodSource
@@ -39,7 +40,7 @@ CHECK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where things are; tests give other places."""
+    """Where things are; tests give other places. `host`: where a container has the host's files."""
 
     nodename_file: Path = paths.NODENAME
     mtu_file: Path = paths.MTU
@@ -55,6 +56,7 @@ class Settings:
     check_seconds: float = CHECK_SECONDS
     cri_socket: Path | None = None
     collect_gap: float = 10.0
+    host: Path = HOST
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""One API server for the session. The fast tier takes two cases, where the programs are built."""
+"""One API server for the session. The fast tier takes a few cases, where the programs are built."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ HERE = Path(__file__).parent
 FAST = (
     "test_a_policy_opens_exactly_the_endpoints_of_a_service[nftables]",
     "test_the_internal_ip_is_registered_and_the_cluster_is_known",
+    "test_a_pod_that_is_known_costs_no_request",
+    "test_the_first_generation_configuration_runs_verbatim",
 )
 
 
