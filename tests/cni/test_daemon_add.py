@@ -337,8 +337,8 @@ async def test_status_and_gc_are_served(node: World, pod: Namespace) -> None:
         result_of(await node.add(pod))
         newest = {"cniVersion": "1.1.0"}
         assert (await node.cni("STATUS", None, "", config=newest)).status == 0
+        assert (await node.cni("GC", None, "", config=newest)).status == 0
+        assert node.in_use() == 1, "no list: nothing is removed"
         gone = await node.cni("GC", None, "", config={**newest, "cni.dev/valid-attachments": []})
         assert (gone.status, gone.stdout) == (0, b"")
-        assert (await node.cni("GC", None, "", config=newest)).status == 0
-        assert node.in_use() == 1
-        await node.delete(pod)
+        node.assert_clean()

@@ -1,0 +1,228 @@
+"""What the checks of one file share: calls of one build with the daemon up and away, a node.
+
+The node (a namespace with etcd, and the daemon in a thread) is made when a check first asks
+for it, and serves all checks of the file: a check leaves it as it found it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cni.daemon import Daemon
+from tests.cni import executable
+from tests.cni.executable import BUILDS, Build, Done, accept, away_from_daemon, call
+from tests.cni.world import World, node_world, pod_namespace, result_of
+from tests.support.netns import Namespace
+
+REFERENCE = Path("/usr/lib/cni")
+_SHOWN: dict[tuple[str, str, str], Exception | None] = {}
+
+
+class Stage:
+    """One file's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.build: Build = BUILDS[0]
+        self.folder = folder
+        self._stack = ExitStack()
+        self._ended: dict[tuple[object, str], Exception | None] = {}
+        self._node: World | None = None
+        self.request: pytest.FixtureRequest
+        self.daemon: Daemon
+
+    def close(self) -> None:
+        """End what was started."""
+        self._stack.close()
+
+    def once(self, check: Callable[[Stage], None]) -> None:
+        """Run a check, or tell again how it ended for this build."""
+        key = (check, self.build.label)
+        if key not in self._ended:
+            try:
+                check(self)
+                self._ended[key] = None
+            except Exception as error:
+                self._ended[key] = error
+        if (found := self._ended[key]) is not None:
+            raise found
+
+    # Calls without a node
+
+    def fresh(self) -> Path:
+        """A new empty folder."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
+
+    @functools.cached_property
+    def accepting(self) -> str:
+        """The socket of a daemon that finds everything good."""
+        path = self.fresh() / "cni.sock"
+        self._stack.enter_context(executable.Daemon(path, accept))
+        return str(path)
+
+    def away(self, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        """An environment whose daemon is away; None unsets."""
+        merged = away_from_daemon(self.fresh()) | dict(env or {})
+        return {key: value for key, value in merged.items() if value is not None}
+
+    def up(self, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        """The same with a daemon that accepts."""
+        return self.away(env) | {"CNI_CALICO_SOCKET": self.accepting}
+
+    def refused(self, env: Mapping[str, str | None], stdin: Any, name: str = "calico") -> Any:
+        """The error of a call, byte for byte the same with the daemon up and away."""
+        done = call(self.build.plugin(name), self.up(env), stdin)
+        assert call(self.build.plugin(name), self.away(env), stdin) == done
+        return done.error
+
+    def answered(self, env: Mapping[str, str | None], stdin: Any, name: str = "calico") -> Done:
+        """An answer that needs no daemon: the same with the daemon up and away."""
+        done = call(self.build.plugin(name), self.up(env), stdin)
+        assert call(self.build.plugin(name), self.away(env), stdin) == done
+        return done
+
+    # A node
+
+    @property
+    def node(self) -> World:
+        """The node of this file, with its daemon serving."""
+        if self._node is None:
+            self._node = self._stack.enter_context(node_world(self.fresh()))
+            self.daemon = self._stack.enter_context(_serving(self._node))
+        self._node.build = self.build
+        return self._node
+
+    def pod(self) -> AbstractContextManager[Namespace]:
+        """A container's namespace."""
+        return pod_namespace("cc")
+
+    def cni(self, command: str, pod: Namespace | None, name: str = "web-1", **options: Any) -> Done:
+        """One call on the node."""
+        return asyncio.run(self.node.cni(command, pod, name, **options))
+
+    def add(self, pod: Namespace, name: str = "web-1", **options: Any) -> dict[str, Any]:
+        """A successful ADD's result."""
+        return result_of(self.cni("ADD", pod, name, **options))
+
+    def error(self, command: str, pod: Namespace | None, name: str = "web-1", **more: Any) -> Any:
+        """A failing call's error object."""
+        return self.cni(command, pod, name, **more).error
+
+    def delete(self, pod: Namespace | None, name: str = "web-1", **options: Any) -> None:
+        """A successful DEL: silent."""
+        done = self.cni("DEL", pod, name, **options)
+        assert (done.status, done.stdout) == (0, b""), done
+
+    @contextmanager
+    def added(
+        self, name: str = "web-1", **options: Any
+    ) -> Iterator[tuple[Namespace, dict[str, Any]]]:
+        """A pod with its result, deleted and found clean at the end."""
+        with self.pod() as pod:
+            try:
+                yield pod, self.add(pod, name, **options)
+            finally:
+                options.get("config", {}).pop("prevResult", None)
+                done = self.cni("DEL", pod, name, **options)
+            assert done.status == 0, done
+            self.node.assert_clean()
+
+    # What tests/cni shows
+
+    def show(self, test: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        """Run a test of tests/cni with a node of its own, once a build."""
+        key = (f"{test.__module__}.{test.__name__}", self.build.label, repr(sorted(arguments)))
+        key = (key[0], key[1], key[2] + repr(list(arguments.values())))
+        if key not in _SHOWN:
+            try:
+                self._run(test, arguments)
+                _SHOWN[key] = None
+            except Exception as error:
+                _SHOWN[key] = error
+        if (found := _SHOWN[key]) is not None:
+            raise found
+
+    def _run(self, test: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        wanted = inspect.signature(test).parameters
+        given: dict[str, Any] = dict(arguments)
+        with ExitStack() as stack:
+            patch = pytest.MonkeyPatch()
+            stack.callback(patch.undo)
+            folder = self.fresh()
+            given |= {"exe": self.build, "tmp_path": folder, "monkeypatch": patch}
+            if "away" in wanted:
+                given["away"] = away_from_daemon(folder)
+            if "caplog" in wanted:
+                given["caplog"] = self.request.getfixturevalue("caplog")
+            if "env" in wanted and "env" not in arguments:
+                given["env"] = _fixture(inspect.getmodule(test), "env")(folder)
+            if "node" in wanted:
+                world = stack.enter_context(node_world(folder))
+                world.build = self.build
+                if "PLUGINS" in vars(inspect.getmodule(test)):
+                    world.plugins = str(REFERENCE)
+                given["node"] = world
+            if "pod" in wanted:
+                given["pod"] = stack.enter_context(self.pod())
+            done = test(**{name: given[name] for name in wanted})
+            if inspect.iscoroutine(done):
+                asyncio.run(done)
+
+
+def _fixture(module: Any, name: str) -> Callable[[Path], Any]:
+    """The function of a fixture that needs a folder only."""
+    fixture: Any = getattr(module, name)
+    function: Callable[[Path], Any] = (
+        getattr(fixture, "_fixture_function", None) or fixture.__wrapped__
+    )
+    return function
+
+
+@contextmanager
+def _serving(node: World) -> Iterator[Daemon]:
+    """The daemon in a thread of its own, which is inside the node's namespace as its maker is."""
+    started, box, failed = threading.Event(), [], []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with node.daemon(check_seconds=1.0) as daemon:
+            box.append(daemon)
+            await asyncio.wait_for(daemon.services.cluster.wait_in_sync(), 20)
+            started.set()
+            await stop.wait()
+
+    def main() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(serve())
+        except BaseException as error:
+            failed.append(error)
+            started.set()
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+    assert started.wait(60)
+    assert not failed, failed
+    try:
+        yield box[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(20)
+
+
+def decoded(done: Done) -> Any:
+    """The JSON on stdout."""
+    return json.loads(done.stdout)
