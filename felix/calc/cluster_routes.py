@@ -8,6 +8,8 @@ cluster has thousands of blocks, and one of them changes.
 Invariants:
   CLR-1  The ways depend on the objects only, not on the order in which they came.
   CLR-2  Nothing of this node's own has a way: neither its blocks nor addresses that it uses.
+  CLR-3  No node takes an address of a block of this node by calling it its tunnel's: only what
+         the block lent is led away.
 Tested in tests/felix/test_calc_cluster_routes.py (hypothesis).
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TypeVar
 
 from felix.calc.blocks import BlockFacts
 from felix.calc.nodes import NodeFacts
@@ -27,6 +30,7 @@ Source = IPNetwork | str
 """Who says where a network is: a block, or a node by its name."""
 
 _UNKNOWN = NodeFacts()
+T = TypeVar("T")
 
 
 class ClusterRoutes:
@@ -47,6 +51,10 @@ class ClusterRoutes:
         self.ways: dict[IPNetwork, Way] = {}
         self.waiting: dict[IPNetwork, tuple[str, str]] = {}
         """Networks without a way: (node, why)."""
+        self.refused: set[IPNetwork] = set()
+        """Addresses of tunnels that CLR-3 forbids; `refused_version` grows when they change."""
+        self.refused_version = 0
+        self._mine: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._means = Means()
         self._of_source: dict[Source, dict[IPNetwork, str]] = {}
         self._claims: dict[IPNetwork, dict[Source, str]] = defaultdict(dict)
@@ -71,22 +79,51 @@ class ClusterRoutes:
         self._dirty |= self._blocks.keys()
         self._dirty_nodes |= self._nodes.keys()
 
-    def settle(self, means: Means) -> set[IPNetwork]:
-        """Bring the ways up to date; returns the networks whose way differs now."""
+    @property
+    def pending(self) -> bool:
+        """Whether something waits for `settle`."""
+        return bool(self._dirty or self._dirty_nodes)
+
+    def settle(self, means: Means, limit: int | None = None) -> set[IPNetwork]:
+        """Bring the ways up to date, of so many blocks and nodes at most; returns the networks
+        whose way differs now.
+        """
         if means != self._means:
             self._means = means
             self.pools_changed()
-        dirty, self._dirty = self._dirty, set()
-        nodes, self._dirty_nodes = self._dirty_nodes, set()
+        dirty = _taken(self._dirty, limit)
+        nodes = _taken(self._dirty_nodes, None if limit is None else limit - len(dirty))
         touched: set[IPNetwork] = set()
         for cidr in dirty:
             facts = self._blocks.get(cidr)
             wanted = dict(self._targets(cidr, facts)) if facts is not None else {}
             self._remember(cidr, frozenset(wanted.values()))
             touched |= self._claim(cidr, wanted)
+            mine = facts is not None and facts.owner == f"host:{self._node}"
+            touched.update(self._owns(cidr, mine))
         for name in nodes:
             touched |= self._claim(name, dict(self._tunnels(name)))
         return {network for network in touched if self._evaluate(network)}
+
+    def _owns(self, cidr: IPNetwork, mine: bool) -> Iterable[IPNetwork]:
+        """Whether a block is this node's; returns the networks that this concerns."""
+        size = cidr.max_prefixlen - cidr.prefixlen
+        blocks, number = self._mine[cidr.version, size], int(cidr.network_address) >> size
+        if mine == (number in blocks):
+            return ()
+        blocks ^= {number}
+        if cidr.num_addresses > len(self._claims):
+            return [n for n in self._claims if n.version == cidr.version and n[0] in cidr]
+        return [n for address in cidr if (n := ip_network(address)) in self._claims]
+
+    def _is_own(self, network: IPNetwork) -> bool:
+        """Whether a network begins in a block of this node."""
+        number, version = int(network.network_address), network.version
+        return any(
+            number >> size in blocks
+            for (each, size), blocks in self._mine.items()
+            if each == version
+        )
 
     def _claim(self, source: Source, wanted: dict[IPNetwork, str]) -> set[IPNetwork]:
         """These networks lead to these nodes, says a block or a node; returns all it concerns."""
@@ -119,12 +156,23 @@ class ClusterRoutes:
         claims = self._claims.get(network)
         self.waiting.pop(network, None)
         found: Way | str = ""
+        taken = False
         if claims:
             # A block's word counts before a node's own.
-            node = claims[min(claims, key=lambda source: (isinstance(source, str), str(source)))]
-            found = self._way(network, self._pool(network), node)
+            source = min(claims, key=lambda source: (isinstance(source, str), str(source)))
+            node = claims[source]
+            if isinstance(source, str) and self._is_own(network):
+                found = (
+                    f"its tunnel's {network[0]} is of a block of this node, which did not lend it"
+                )
+                taken = True
+            else:
+                found = self._way(network, self._pool(network), node)
             if isinstance(found, str) and found:
                 self.waiting[network] = (node, found)
+        if taken != (network in self.refused):
+            self.refused ^= {network}
+            self.refused_version += 1
         if isinstance(found, str):
             return self.ways.pop(network, None) is not None
         before = self.ways.get(network)
@@ -182,6 +230,15 @@ class ClusterRoutes:
             f" {_listed(whys)}"
             for node, whys in found.items()
         }
+
+
+def _taken(waiting: set[T], limit: int | None) -> list[T]:
+    """So many of those that wait, which then wait no more."""
+    if limit is None or len(waiting) <= limit:
+        found = list(waiting)
+        waiting.clear()
+        return found
+    return [waiting.pop() for _ in range(max(0, limit))]
 
 
 def _listed(whys: Iterable[str]) -> str:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
+from felix.calc.absences import NodeTable
 from felix.calc.blocks import BlockFacts, blackholes, facts_of, lent_addresses, own_blocks
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.endpoints import LocalEndpoints, from_resource
-from felix.calc.nodes import NodeFacts
 from felix.calc.nodes import facts_of as node_facts
 from felix.calc.paths import PathFacts
 from felix.calc.policy import KINDS as POLICY_KINDS
@@ -59,7 +59,8 @@ class Calculator:
         self.policy = PolicyEngine(node)
         self.endpoints = LocalEndpoints(self.policy.put_local)
         self.pools: dict[str, Pool] = {}
-        self.nodes: dict[str, NodeFacts] = {}
+        self._node_table = NodeTable(node)
+        self.nodes = self._node_table.used
         self.service_nets: frozenset[IPNetwork] = frozenset()
         self.felix_configurations: dict[str, Mapping[str, Any]] = {}
         self.broken: dict[Key, str] = {}
@@ -113,11 +114,8 @@ class Calculator:
                     self.cluster.pools_changed()
                 return changed
             case ResourceKey(kind="Node"):
-                changed = _put(self.nodes, key.name, value, lambda v: node_facts(key.name, v))
-                if changed:
-                    self.cluster_version += 1
-                    self.cluster.node_changed(key.name)
-                return changed
+                facts = node_facts(key.name, value) if value is not None else None
+                return self._nodes_changed(self._node_table.store(key.name, facts))
             case ResourceKey(kind="BGPConfiguration", name="default"):
                 before, self.service_nets = self.service_nets, service_nets(value)
                 return before != self.service_nets
@@ -130,6 +128,22 @@ class Calculator:
             case ResourceKey() if key.kind in POLICY_KINDS:
                 return self.policy.update(key, value)
         return False
+
+    def pass_time(self, now: float) -> float | None:
+        """What is only held for a moment goes when that is over (`felix.calc.absences`).
+
+        `now` in seconds; returns after how many to call again, None if nothing is held.
+        """
+        changed, wait = self._node_table.expire(now)
+        self._nodes_changed(changed)
+        return wait
+
+    def _nodes_changed(self, names: set[str]) -> bool:
+        if names:
+            self.cluster_version += 1
+        for name in names:
+            self.cluster.node_changed(name)
+        return bool(names)
 
     def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> bool:
         if value is not None and value.spec.node == self.node:

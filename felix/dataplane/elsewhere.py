@@ -8,9 +8,10 @@ Tested in tests/felix/test_elsewhere.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
+from itertools import islice
 
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts, Vtep
@@ -54,8 +55,11 @@ class Elsewhere:
     """Next hops of the cluster's networks, kept up to date by what changed."""
 
     hops: dict[Prefix, tuple[NextHop, ...]] = field(default_factory=dict)
+    pending: bool = False
+    """Whether something waits for `settle`."""
     _links: Links = field(default_factory=dict)
-    _ends: Mapping[str, Vtep] = field(default_factory=dict)
+    _ends: tuple[Mapping[str, Vtep], int] = ({}, 0)
+    _pending: dict[IPNetwork, None] = field(default_factory=dict)
     _ways: dict[Prefix, NextHop] = field(default_factory=dict)
     _hosts: dict[Prefix, NextHop] = field(default_factory=dict)
     _shared: dict[NextHop, tuple[NextHop, ...]] = field(default_factory=dict)
@@ -67,33 +71,41 @@ class Elsewhere:
         view: KernelView,
         me: NodeFacts,
         ends: Mapping[str, Vtep],
+        limit: int | None = None,
     ) -> list[Prefix]:
-        """Bring the hops up to date; returns the prefixes whose hops differ now, those first
-        over which others go. `ends`: the IPv6 ends of VXLAN elsewhere.
+        """Bring the hops up to date, of so many networks at most; returns the prefixes whose hops
+        differ now, those first over which others go. `ends`: the IPv6 ends of VXLAN elsewhere.
         """
-        changed: Iterable[IPNetwork] = cluster.settle(means)
+        self._pending.update(dict.fromkeys(cluster.settle(means, limit)))
         links = links_of(view, me)
         moved = links != self._links
         if moved:
             self._links = links
             self._shared.clear()
-            changed = {*changed, *cluster.ways}
-        touched = dict.fromkeys(self._settle_hosts(ends) if moved or ends is not self._ends else ())
-        for network in changed:
+            self._pending.update(dict.fromkeys(cluster.ways))
+        asked = (ends, cluster.refused_version)
+        touched: dict[Prefix, None] = {}
+        if moved or asked[0] is not self._ends[0] or asked[1] != self._ends[1]:
+            self._ends = asked
+            touched = dict.fromkeys(self._settle_hosts(ends, cluster.refused))
+        batch = list(islice(self._pending, limit))
+        for network in batch:
+            del self._pending[network]
             prefix = pack(network)
             way = cluster.ways.get(network)
             hop = hop_of(network, way, links) if way is not None else None
             _put(self._ways, prefix, hop)
             touched[prefix] = None
+        self.pending = bool(self._pending) or cluster.pending
         return [prefix for prefix in touched if self._publish(prefix)]
 
-    def _settle_hosts(self, ends: Mapping[str, Vtep]) -> list[Prefix]:
+    def _settle_hosts(self, ends: Mapping[str, Vtep], refused: Set[IPNetwork]) -> list[Prefix]:
         """IPv6 takes no gateway, on-link or not, that a route leads to by another link. The end
         of a tunnel lies in a block whose route may just do that, so it has a route of its own.
         """
-        self._ends = ends
         index = self._links.get((Kind.VXLAN, 6))
         wanted = {pack_host(end.address) for end in ends.values()} if index is not None else set()
+        wanted -= {pack(network) for network in refused}
         changed = [*(wanted - self._hosts.keys()), *(self._hosts.keys() - wanted), *wanted]
         for prefix in changed:
             hop = NextHop(None, index) if prefix in wanted and index is not None else None

@@ -66,8 +66,9 @@ MUCH = 1000
 """Chains that were rendered in one turn, from which on the collector leaves them alone."""
 SWEEP_DELAY, SWEEP_LIMIT = 0.5, 10.0
 """Rules that nobody wants go when nothing came for so many seconds, at the latest after so many."""
-PATHS_AT_ONCE, ROUTES_AT_ONCE = 2000, 0.1
-"""Paths that are judged without a pause, and the seconds that a turn spends on routes."""
+PATHS_AT_ONCE, WAYS_AT_ONCE, ROUTES_AT_ONCE = 2000, 300, 0.1
+"""Paths that are judged, and ways to other nodes that are found, without a pause; the seconds that
+a turn spends on routes."""
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class Dataplane:
         self._started = 0.0
         self._complaints: dict[str, str] = {}
         self._telling = False
+        self._held: float | None = None
         self._proven: dict[str, tuple[Endpoint, int, int]] = {}
         self._sweep_at: float | None = None
         self._garbage_since: float | None = None
@@ -233,8 +235,8 @@ class Dataplane:
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
         seconds = timers.sleep(self._mode.parameters(self.config), IDLE_BEAT, retry)
-        if self.tunnels.wait is not None:
-            seconds = min(seconds, self.tunnels.wait)
+        for wait in (self.tunnels.wait, self._held):
+            seconds = seconds if wait is None else min(seconds, wait)
         if self._sweep_at is None or retry is not None:
             return seconds
         return min(seconds, max(0.0, self._sweep_at - asyncio.get_running_loop().time()))
@@ -317,6 +319,7 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
+        self._held = self.calc.pass_time(asyncio.get_running_loop().time())
         before = self.renders
         with collector.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
@@ -463,8 +466,12 @@ class Dataplane:
         me = self.calc.nodes.get(self.calc.node, NodeFacts())
         means = self.tunnels.means(self.encapsulation(), self.config)
         ends = self.tunnels.ends_v6
-        moved = self.elsewhere.settle(self.calc.cluster, means, view, me, ends)
-        self.routes.want_cluster(self.elsewhere.hops, moved, self._families)
+        while True:
+            moved = self.elsewhere.settle(self.calc.cluster, means, view, me, ends, WAYS_AT_ONCE)
+            self.routes.want_cluster(self.elsewhere.hops, moved, self._families)
+            if not self.elsewhere.pending or self._hurry or clock() > until:
+                break
+            await asyncio.sleep(0)
         facts = self.calc.path_facts(view.own_addresses())
         remote.learn(facts, view.base_routes(), view.dead_links())
         changed, self._changed_paths = self._changed_paths, {}
@@ -476,7 +483,8 @@ class Dataplane:
                 break
             await asyncio.sleep(0)
         told = self.paths.complete or not self.tunnels.told
-        if told and not remote.pending and not self._changed_paths:
+        waits = remote.pending or self.elsewhere.pending
+        if told and not waits and not self._changed_paths:
             self.routes.paths_known()
         held = self._flusher.held | self._unsafe
         outcome = Outcome()
@@ -485,7 +493,7 @@ class Dataplane:
             if self._hurry or clock() > until:
                 self._wake.set()
                 break
-        if remote.pending:
+        if waits:
             self._wake.set()
         self.state.route_writes += outcome.written + outcome.deleted
         if outcome.departed:

@@ -94,21 +94,28 @@ class Cluster:
         return made
 
 
-@given(STEPS, st.sets(st.integers(0, 30)))
-def test_what_changed_is_enough(steps: list[tuple[Any, ...]], settled_after: set[int]) -> None:
+@given(STEPS, st.sets(st.integers(0, 30)), st.sampled_from([None, 1, 3]))
+def test_what_changed_is_enough(
+    steps: list[tuple[Any, ...]], settled_after: set[int], limit: int | None
+) -> None:
+    """Also in slices, whatever changes between two of them."""
     cluster = Cluster()
     known: dict[IPNetwork, Way] = {}
     for number, step in enumerate([*steps, ("means", True, True)]):
         cluster.step(step)
-        if number in settled_after or number == len(steps):
-            for network in cluster.routes.settle(cluster.means):
+        last = number == len(steps)
+        while number in settled_after or last:
+            for network in cluster.routes.settle(cluster.means, limit):
                 if network in cluster.routes.ways:
                     known[network] = cluster.routes.ways[network]
                 else:
                     del known[network]
+            if not (last and cluster.routes.pending):
+                break
     fresh = cluster.anew()
     assert cluster.routes.ways == fresh.ways == known
     assert cluster.routes.waiting == fresh.waiting
+    assert cluster.routes.refused == fresh.refused
     assert cluster.routes.complaints() == fresh.complaints()
     mine = {cidr for cidr, block in cluster.blocks.items() if block.owner == "host:me"}
     used = {
@@ -129,6 +136,36 @@ def test_what_changed_is_enough(steps: list[tuple[Any, ...]], settled_after: set
 
 
 NEAR = ip_address("10.99.1.2")
+
+
+def test_no_node_takes_an_address_of_our_block_for_its_tunnel() -> None:
+    """CLR-3, whatever comes first; what the block lent is led away."""
+    for order in ((0, 1), (1, 0)):
+        cluster = Cluster()
+        cluster.step(("node", "me", 1, True))
+        cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), True, False, "Never", "Always")))
+        ours = ip_network("10.65.9.0/26")
+        steps: list[tuple[Any, ...]] = [("node", "a", 1, True)]
+        steps.append(("block", ours, "host:me", frozenset()))
+        for each in order:
+            cluster.step(steps[each])
+            cluster.routes.settle(Means())
+        theirs = ip_network("10.65.9.2/32")
+        assert theirs not in cluster.routes.ways
+        assert cluster.routes.refused == {theirs}
+        (told,) = cluster.routes.complaints().values()
+        assert "its tunnel's 10.65.9.2 is of a block of this node, which did not lend it" in told
+        cluster.blocks[ours] = BlockFacts("host:me", frozenset({(theirs[0], "a")}))
+        cluster.routes.block_changed(ours)
+        assert cluster.routes.settle(Means()) == {theirs}
+        assert cluster.routes.ways[theirs] == Way(Kind.VXLAN, None)
+        cluster.step(("block", ours, "host:me", frozenset()))
+        cluster.routes.settle(Means())
+        assert theirs not in cluster.routes.ways
+        cluster.step(("unblock", ours))
+        cluster.routes.settle(Means())
+        assert theirs in cluster.routes.ways
+        assert (cluster.routes.refused, cluster.routes.complaints()) == (set(), {})
 
 
 def test_a_borrowed_address_leads_to_its_user() -> None:

@@ -273,6 +273,42 @@ def test_a_device_on_a_new_port_replaces_one_on_the_old(world: World) -> None:
     eventually(lambda: stands(world, 4) and ports() == {"4789"}, 15)
 
 
+def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: World) -> None:
+    """For five seconds (`felix.calc.absences`); then they go."""
+    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+    before = writes(world)
+    world.put("nodes", OTHER, "Node", {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}})
+    for _ in range(20):
+        assert stands(world, 4)
+    put_nodes(world)
+    assert world.pods[0].reaches(THEIR_POD[4])
+    assert writes(world) == before, "not a route, not an entry was touched"
+    try:
+        world.put("nodes", OTHER, "Node", {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}})
+        eventually(lambda: not world.route(THEIR_BLOCK), 15, "gone for good")
+    finally:
+        put_nodes(world)
+    eventually(lambda: stands(world, 4), 10)
+
+
+def test_a_tunnels_address_of_our_own_block_is_refused(world: World) -> None:
+    """Whoever writes a Node could else lead addresses of our pods away."""
+    eventually(lambda: stands(world, 4), 10)
+    (own, _), stolen = THEIRS[4], "10.65.0.9"
+    bgp = {"ipv4Address": f"{own}/24", "ipv6Address": f"{THEIRS[6][0]}/64"}
+    ends = {"ipv4VXLANTunnelAddr": stolen, "ipv6VXLANTunnelAddr": "fd65::9"}
+    try:
+        world.put("nodes", OTHER, "Node", {"bgp": bgp, **ends})
+        told = "is of a block of this node, which did not lend it"
+        eventually(lambda: told in str(conditions_of(world, f"Node({OTHER})")), 15)
+        for address in (f"{stolen}/32", "fd65::9/128"):
+            assert not world.route(address), address
+    finally:
+        put_nodes(world)
+    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+    eventually(lambda: not conditions_of(world, f"Node({OTHER})"), 15)
+
+
 def test_without_an_address_of_the_tunnel_the_node_says_so(world: World) -> None:
     bgp = {"ipv4Address": "10.99.7.1/24", "ipv6Address": f"{OURS[6][0]}/64"}
     try:
