@@ -23,7 +23,15 @@ from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
-from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Entry, Put, Selection
+from libcalico.datastore.interface import (
+    ABSENT,
+    CommitConflict,
+    Datastore,
+    Delete,
+    Entry,
+    Put,
+    Selection,
+)
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
@@ -141,22 +149,42 @@ async def register(store: Datastore, name: str, chosen: Settings, machine: Machi
 async def write(store: Datastore, entry: Entry | None, node: Node, chosen: Settings) -> bool:
     """Write a Node over `entry`, checked against all others; False when it changed meanwhile.
 
-    Raises MuslinError when another node has one of its addresses.
+    Raises MuslinError when another node has one of its addresses. Two nodes that start at once
+    find nothing before they write: so both look again, and the one that wrote later takes its
+    write back (NODE-2).
     """
     key = ResourceKey("Node", node.metadata.name)
-    if chosen.check_duplicates and _moved(entry.value if entry else None, node):
-        listing = await store.list(Selection("Node"))
-        registration.refuse_duplicates(
-            node.metadata.name, node, [one.value for one in listing.entries]
-        )
+    check = chosen.check_duplicates and _moved(entry.value if entry else None, node)
+    if check:
+        found = (await store.list(Selection("Node"))).entries
+        registration.refuse_duplicates(key.name, node, [one.value for one in found])
     validate(node)
     try:
-        await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
+        revision = await store.commit([Put(key, node, entry.revision if entry else ABSENT, entry)])
     except CommitConflict:
         return False
-    found = [registration.stored_address(node, version) for version in (4, 6)]
-    log.info("wrote the Node", extra={"node": key.name, "ipv4": found[0], "ipv6": found[1]})
+    if check:
+        found = (await store.list(Selection("Node"))).entries
+        earlier = [one.value for one in found if one.revision < revision]
+        try:
+            registration.refuse_duplicates(key.name, node, earlier)
+        except MuslinError:
+            await _take_back(store, key, entry, revision)
+            raise
+    wrote = [registration.stored_address(node, version) for version in (4, 6)]
+    log.info("wrote the Node", extra={"node": key.name, "ipv4": wrote[0], "ipv6": wrote[1]})
     return True
+
+
+async def _take_back(
+    store: Datastore, key: ResourceKey, entry: Entry | None, revision: int
+) -> None:
+    """What was there before the write of `revision` is there again, unless it changed since."""
+    change = Delete(key, revision) if entry is None else Put(key, entry.value, revision, entry)
+    try:
+        await store.commit([change])
+    except CommitConflict:
+        log.warning("a Node with an address of another one was changed meanwhile: it stays")
 
 
 def _moved(stored: Any, node: Any) -> bool:
