@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("netns", nargs="?", default="", help="a path such as /var/run/netns/x")
     parser.add_argument("-i", "--ifname", help="wins over CNI_IFNAME")
     parser.add_argument("--cache-dir", type=Path, default=DEFAULT, help=f"results ({DEFAULT})")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)
     if not chosen.netns and chosen.verb in ("add", "check", "del"):
         parser.error(f"{chosen.verb} needs the path of a network namespace")
     environ = dict(os.environ)

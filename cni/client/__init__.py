@@ -9,7 +9,7 @@ network = load(Path("/etc/cni/net.d"), "k8s-pod-network")
 result = client.add(network, Attachment("c0ffee", "/var/run/netns/x", "eth0"))
 
 Source: CNI specification 1.1.0 sections 3 and 4, conformance sections 5 and 18.1 (LIB-*).
-Tested in `tests/cni_conformance/test_tool.py`.
+Tested in `tests/cni_conformance/test_library.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The verbs on a whole network: every plugin in order, each with what the one before found.
 
-Invariants (tests/cni_conformance/test_tool.py):
+Invariants (tests/cni_conformance/test_library.py):
   CLI-1  A plugin gets its own object with `name`, `cniVersion`, `prevResult` and the
          capabilities that it declares and the caller supplied; nothing else of the list.
   CLI-2  ADD stops at the first error and undoes nothing: the caller sends DEL.
