@@ -31,6 +31,7 @@ from libcalico.datastore.interface import (
     Entry,
     Put,
     Selection,
+    pages_of,
 )
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults
@@ -164,7 +165,10 @@ async def write(store: Datastore, entry: Entry | None, node: Node, chosen: Setti
     except CommitConflict:
         return False
     if check:
-        found = (await store.list(Selection("Node"))).entries
+        # As it was at our write: the earlier one may have written more since, such as its tunnel's
+        # address, and must not look like the later one for that.
+        pages = pages_of(store, Selection("Node"), revision)
+        found = [one async for page in pages for one in page.entries]
         earlier = [one.value for one in found if one.revision < revision]
         try:
             registration.refuse_duplicates(key.name, node, earlier)

@@ -94,3 +94,46 @@ def test_of_nodes_that_start_at_once_one_gets_the_address(etcd_inside: Etcd, kno
             await store.close()
 
     asyncio.run(go())
+
+
+class Overtaken:
+    """A store in which another node takes the address between the first look and the write, and
+    writes its Node once more before the second look.
+    """
+
+    def __init__(self, store: Datastore, other: Node) -> None:
+        self._store, self._other = store, other
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def _write_other(self) -> None:
+        await self._store.commit([Put(ResourceKey("Node", self._other.metadata.name), self._other)])
+
+    async def list(self, selection: Selection) -> Any:
+        listing = await self._store.list(selection)
+        await self._write_other()
+        return listing
+
+    async def commit(self, changes: Any) -> int:
+        revision = await self._store.commit(changes)
+        await self._write_other()
+        return revision
+
+
+@pytest.mark.promise("M-202")
+def test_the_earlier_one_may_write_again_meanwhile(etcd_inside: Etcd) -> None:
+    """Such as its tunnel's address: it is not the later one for that."""
+
+    async def go() -> None:
+        store = await connect(apiconfig.from_environment(etcd_inside.environment()))
+        same = "10.0.9.7/24"
+        try:
+            overtaken = Overtaken(store, node("a", same))
+            with pytest.raises(MuslinError, match=r"Node\(b\): the address .* Node\(a\)"):
+                await startup.write(overtaken, None, node("b", same), settings({}))
+            assert await store.get(ResourceKey("Node", "b")) is None
+        finally:
+            await store.close()
+
+    asyncio.run(go())
