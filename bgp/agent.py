@@ -30,6 +30,7 @@ from bgp.picture import Picture
 from bgp.planned import PlannedPeer
 from bgp.probing import Doctor
 from bgp.publish import Publisher
+from bgp.resolving import HOPS_A_SECOND, PAUSE, Resolver, unresolved
 from bgp.routing import Routing
 from bgp.services import ServiceSource
 from bgp.sessions import Sessions
@@ -87,6 +88,7 @@ class Agent:
         service_source: ServiceSource | None = None,
         password_source: PasswordSource | None = None,
         service_patience: float = PATIENCE,
+        resolver: Resolver | None = None,
     ) -> None:
         self.routing = Routing(publisher.current, publisher.publish)
         self.picture = Picture(me, settings, self.routing)
@@ -115,6 +117,7 @@ class Agent:
         self._service_source = service_source
         self._services_known = service_source is None
         self._service_patience = service_patience
+        self._resolver = resolver
         self._complete = False
         self._announced = False
         self._timer = asyncio.Event()
@@ -129,6 +132,8 @@ class Agent:
             self.publisher.run(),
             self.doctor.run(),
         ]
+        if self._resolver is not None:
+            found.append(self.keep_resolving(self._resolver))
         if self.control is not None:
             found.append(self.control.run())
         if self._service_source is not None:
@@ -333,6 +338,18 @@ class Agent:
             if self._announced:
                 await self._tell_speaker()
 
+    async def keep_resolving(self, resolver: Resolver, pause: float = PAUSE) -> None:
+        """Ask again and again whether the next hops of the table can be reached, for ever."""
+        while True:
+            hops = [hop for hop in self.routing.rib.hops if not self.sessions.up(hop)]
+            if resolver.look(hops):
+                gone = ", ".join(sorted(map(str, resolver.unresolved)))
+                log.warning("next hops without a way: %.500s", gone or "none any more")
+                self.routing.choose(self.routing.rib.resolve(resolver.unresolved))
+                self._timer.set()
+                self.writer.changed()
+            await asyncio.sleep(pause + len(hops) / HOPS_A_SECOND)
+
     async def _release(self) -> None:
         """End the sessions whose successors carry their routes."""
         held = self.handover.held
@@ -402,6 +419,8 @@ class Agent:
         control = self.control.conditions() if self.control is not None else []
         found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
         found += self.picture.conditions()
+        if self._resolver is not None:
+            found += unresolved(self._resolver.unresolved, self.routing.rib.hops)
         return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]
 
 

@@ -26,6 +26,7 @@ from bgp.passwords import FilePasswords, PasswordSource
 from bgp.peering import Settings
 from bgp.publish import Publisher
 from bgp.report import Reporter
+from bgp.resolving import Resolver
 from bgp.services import ServiceSource
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
@@ -126,6 +127,7 @@ async def serve(environ: Mapping[str, str]) -> int:
         memory=Memory(RUN_DIR / "last.json"),
         service_source=services(environ),
         password_source=passwords(environ),
+        resolver=Resolver(),
     )
     publisher.on_message = agent.on_felix
     if folder := birdctl.directory(environ):

@@ -17,7 +17,7 @@ what it touches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -82,6 +82,8 @@ class Rib:
         self._paths: dict[IPNetwork, dict[tuple[IPAddress, int], _Entry]] = {}
         self._peers: dict[IPAddress, _PeerTable] = {}
         self.own: frozenset[IPAddress] = frozenset()
+        self._unresolved: frozenset[IPAddress] = frozenset()
+        self._hops: dict[IPAddress, int] = {}
         self.rejected = 0
 
     def update(self, received: PathsReceived, source: Source) -> set[IPNetwork]:
@@ -100,6 +102,9 @@ class Rib:
             if entry is None or entry.raw != raw:
                 if entry is None:
                     entry = paths[received.peer, each.path_id] = _Entry(raw, None)
+                else:
+                    self._count(entry.raw.next_hop, -1)
+                self._count(raw.next_hop, 1)
                 entry.raw = raw
                 if self._judge(entry, key, table):
                     dirty.add(each.prefix)
@@ -192,21 +197,49 @@ class Rib:
         table.stale.discard(key)
         table.accept(key)
         paths = self._paths[key[0]]
-        del paths[peer, key[1]]
+        self._count(paths.pop((peer, key[1])).raw.next_hop, -1)
         if not paths:
             del self._paths[key[0]]
         dirty.add(key[0])
 
+    def _count(self, hop: IPAddress, more: int) -> None:
+        count = self._hops.get(hop, 0) + more
+        if count:
+            self._hops[hop] = count
+        else:
+            del self._hops[hop]
+
+    @property
+    def hops(self) -> Mapping[IPAddress, int]:
+        """All next hops, and how many paths have each."""
+        return self._hops
+
+    def resolve(self, unresolved: frozenset[IPAddress]) -> set[IPNetwork]:
+        """These next hops cannot be reached now, all others can (RFC 4271 9.1.2.1)."""
+        changed, self._unresolved = self._unresolved ^ unresolved, unresolved
+        if changed.isdisjoint(self._hops):
+            return set()
+        return {
+            prefix
+            for prefix, paths in self._paths.items()
+            if any(each.raw.next_hop in changed for each in paths.values())
+        }
+
     def best(self, prefix: IPNetwork) -> list[Candidate]:
         """The paths to use for a prefix, best first; none if there is none.
 
-        A path whose next hop is this node leads nowhere (RFC 4271 5.1.3).
+        A path whose next hop is this node (RFC 4271 5.1.3), or one that cannot be reached
+        (9.1.2.1), leads nowhere.
         """
         paths = self._paths.get(prefix)
         if not paths:
             return []
         used = (entry.used for entry in paths.values())
-        return bestpath.select(each for each in used if each and each.next_hop not in self.own)
+        return bestpath.select(
+            each
+            for each in used
+            if each and each.next_hop not in self.own and each.next_hop not in self._unresolved
+        )
 
     def taken(self, prefix: IPNetwork) -> list[Candidate]:
         """All paths of a prefix that are not refused: the best first, the others by peer."""

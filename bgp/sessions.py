@@ -67,6 +67,11 @@ class Sessions:
             ]
         )
 
+    def up(self, address: IPAddress) -> bool:
+        """There is a session with this address, and it is Established."""
+        status = self.status.get(address)
+        return status is not None and status.up
+
     def complete(self, address: IPAddress) -> bool:
         """The session is up, and its peer has sent End-of-RIB for all families."""
         planned = self.planned.get(address)
