@@ -49,7 +49,8 @@ class Publisher:
                 self.current.pop(prefix, None)
             else:
                 self.current[prefix] = path
-            self._pending[prefix] = None
+            if self.connected:  # else a snapshot comes first: what came and went costs nothing
+                self._pending[prefix] = None
         self._wake.set()
 
     def complete(self) -> None:

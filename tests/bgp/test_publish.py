@@ -143,3 +143,13 @@ async def test_many_next_hops_still_fit_into_frames(path: Path) -> None:
     async with running(publisher), await framing.serve_unix(path, felix.hear):
         await felix.until(lambda: PathsEnd in felix.kinds)
         assert len(felix.table) == 5000
+
+
+async def test_what_comes_and_goes_while_felix_is_away_costs_nothing() -> None:
+    publisher = Publisher(Path("/nonexistent/node.sock"))
+    for number in range(5000):
+        net = ip_network((10 << 24 | number << 8, 24))
+        publisher.publish([(net, BestPath(str(net), ["10.0.0.2"], origin="node", peer="10.0.0.2"))])
+        publisher.publish([(net, None)])
+    assert publisher.current == {}
+    assert publisher._pending == {}
