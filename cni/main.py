@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Mapping
 
 from cni.daemon import Daemon, settings_from, wait_for_node_name
+from cni.install import keeping
 from cni.pod_sources import own_access
 from libcalico import apiconfig, datastore, logs, process
 from libcalico.errors import MuslinError
@@ -30,7 +32,11 @@ async def serve(environ: Mapping[str, str]) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 50)
-        await daemon.run()
+        writing = asyncio.create_task(keeping.when_serving(environ, settings.socket, settings.host))
+        try:
+            await daemon.run()
+        finally:
+            writing.cancel()
     finally:
         await store.close()
 

@@ -84,7 +84,10 @@ def asked(environ: Mapping[str, str]) -> bool:
 
 
 async def when_serving(
-    environ: Mapping[str, str], listening: Path = paths.CNI_SOCKET, host: Path = HOST
+    environ: Mapping[str, str],
+    listening: Path = paths.CNI_SOCKET,
+    host: Path = HOST,
+    account: Path = paths.SERVICE_ACCOUNT,
 ) -> None:
     """Wait for the daemon's socket, write the configuration, keep it; for ever.
 
@@ -94,7 +97,7 @@ async def when_serving(
     if not asked(environ):
         return
     try:
-        settings = settings_from(environ, host, parts=CONFIGURATION)
+        settings = settings_from(environ, host, parts=CONFIGURATION, account=account)
     except MuslinError as error:
         log.error("the CNI configuration is not written: %s", error)
         return

@@ -8,6 +8,7 @@ with host.sidecar(CNI_NETWORK_CONFIG=...) as process: # as a process that stays
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -43,6 +44,8 @@ LIST: dict[str, Any] = {
         {"type": "portmap", "snat": True, "capabilities": {"portMappings": True}},
     ],
 }
+TEMPLATE = json.dumps(LIST)
+PEM = {"etcd-key": "a key", "etcd-cert": "a certificate", "etcd-ca": "a CA"}
 # The shape that the first generation's ConfigMap has.
 FIRST_GENERATION = """{
     "name": "k8s-pod-network",

@@ -20,13 +20,12 @@ import pytest
 
 from cni.install.files import UNFINISHED
 from tests.cni.executable import FULL_SIZE, plugin
-from tests.cni.installer import FIRST_GENERATION, LIST, Host
+from tests.cni.installer import FIRST_GENERATION, LIST, PEM, Host
 
 STEPS = ("open", "rename", "unlink", "fchmod", "fsync", "mkdir", "rmdir")
 SPOKEN = """#!/bin/sh
 echo '{"cniVersion":"1.0.0","supportedVersions":["0.3.1","0.4.0","1.0.0"]}'
 """
-PEM = {"etcd-key": "a key", "etcd-cert": "a certificate", "etcd-ca": "a CA"}
 
 
 class Half:
