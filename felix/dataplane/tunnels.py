@@ -2,9 +2,10 @@
 
 VXLAN devices are felix's own: one that was made otherwise is replaced, one that nobody needs is
 removed when no route of ours leads into it, and a little later, for what is still on its way.
-`tunl0` is the kernel's: it gets our address and settings, and loses all addresses when no pool
-asks for IP-in-IP any more, whatever pools there are by then. A kernel without IP-in-IP is said
-once, by node and pool; what can do without goes on (reference 4.2, 4.3).
+`tunl0` is the kernel's: it gets our address and settings. When no pool asks for IP-in-IP any more,
+whatever pools there are by then, it loses all addresses, and a little later unwraps no more. A
+kernel without IP-in-IP is said once, by node and pool; what can do without goes on (reference
+4.2, 4.3).
 
 Invariants:
   TDV-1  A device in use has exactly our address (beside link-local ones), our MTU and is up.
@@ -38,8 +39,8 @@ from linux.monitor import NEIGHBOURS, LinkChanged, Monitor
 from linux.netlink import Socket
 from linux.vxlan import Vxlan
 
-LINGER = 5.0
-"""How long a device that nobody needs stays, in seconds: other nodes learn of it in their time."""
+LINGER = 10.0
+"""Seconds for which a device that nobody needs unwraps: other nodes learn of it in their time."""
 RETRY, MAKE_RETRY = 1.0, 10.0
 """After how many seconds what the kernel refused is tried again: a setting, a whole device."""
 
@@ -209,6 +210,7 @@ class Tunnels:
         if not used.ipip:
             self._right.discard(IPIP)
             return self._release(sock, view, link)
+        self._unneeded.pop(IPIP, None)
         if link is None and self._lacks_ipip:
             self._lack(calc)
             return set()
@@ -241,20 +243,29 @@ class Tunnels:
                 self.problems.append((f"IPPool({name})", told))
 
     def _release(self, sock: Socket, view: KernelView, link: Link | None) -> set[int]:
-        """Take the addresses off a device that stays."""
+        """Take the addresses off a device that stays, and a little later give it up.
+
+        Meanwhile it takes what other nodes send that still ask for the tunnel. The address is the
+        allocator's again: a pod may have it next.
+        """
         if link is None or _used(view, link.index):
             return set()
-        # The pool that they were of may be gone by now.
-        found = _addresses_of(view, link)
-        messages = [addresses.delete(link.index, each) for each in found]
-        if link.up and link.inet("rp_filter") == 0:
-            # It waited for an address that never came. Its rules are gone by now: with the loose
-            # check a device without an address takes nothing from anybody.
-            messages.append(links.set_inet_conf(link.index, _LOOSE))
+        if not _takes(view, link):
+            self._unneeded.pop(IPIP, None)
+            return set()
+        left = self._unneeded.setdefault(IPIP, self.clock() + LINGER) - self.clock()
+        messages = [addresses.delete(link.index, each) for each in _addresses_of(view, link)]
+        if left > 0:
+            self._look_after(left)
+        # Its rules go when this is known: with the loose check a device without an address takes
+        # nothing from anybody.
+        wanted = _UNCHECKED if left > 0 else _LOOSE
+        if settings := dict(links.differing_conf(link, wanted)):
+            messages.append(links.set_inet_conf(link.index, settings))
         if messages:
             self.writes += len(messages)
             sock.transact(messages)
-        return set()
+        return {link.index} if messages else set()
 
     # -- VXLAN -------------------------------------------------------------------------------
 

@@ -349,6 +349,35 @@ def test_a_kernel_without_ipip_says_so_by_node_and_pool_and_nothing_else_suffers
     eventually(lambda: not conditions_of(world, "IPPool(ipip)"), 15)
 
 
+def test_tunl0_takes_what_is_under_way_after_its_last_pool(world: World) -> None:
+    """It has no address any more, and its rules stand; then it takes nothing, without rules.
+
+    A bridge of that name stands for it where the kernel has none: that it unwraps is tests/uml's.
+    """
+    if "tunl0" not in world.ip("-br link"):
+        world.ip("link add tunl0 type bridge")
+    ours = {"bgp": {"ipv4Address": "10.99.7.1/24", "ipv4IPIPTunnelAddr": "10.65.0.60"}}
+
+    def shown() -> tuple[bool, str, bool]:
+        loose = world.node.run("cat", "/proc/sys/net/ipv4/conf/tunl0/rp_filter").strip()
+        rules = any("IPIP packets" in text for _, text in world.kernel.counted("cali-INPUT"))
+        return "10.65.0.60" in world.ip("address show tunl0"), loose, rules
+
+    try:
+        world.put("nodes", NODE, "Node", ours)
+        world.put("ippools", "ipip", "IPPool", {"cidr": "10.66.0.0/16", "ipipMode": "Always"})
+        eventually(lambda: shown() == (True, "2", True), 15, "in use")
+        world.delete("ippools", "ipip")
+        eventually(lambda: shown()[0] is False, 15, "the address is given back")
+        assert shown() == (False, "0", True)
+        eventually(lambda: shown() == (False, "2", False), 20, "given up")
+    finally:
+        world.delete("ippools", "ipip")
+        put_nodes(world)
+        world.ip("link delete tunl0")
+    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
+
+
 @pytest.mark.promise("F-60")
 def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> None:
     """The rule counts what it drops; a node's own packets go on."""
