@@ -9,8 +9,10 @@ mesh       nodes with bgp and ExaBGP as full mesh, started at once: until each k
 reflector  bgp reflects between clients that run BIRD; peer: BIRD reflects between the same
 
 Counts are reduced: 10,000 routes, 10 nodes, 10 clients; --full takes 50,000 routes too, 500 clients,
-and as many nodes up to 100 as memory holds (said on standard error). The machine's other work is in
-every figure: ratios mean more than seconds. JSON: `results.PART`.
+and as many nodes up to 100 as memory holds (said on standard error); --nodes and --clients say it
+themselves. What is not done after --patience seconds is ended and told as far as it came
+(`unfinished`). The machine's other work is in every figure: ratios mean more than seconds. SIGINT
+and SIGTERM leave nothing behind. JSON: `results.PART`.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -21,22 +23,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from tests.bench import _bgp_many, _bgp_table
+from tests.bench import _bgp_many, _bgp_table, _ending
 from tests.bench._felix_world import Json
 from tests.bench.felix import say, table
 
 PARTS = ("claim", "table", "mesh", "reflector")
 
 
-def measure(parts: Sequence[str], full: bool) -> Json:
+def measure(parts: Sequence[str], full: bool, nodes: int, clients: int, patience: float) -> Json:
     """The parts asked for, one after another."""
     sizes = (10_000, 50_000) if full else (10_000,)
-    nodes = _bgp_many.nodes_that_fit(100) if full else 10
     steps: dict[str, Callable[[], Json]] = {
         "claim": lambda: _bgp_table.claim(100 if full else 20),
         "table": lambda: {f"{size}": _bgp_table.learn(size) for size in sizes},
-        "mesh": lambda: _bgp_many.mesh(nodes),
-        "reflector": lambda: _bgp_many.reflector(500 if full else 10),
+        "mesh": lambda: _bgp_many.mesh(_bgp_many.nodes_that_fit(nodes), patience),
+        "reflector": lambda: _bgp_many.reflector(clients, patience),
     }
     results: Json = {}
     for part in parts:
@@ -53,8 +54,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--nodes", type=int, help="of the mesh, 2 to 200")
+    parser.add_argument("--clients", type=int, help="of the reflector, 2 to 10000")
+    parser.add_argument("--patience", type=float, default=200.0, help="seconds for each series")
     options = parser.parse_args()
-    result = measure(options.part or PARTS, options.full)
+    nodes = options.nodes or (100 if options.full else 10)
+    clients = options.clients or (500 if options.full else 10)
+    if not (2 <= nodes <= 200 and 2 <= clients <= 10_000):
+        parser.error("--nodes must be 2 to 200, --clients 2 to 10000")
+    _ending.in_order()
+    parts = options.part or PARTS
+    result = measure(parts, options.full, nodes, clients, options.patience)
     print(json.dumps({"results": result}, indent=1) if options.json else table(result))
     return 0
 

@@ -34,6 +34,7 @@ from lab import cluster, pods
 from lab.machine import FAST_PYTHON, Machine
 from linux import ipip
 from linux.netlink import Socket
+from tests.bench import _ending
 from tests.bench._felix_world import Json
 from tests.bench.felix import say, table
 from tests.support import uml
@@ -202,6 +203,7 @@ def main() -> int:
     size = Size(options.rounds, options.seconds, options.requests)
     if options.inside:
         return inside(size)
+    _ending.in_order()
     guest = None if options.no_guest else replace(size, requests=max(1, size.requests // 10))
     result = everything(size, guest)
     print(json.dumps({"results": result}, indent=1) if options.json else table(result))
