@@ -20,12 +20,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 
 from felix.calc.labels import Labels, NamedPort, named_ports, workload_labels
 from libcalico.errors import InvalidValue
-from libcalico.model import ResourceKey, WorkloadEndpoint
+from libcalico.model import IPNAT, ResourceKey, WorkloadEndpoint
 
+IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
@@ -35,6 +43,7 @@ class Endpoint:
     """One interface of a local workload, as far as felix cares. `networks` are /32 and /128.
 
     `spoofable`: networks whose addresses it asks to use as its source besides.
+    `floating`: pairs of a floating address, which is to lead to it, and its own.
     """
 
     key: ResourceKey
@@ -49,6 +58,7 @@ class Endpoint:
     labels: Labels = ()
     ports: tuple[NamedPort, ...] = ()
     spoofable: tuple[IPNetwork, ...] = ()
+    floating: tuple[tuple[IPAddress, IPAddress], ...] = ()
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -77,7 +87,20 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         labels=workload_labels(key, value),
         ports=named_ports(value),
         spoofable=tuple(_network(text, key) for text in spec.allowSpoofedSourcePrefixes),
+        floating=tuple(_floating(nat, spec.ipNetworks, key) for nat in spec.ipNATs),
     )
+
+
+def _floating(nat: IPNAT, own: list[str], key: ResourceKey) -> tuple[IPAddress, IPAddress]:
+    """A pair of floating and own address; it leads to nobody else's address."""
+    try:
+        outer, inner = ip_address(nat.externalIP), ip_address(nat.internalIP)
+    except ValueError:
+        raise InvalidValue("spec.ipNATs", nat.externalIP, "must be addresses", str(key)) from None
+    if outer.version != inner.version or str(ip_network(inner)) not in own:
+        rule = "must lead to an address of the endpoint, of the same family"
+        raise InvalidValue("spec.ipNATs", nat.externalIP, rule, str(key))
+    return outer, inner
 
 
 def _network(text: str, key: ResourceKey) -> IPNetwork:

@@ -55,8 +55,8 @@ STATIC = {
     "cali-POSTROUTING": "everything that leaves, after it was routed",
     "cali-rpf-skip": "workloads that may use other source addresses than their own",
     "cali-nat-outgoing": "what pods of pools with natOutgoing send beyond all pools",
-    "cali-fip-dnat": "floating addresses: of no use here",
-    "cali-fip-snat": "floating addresses: of no use here",
+    "cali-fip-dnat": "from a floating address to the pod that it leads to",
+    "cali-fip-snat": "what a pod sends to its own floating address",
     "cali-cidr-block": "addresses of services that nobody translated: they do not leave the node",
     names.WORKLOAD_TO_HOST: "what pods send to their own node: their egress policy, then"
     " defaultEndpointToHostAction",

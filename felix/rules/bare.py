@@ -53,7 +53,7 @@ def tables(version: int, settings: RuleSettings, facts: Facts) -> dict[str, Tabl
     return {
         "raw": _raw(version, settings, facts),
         "mangle": TableModel("mangle", ()),
-        "nat": bare_nat_table(version, settings.nat, facts.nat_outgoing, last),
+        "nat": bare_nat_table(version, settings.nat, facts.nat_outgoing, last, facts.floating),
         "filter": _filter(version, settings, facts),
     }
 

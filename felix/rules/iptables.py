@@ -17,6 +17,7 @@ from felix.rules.model import (
     AddressType,
     Condition,
     Conntrack,
+    DestinationNat,
     Drop,
     Goto,
     Icmp,
@@ -134,6 +135,8 @@ def _action(action: Action) -> str:
             return "--jump NOTRACK"
         case Masquerade(ports, random_fully):
             return "--jump MASQUERADE" + _nat_options(ports, random_fully)
+        case DestinationNat(address):
+            return f"--jump DNAT --to-destination {address}"
         case SourceNat(address, ports, random_fully):
             to = f" --to-source {address}" + (f":{ports[0]}-{ports[1]}" if ports else "")
             return f"--jump SNAT{to}" + _nat_options(None, random_fully)

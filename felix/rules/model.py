@@ -218,6 +218,13 @@ class SourceNat:
 
 
 @dataclass(frozen=True, slots=True)
+class DestinationNat:
+    """A fixed destination address."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """Write a line to the kernel's log and go on; `level` as syslog counts (5: notice)."""
 
@@ -250,6 +257,7 @@ Action = (
     | NoTrack
     | Masquerade
     | SourceNat
+    | DestinationNat
     | Log
     | Tell
     | Nothing

@@ -27,6 +27,7 @@ from felix.rules.model import (
     AddressType,
     Condition,
     Conntrack,
+    DestinationNat,
     Drop,
     Goto,
     Icmp,
@@ -209,6 +210,8 @@ def _pack_action(action: Action, family: Family, layer: str) -> list[bytes]:
             return [x.notrack()]
         case Masquerade(ports, random_fully):
             return [x.masquerade(ports, random_fully)]
+        case DestinationNat(address):
+            return [x.translate(family, False, ip_address(address).packed)]
         case SourceNat(address, ports, random_fully):
             packed = ip_address(address).packed
             return [x.translate(family, True, packed, ports, random_fully)]

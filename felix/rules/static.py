@@ -46,7 +46,7 @@ from felix.rules.model import (
     is_set,
     set_bits,
 )
-from felix.rules.nat import NatRules, nat_table
+from felix.rules.nat import Floating, NatRules, nat_table
 from felix.rules.tunnels import NO_TUNNELS, TunnelRules, incoming, outgoing, own_source, untracked
 
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
@@ -78,6 +78,7 @@ class Facts:
     `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
     `spoofing`: by interface, the networks whose addresses a workload may use as its source.
     `tunnels`: which are in use. `hosts`: whether host endpoints may have policy.
+    `floating`: addresses that lead to pods.
     """
 
     nat_outgoing: bool = False
@@ -85,6 +86,7 @@ class Facts:
     spoofing: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
     tunnels: TunnelRules = NO_TUNNELS
     hosts: bool = True
+    floating: Floating = ()
 
 
 def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:
@@ -100,6 +102,7 @@ def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict
             facts.nat_outgoing,
             settings.append,
             own_source(facts.tunnels, settings.nat.random_fully),
+            facts.floating,
         ),
         "filter": _filter(version, settings, facts),
     }

@@ -140,7 +140,7 @@ ROWS: dict[str, Rows] = {
         **enforced("cni: a late DEL never removes a newer pod's endpoint", "spec.containerID"),
         **enforced("felix: selectors of service accounts", "spec.serviceAccountName"),
         **enforced("felix: routes, sets and anti-spoofing", "spec.ipNetworks"),
-        **stored("floating addresses are not translated", "spec.ipNATs"),
+        **enforced("felix: where floatingIPs is Enabled", "spec.ipNATs"),
         **information("what the workload was told", "spec.ipv4Gateway", "spec.ipv6Gateway"),
         **enforced("felix: rules and labels of profiles", "spec.profiles"),
         **enforced("felix: the interface and its neighbour", "spec.interfaceName", "spec.mac"),

@@ -151,11 +151,11 @@ def test_felix_names_the_parameters_that_have_no_effect() -> None:
     stored = {
         "default": {"spec": {"bpfEnabled": True, "wireguardEnabled": False, "maxIpsetSize": 9}}
     }
-    environ = {"FELIX_XDPENABLED": "true", "FELIX_FLOATINGIPS": "Enabled"}
+    environ = {"FELIX_XDPENABLED": "true", "FELIX_AWSSRCDSTCHECK": "Disable"}
     found = resolve("n1", environ=environ, stored=stored)
     assert [(one.name, one.unknown) for one in found.problems] == [
         ("bpfEnabled", False),
-        ("FLOATINGIPS", False),
+        ("AWSSRCDSTCHECK", False),
     ]
     assert "not enforced: there is no eBPF data plane" in str(found.problems[0])
     assert found.config.max_ipset_size == 9
