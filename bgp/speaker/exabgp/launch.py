@@ -10,7 +10,7 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
   process of its user reads it.
 - ExaBGP asks for the host's full name at every start and reload; where the resolver is silent
   that takes seconds of silence on every session, so the plain host name serves.
-- What else ExaBGP does otherwise than we need is put right in `patches.py`.
+- What else ExaBGP does otherwise than we need is put right in `patches.py` and `signals.py`.
 
 Standard library and ExaBGP only.
 """
@@ -85,9 +85,10 @@ def main() -> None:
     except ImportError:
         pass
     sys.path.append(str(Path(__file__).resolve().parents[3]))
-    from bgp.speaker.exabgp import patches
+    from bgp.speaker.exabgp import patches, signals
 
     patches.apply()
+    signals.quiet()
     socket.getfqdn = lambda name="": name or socket.gethostname()
     sys.argv = ["exabgp", action, configuration]
     from exabgp.application.main import main as exabgp  # type: ignore[import-untyped]
