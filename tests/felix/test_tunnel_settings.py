@@ -15,7 +15,7 @@ from felix.calc.encapsulation import Encapsulation
 from felix.calc.graph import Calculator
 from felix.calc.nodes import NodeFacts
 from felix.config.parameters import Config
-from felix.dataplane.tunnels import Tunnels
+from felix.dataplane.tunnels import LINGER, Tunnels
 from felix.dataplane.view import KernelView
 from linux import addresses, links
 from linux.netlink import Socket
@@ -30,6 +30,7 @@ class Stage:
     sock: Socket
     calc: Calculator
     tunnels: Tunnels
+    now: float = 0.0
 
     def turn(self, *, ipip: bool) -> bool:
         """One commit over the kernel as it is; whether ways may lead through the device."""
@@ -58,7 +59,8 @@ def stage() -> Iterator[Stage]:
         calc = Calculator("me")
         calc.nodes["me"] = NodeFacts(ipip=ip_address("10.65.0.1"))
         sock = Socket()
-        yield Stage(space, sock, calc, Tunnels("me", lambda: 0.0, lambda: None))
+        made = Stage(space, sock, calc, Tunnels("me", lambda: made.now, lambda: None))
+        yield made
         sock.close()
 
 
@@ -94,6 +96,10 @@ def test_a_device_that_never_got_an_address_unwraps_for_nobody_when_its_rules_go
     stage.turn(ipip=True)
     setting = "net.ipv4.conf.tunl0.rp_filter"
     assert stage.space.run("sysctl", "-n", setting).strip() == "0"
+    stage.turn(ipip=False)
+    assert stage.space.run("sysctl", "-n", setting).strip() == "0", "others still send"
+    assert stage.tunnels.wait == LINGER
+    stage.now = LINGER
     stage.turn(ipip=False)
     assert stage.space.run("sysctl", "-n", setting).strip() == "2"
     writes = stage.tunnels.writes
