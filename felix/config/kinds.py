@@ -169,6 +169,18 @@ def address(value: Any) -> str:
     return str(ip_address(str(value))) if str(value) else ""
 
 
+def networks4(value: Any) -> tuple[str, ...]:
+    """IPv4 networks and addresses, a list or with commas between; host bits are ignored."""
+    from ipaddress import IPv4Network
+
+    parts = value.split(",") if isinstance(value, str) else value
+    texts = [str(part).strip() for part in parts]
+    try:
+        return tuple(sorted({str(IPv4Network(text, strict=False)) for text in texts if text}))
+    except ValueError:
+        raise ValueError("must be IPv4 addresses and networks, with commas between") from None
+
+
 _PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
 _RATE = re.compile(r"([1-9][0-9]{0,3})/(second|minute|hour|day)")
 Failsafe = tuple[int, int, str]

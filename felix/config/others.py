@@ -24,7 +24,7 @@ _FIELDS = """
     kubeNodePortRanges 30000:32767; policySyncPathPrefix -; usageReportingEnabled true;
     usageReportingInitialDelay 300s; usageReportingInterval 86400s;
     deviceRouteSourceAddress -; deviceRouteSourceAddressIPv6 -; deviceRouteProtocol 3;
-    removeExternalRoutes true; externalNodesList -;
+    removeExternalRoutes true;
     debugMemoryProfilePath -; debugDisableLogDropping -; debugSimulateCalcGraphHangAfter -;
     debugSimulateDataplaneHangAfter -; debugSimulateDataplaneApplyDelay -; debugHost -;
     debugPort -; sidecarAccelerationEnabled false; xdpEnabled true; genericXDPEnabled false;
@@ -57,7 +57,7 @@ _FIELDS = """
     wireguardInterfaceName wireguard.cali; wireguardInterfaceNameV6 wg-v6.cali;
     wireguardMTU 0; wireguardMTUV6 0; wireguardHostEncryptionEnabled false;
     wireguardKeepAlive 0; awsSrcDstCheck DoNothing;
-    floatingIPs Disabled; localSubnetL2Reachability -;
+    localSubnetL2Reachability -;
     localSubnetL2ReachabilityRefreshInterval -; windowsManageFirewallRules -;
     goGCThreshold 40; goMemoryLimitMB -1; goMaxProcs -1;
     bpfMaglevMaxEndpointsPerService -; bpfMaglevMaxServices -;

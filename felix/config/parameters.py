@@ -185,6 +185,12 @@ class Config:
     vxlan_mtu_v6: int = _row(
         "VXLANMTUV6", _MTU, 0, "MTU of vxlan-v6.calico; 0: the host's less 70.", field="vxlanMTUV6"
     )
+    external_nodes_list: tuple[str, ...] = _row(
+        "ExternalNodesList",
+        kinds.networks4,
+        (),
+        "Addresses and networks that tunnels are taken from beside the cluster's nodes.",
+    )
     feature_detect_override: tuple[tuple[str, bool], ...] = _row(
         "FeatureDetectOverride",
         kinds.features,
@@ -295,6 +301,13 @@ class Config:
         kinds.choice("Disabled", "Any"),
         "Disabled",
         "Whether workloads may ask for further source addresses.",
+    )
+    floating_ips: str = _row(
+        "FloatingIPs",
+        kinds.choice("Disabled", "Enabled"),
+        "Disabled",
+        "Whether floating addresses of workloads are translated.",
+        field="floatingIPs",
     )
     log_action_rate_limit: tuple[int, str] | None = _row(
         "LogActionRateLimit", kinds.rate, None, "How often each Log rule may write; empty: always."

@@ -24,6 +24,7 @@ from felix.calc.hosts import interfaces_of
 from felix.calc.policy_model import HostEndpoint, IPAddress, PolicyChanges, SetChange, SetKind
 from felix.config.parameters import Config
 from felix.dataplane.backend import Tables
+from felix.dataplane.floating import NONE_FLOATING, floating_addresses
 from felix.dataplane.ipsets import Family, Sets
 from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.rulebook import RuleBook
@@ -72,6 +73,7 @@ class Desire:
         self._doors: frozenset[Door] = frozenset()
         self.book: RuleBook | None = None
         self.idle_hosts: dict[ResourceKey, str] = {}
+        self.floating = NONE_FLOATING
 
     def distrust(self) -> None:
         """Something went wrong half-way: take the whole next time."""
@@ -167,6 +169,13 @@ class Desire:
                 taken = True
         return taken
 
+    def unfloated(self) -> dict[ResourceKey, str]:
+        """Workloads whose floating addresses do not lead to them."""
+        if self._config is None or self._config.floating_ips == "Enabled":
+            return self.floating.refused
+        reason = "spec.ipNATs: floatingIPs is not Enabled: not translated"
+        return {e.key: reason for e in self._active.values() if e.floating}
+
     def strict(self) -> dict[ResourceKey, str]:
         """Workloads that ask for further source addresses, which they may not use."""
         if self._config is None or self._config.workload_source_spoofing == "Any":
@@ -188,11 +197,14 @@ class Desire:
             ),
             tunnels=_tunnels(family, config, calc, self._doors),
             hosts=bool(self._serving),
+            floating=self.floating.of(family),
         )
 
     def _configure(
         self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
     ) -> RuleBook:
+        allowed = config.floating_ips == "Enabled"
+        self.floating = floating_addresses(active) if allowed else NONE_FLOATING
         for family in self._families:
             inputs = (config, self._facts(family, config, calc, active))
             if self._static.get(family) != inputs:
@@ -249,7 +261,8 @@ class Desire:
             (ALL_VTEPS, any(one.vxlan_ports for one in used), calc.vtep_members),
         ):
             if wanted:
-                self._sets.want(name, SetKind.NETS, both(members))
+                external = frozenset(config.external_nodes_list)
+                self._sets.want(name, SetKind.NETS, both(members) | external)
             else:
                 self._sets.unwant(name)
 

@@ -155,7 +155,7 @@ class Dataplane:
         desire = self._desire
         if desire is None or desire.book is None:
             return {}
-        return desire.book.degraded() | desire.idle_hosts | desire.strict()
+        return desire.book.degraded() | desire.idle_hosts | desire.unfloated() | desire.strict()
 
     def encapsulation(self) -> Encapsulation:
         """The tunnels that pools and parameters ask for."""
@@ -462,13 +462,15 @@ class Dataplane:
         view, remote = self.view, self.remote
         clock = asyncio.get_running_loop().time
         until = clock() + ROUTES_AT_ONCE
-        self.routes.want_local(active, self.calc.blackholes, view, self._families)
+        floating = self._desire.floating.networks if self._desire is not None else {}
+        self.routes.want_local(active, self.calc.blackholes, view, self._families, floating)
         me = self.calc.nodes.get(self.calc.node, NodeFacts())
         means = self.tunnels.means(self.encapsulation(), self.config)
         ends = self.tunnels.ends_v6
+        mtus = self.mtu.of_tunnels(view)
         while True:
             moved = self.elsewhere.settle(self.calc.cluster, means, view, me, ends, WAYS_AT_ONCE)
-            self.routes.want_cluster(self.elsewhere.hops, moved, self._families)
+            self.routes.want_cluster(self.elsewhere.hops, moved, self._families, mtus)
             if not self.elsewhere.pending or self._hurry or clock() > until:
                 break
             await asyncio.sleep(0)

@@ -130,6 +130,14 @@ class MtuKeeper:
             touched.add(link.index)
         return touched
 
+    def of_tunnels(self, view: KernelView) -> Mapping[int, int]:
+        """The MTUs of the tunnel devices that are there, by the index of the link."""
+        if self.now is None:
+            return {}
+        sizes = ((IPIP, self.now.ipip), (VXLAN, self.now.vxlan), (VXLAN_V6, self.now.vxlan_v6))
+        found = ((view.link_named(name), size) for name, size in sizes)
+        return {link.index: size for link, size in found if link is not None}
+
     def too_large(self, view: KernelView, active: Mapping[str, Endpoint]) -> str:
         """Which pods send larger packets than the host carries now; empty if none does."""
         if self.now is None:

@@ -16,6 +16,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from types import MappingProxyType
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
@@ -79,10 +80,13 @@ class RouteTable:
         self.generation = 0
         self._endpoints: Mapping[str, Endpoint] | None = None
         self._seen: tuple[object, ...] = ()
-        self._pods: dict[str, tuple[Endpoint, int | None, tuple[Route, ...]]] = {}
+        self._pods: dict[
+            str, tuple[Endpoint, int | None, tuple[Route, ...], tuple[IPNetwork, ...]]
+        ] = {}
         self._claims: dict[RouteKey, dict[str, Route]] = {}
         self._blackholes: dict[RouteKey, Route] = {}
         self._cluster: dict[RouteKey, Route] = {}
+        self._mtus: Mapping[int, int] = {}
         self._remote: dict[RouteKey, Route] = {}
         self.kept: dict[RouteKey, Route] = {}
         self._remote_known = False
@@ -106,9 +110,14 @@ class RouteTable:
         blackholes: frozenset[IPNetwork],
         view: KernelView,
         families: frozenset[int],
+        floating: Mapping[str, tuple[IPNetwork, ...]] = MappingProxyType({}),
     ) -> None:
-        """Pods whose interface is there and up, by interface, and own blocks."""
-        seen = (view, view.links_version, blackholes, families)
+        """Pods whose interface is there and up, by interface, and own blocks.
+
+        `floating`: what leads to a pod besides its own networks. Packets to it are translated
+        before they are routed, but for those of the node itself, which need a route first.
+        """
+        seen = (view, view.links_version, blackholes, families, floating)
         if endpoints is self._endpoints and seen == self._seen:
             return
         self._endpoints, self._seen = endpoints, seen
@@ -121,14 +130,15 @@ class RouteTable:
             link = view.link_named(interface)
             index = link.index if link is not None and link.up else None
             known = self._pods.get(interface)
-            if known is not None and known[0] is endpoint and known[1] == index:
+            more = floating.get(interface, ())
+            if known is not None and known[0] is endpoint and known[1:4:2] == (index, more):
                 continue
             pods: tuple[Route, ...] = ()
             if index is not None:
-                networks = (n for n in endpoint.networks if n.version in families)
+                networks = (n for n in (*endpoint.networks, *more) if n.version in families)
                 pods = tuple(pod_route(network, index) for network in networks)
             changed |= self._claim(interface, known[2] if known else (), pods)
-            self._pods[interface] = (endpoint, index, pods)
+            self._pods[interface] = (endpoint, index, pods, more)
         self._merge(changed)
 
     def _claim(
@@ -165,8 +175,14 @@ class RouteTable:
         hops: Mapping[Prefix, tuple[NextHop, ...]],
         changed: Iterable[Prefix],
         families: frozenset[int],
+        mtus: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Networks of other nodes, of tunnels above all, as the datastore tells them."""
+        """Networks of other nodes, of tunnels above all, as the datastore tells them.
+
+        `mtus`: of the tunnels' links by index; a route into one says how large a packet may be.
+        """
+        if mtus != self._mtus:
+            self._mtus, changed = mtus, [*changed, *hops]
         self._want(self._cluster, hops, changed, families)
 
     def _want(
@@ -189,8 +205,9 @@ class RouteTable:
                 continue
             shape = shapes.get((version, id(way)))
             if shape is None:
+                mtu = self._mtus.get(way[0].oif, 0) if elsewhere is self._cluster else 0
                 shape = shapes[version, id(way)] = Shape.of(
-                    version, way, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC
+                    version, way, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC, mtu=mtu
                 )
             elsewhere[key] = Route.of(prefix, shape)
         self._merge(keys)

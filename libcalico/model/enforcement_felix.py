@@ -24,7 +24,8 @@ ENFORCED = """
     requireMTUFile ipipMTU vxlanMTU vxlanMTUV6 reportingInterval reportingTTL
     endpointReportingEnabled endpointReportingDelay prometheusProcessMetricsEnabled
     failsafeInboundHostPorts failsafeOutboundHostPorts serviceLoopPrevention
-    workloadSourceSpoofing logActionRateLimit logActionRateLimitBurst
+    workloadSourceSpoofing floatingIPs logActionRateLimit logActionRateLimitBurst
+    externalNodesList
     vxlanVNI ipipEnabled vxlanEnabled programClusterRoutes
     disableConntrackInvalidCheck nftablesMode nftablesRefreshInterval nftablesFilterAllowAction
     nftablesMangleAllowAction nftablesFilterDenyAction nftablesMarkMask
@@ -45,7 +46,6 @@ _STORED: tuple[tuple[str, str], ...] = (
     ("nothing is synchronised to workloads", "policySyncPathPrefix"),
     ("routes of devices have no source", "deviceRouteSourceAddress deviceRouteSourceAddressIPv6"),
     ("routes have felix's own protocol number", "deviceRouteProtocol"),
-    ("no tunnels are taken from other hosts", "externalNodesList"),
     (
         "this is no debugging aid of this felix",
         "debugMemoryProfilePath debugDisableLogDropping debugSimulateCalcGraphHangAfter"
@@ -85,7 +85,6 @@ _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "wireguardEnabledV6": ("nothing is encrypted", (False,)),
     "wireguardHostEncryptionEnabled": ("nothing is encrypted", (False,)),
     "awsSrcDstCheck": ("AWS is not called", ("DoNothing",)),
-    "floatingIPs": ("floating addresses are not translated", ("Disabled",)),
     "localSubnetL2Reachability": ("neighbours are answered for as always", ("Disabled",)),
 }
 

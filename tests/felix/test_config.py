@@ -192,3 +192,19 @@ def test_the_new_kinds_of_values() -> None:
     assert resolved({}, "", default={"healthTimeoutOverrides": stored}).config == Config(
         health_timeout_overrides=(("FelixStartup", 90.0),)
     )
+
+
+def test_external_nodes_are_a_list_or_have_commas_between() -> None:
+    def of(environ: dict[str, str], spec: dict[str, object]) -> tuple[str, ...]:
+        stored = {"default": {"spec": spec, "annotations": {}}}
+        return resolve("n", environ=environ, stored=stored).config.external_nodes_list
+
+    assert of({}, {"externalNodesList": ["10.0.0.7/8", "10.9.0.1"]}) == (
+        "10.0.0.0/8",
+        "10.9.0.1/32",
+    )
+    assert of({"FELIX_EXTERNALNODESLIST": "10.9.0.1, 10.9.0.2"}, {}) == (
+        "10.9.0.1/32",
+        "10.9.0.2/32",
+    )
+    assert of({"FELIX_EXTERNALNODESLIST": "fd00::/8"}, {}) == ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,7 +122,7 @@ def stands(world: World, version: int) -> bool:
         and forwards(world, version) == {f"{theirs} {far}"}
         and f"{end} {theirs}" in neighbours(world, version)
         and f"via {end} dev {DEVICE[version]}" in route
-        and "onlink" in route
+        and f"onlink mtu {found['mtu']}" in " ".join(route.split())
     )
 
 
@@ -391,6 +392,9 @@ def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> Non
             packets for packets, text in world.kernel.counted("cali-INPUT") if dropped in text
         )
 
+    def calls() -> None:
+        run("python3", "-c", code)
+
     before = count()
     code = (
         "import socket\n"
@@ -398,9 +402,21 @@ def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> Non
         f"s.bind(('{stranger}', 0))\n"
         "for _ in range(5): s.sendto(bytes(64), ('10.99.7.1', 4789))\n"
     )
-    run("python3", "-c", code)
+    calls()
     eventually(lambda: count() >= before + 5, 10)
     assert world.pods[0].reaches(THEIR_POD[4])
+    try:  # unless the operator names it
+        spec = {"externalNodesList": ["203.0.113.9/28"]}
+        world.put("felixconfigurations", "default", "FelixConfiguration", spec)
+        shown = ("ipset", "list", "cali40all-vxlan-net")
+        eventually(lambda: "203.0.113.0/28" in world.node.run(*shown), 10)
+        before = count()
+        calls()
+        time.sleep(0.5)
+        assert count() == before, "taken like a node's"
+    finally:
+        world.delete("felixconfigurations", "default")
+    eventually(lambda: "203.0.113.0/28" not in world.node.run(*shown), 10)
 
 
 @pytest.mark.promise("F-59")
