@@ -22,6 +22,9 @@ PROTOS = ("libcalico/datastore/etcd/proto/etcd.proto",)
 EXECUTABLE_SOURCE = ROOT / "cni" / "executable" / "calico.c"
 EXECUTABLE = ROOT / "cni" / "_bin" / "calico"
 COMPILERS = (("musl-gcc",), ("cc",))
+CROSS = {"aarch64": "aarch64-linux-gnu-gcc", "x86_64": "x86_64-linux-gnu-gcc"}
+MACHINE = "MUSLIN_MACHINE"
+"""Set in the environment to build a wheel for another kind of machine, a key of CROSS."""
 FLAGS = ("-std=c11", "-O2", "-static", "-s", "-Wall", "-Wextra", "-D_GNU_SOURCE")
 
 
@@ -52,21 +55,43 @@ def compile_executable() -> list[str]:
 
     A compiler that is there but cannot link statically is passed over for the next one.
     """
-    EXECUTABLE.parent.mkdir(exist_ok=True)
-    # Several builds may run at once, as several test processes do.
-    fresh = EXECUTABLE.with_suffix(f".{os.getpid()}")
     for compiler in COMPILERS:
         if shutil.which(compiler[0]) is None:
             continue
-        command = [*compiler, *FLAGS, "-o", str(fresh), str(EXECUTABLE_SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        if done.returncode == 0:
-            fresh.replace(EXECUTABLE)
+        why = _compile(compiler, EXECUTABLE)
+        if not why:
             return [str(EXECUTABLE.relative_to(ROOT))]
-        print(f"{compiler[0]} cannot make the executable: {done.stderr[-2000:]}", file=sys.stderr)
-    fresh.unlink(missing_ok=True)
+        print(f"{compiler[0]} cannot make the executable: {why}", file=sys.stderr)
     EXECUTABLE.unlink(missing_ok=True)
     return []
+
+
+def cross_compile(machine: str, target: Path) -> None:
+    """Compile the executable for another kind of machine, as `platform.machine()` calls it.
+
+    Raises RuntimeError where its cross compiler is missing or fails: a wheel for a machine
+    holds that machine's executable, or there is none.
+    """
+    if machine not in CROSS:
+        raise RuntimeError(f"{MACHINE}: {machine!r} is not one of {', '.join(CROSS)}")
+    if shutil.which(CROSS[machine]) is None:
+        raise RuntimeError(f"{MACHINE}: {machine} needs {CROSS[machine]}, which is not installed")
+    if why := _compile((CROSS[machine],), target):
+        raise RuntimeError(f"{CROSS[machine]} cannot make the executable: {why}")
+
+
+def _compile(compiler: tuple[str, ...], target: Path) -> str:
+    """Put the executable at `target` in one step; returns what the compiler says against it."""
+    target.parent.mkdir(exist_ok=True)
+    # Several builds may run at once, as several test processes do.
+    fresh = target.with_suffix(f".{os.getpid()}")
+    command = [*compiler, *FLAGS, "-o", str(fresh), str(EXECUTABLE_SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode == 0:
+        fresh.replace(target)
+        return ""
+    fresh.unlink(missing_ok=True)
+    return done.stderr[-2000:] or f"status {done.returncode}"
 
 
 class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -74,11 +99,17 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build and register the products (hatchling build-hook interface)."""
-        stubs, executable = generate_stubs(), compile_executable()
-        for product in stubs + executable:
-            build_data["force_include"][str(ROOT / product)] = product
-        if executable:
+        machine = os.environ.get(MACHINE) or platform.machine()
+        included = {product: ROOT / product for product in generate_stubs()}
+        if machine == platform.machine():
+            made = {product: ROOT / product for product in compile_executable()}
+        else:
+            other = EXECUTABLE.with_name(f"calico-{machine}")
+            cross_compile(machine, other)
+            made = {str(EXECUTABLE.relative_to(ROOT)): other}
+        for product, path in {**included, **made}.items():
+            build_data["force_include"][str(path)] = product
+        if made:
             # A static executable needs no C library of the host, only its kind of machine.
-            machine = platform.machine()
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-manylinux_2_17_{machine}.musllinux_1_1_{machine}"

@@ -293,18 +293,25 @@ static bool same_netns(int other)
            ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
+/* An emulated kernel may not know what kind a namespace is; the daemon, which enters it, does. */
+static bool is_netns(int descriptor)
+{
+    struct statfs about;
+    if (fstatfs(descriptor, &about) != 0 || (unsigned long)about.f_type != NSFS)
+        return false;
+    int kind = ioctl(descriptor, NS_GET_NSTYPE_REQUEST);
+    return kind == CLONE_NEWNET || (kind < 0 && (errno == ENOTTY || errno == ENOSYS));
+}
+
 static void open_netns(void)
 {
     const char *path = variable("CNI_NETNS"), *override = variable("CNI_NETNS_OVERRIDE");
-    struct statfs about;
     bool pod = is("ADD") || is("CHECK") || is("DEL");
     if (!pod || strcmp(call.name, "calico") != 0 || !*path)
         return;
     call.netns = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     int problem = errno;
-    bool good = call.netns >= 0 && fstatfs(call.netns, &about) == 0 &&
-                (unsigned long)about.f_type == NSFS &&
-                ioctl(call.netns, NS_GET_NSTYPE_REQUEST) == CLONE_NEWNET;
+    bool good = call.netns >= 0 && is_netns(call.netns);
     bool absent = call.netns < 0 && (problem == ENOENT || problem == ENOTDIR || problem == ESRCH);
     if (!good && (is("DEL") || (absent && is("CHECK")))) {
         drop_netns(); /* the daemon knows what is left of the container */
