@@ -125,6 +125,7 @@ class Daemon:
         finally:
             if self.services.undoing:
                 await asyncio.wait(self.services.undoing, timeout=2.0)
+            self.services.unplugger.close()
             self.services.threads.shutdown(wait=False)
             self.services.host.close()
 

@@ -191,7 +191,7 @@ async def _read(
 
 
 async def _remove_cable(services: Services, attachment: Attachment) -> bool:
-    return await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
+    return await services.unplugger.remove(attachment.host_interface, attachment.mark)
 
 
 async def _remove_recorded_cable(

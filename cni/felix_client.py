@@ -51,6 +51,7 @@ class FelixClient:
         self._offers: dict[Subject, Offer] = {}
         self._waits: dict[Subject, asyncio.Future[str]] = {}
         self._outgoing: asyncio.Queue[Message] | None = None
+        self._connection: Connection | None = None
 
     @property
     def connected(self) -> bool:
@@ -128,8 +129,12 @@ class FelixClient:
             future.cancel()
 
     def _send(self, message: Message) -> None:
-        if self._outgoing is not None:
-            self._outgoing.put_nowait(message)
+        if self._outgoing is None or self._connection is None:
+            return
+        # At once where nothing waits: the caller goes on to hold the loop with its wiring.
+        if self._outgoing.empty() and self._connection.send_now(message):
+            return
+        self._outgoing.put_nowait(message)
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled."""
@@ -158,7 +163,7 @@ class FelixClient:
             outgoing.put_nowait(offer)
         for subject in self._waits:
             outgoing.put_nowait(Await(*subject))
-        self._outgoing = outgoing
+        self._outgoing, self._connection = outgoing, connection
         sender = asyncio.create_task(_pump(connection, outgoing))
         try:
             async for message in connection:

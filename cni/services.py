@@ -17,6 +17,7 @@ from cni.memory import Memories
 from cni.pending import Journal
 from cni.pod_source import PodSource
 from cni.stores import StoreCheck
+from cni.unplugging import Unplugger
 from ipam.service import NodeAllocator
 from libcalico import paths
 from libcalico.datastore.interface import Datastore
@@ -80,6 +81,14 @@ class Services:
         # Removing a link waits 20 ms for the kernel; more threads than this only queue there.
         default_factory=lambda: ThreadPoolExecutor(8, thread_name_prefix="kernel")
     )
+    unplugger: Unplugger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unplugger = Unplugger(
+            lambda function, *arguments: asyncio.get_running_loop().run_in_executor(
+                self.threads, function, *arguments
+            )
+        )
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run what blocks; it comes to its end even if the caller is cancelled."""

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
+from cni.attachment import FIRST_INTERFACE
 from cni.errors import CNIError, Code
 from ipam.blocks import IPAddress
 from libcalico.model.keys import IPNetwork
@@ -40,7 +41,7 @@ GATEWAYS: dict[int, IPAddress] = {
     4: IPv4Address("169.254.1.1"),
     6: IPv6Address("fe80::ecee:eeff:feee:eeee"),
 }
-HOST_INET = {"forwarding": 1, "proxy_arp": 1, "route_localnet": 1}
+HOST_INET = {"forwarding": 1, "proxy_arp": 1, "route_localnet": 1, "rp_filter": 1}
 HOST_INET6 = {
     "disable_ipv6": 0,
     "accept_dad": 0,
@@ -49,6 +50,7 @@ HOST_INET6 = {
     "proxy_ndp": 1,
     "forwarding": 1,
 }
+HOST_ALWAYS = {"accept_ra": 0, "proxy_ndp": 1}
 POD_INET6 = {"disable_ipv6": 0, "accept_dad": 0, "accept_ra": 0}
 DEFAULT_MTU = 1500
 
@@ -118,10 +120,13 @@ def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
     )
     made = links.made(host, message, cable.host_interface)
     try:
+        for name, value in HOST_ALWAYS.items():
+            sysctl.try_set(f"net/ipv6/conf/{cable.host_interface}/{name}", value)
+        # The alias comes last: what the kernel tells of it shows felix that nothing is to be done.
         settings = [
-            links.set_alias(made.index, cable.mark),
             links.set_inet_conf(made.index, HOST_INET),
             links.set_proxy_delay(made.index, 0),
+            links.set_alias(made.index, cable.mark),
         ]
         for result in host.transact(settings):
             result.check(f"configure {cable.host_interface}")
@@ -148,6 +153,8 @@ def configure(
     _host_settings(cable.host_interface, 6 in families)
     netns.run_in(netns_fd, lambda: _pod_settings(cable, families))
     batch = [links.set_up(ends.pod)]
+    # The first interface has the default route; one of another network must not disturb it.
+    others = [] if cable.ifname == FIRST_INTERFACE else _routes_of_others(pod, ends.pod)
     if ends.reused:
         batch += _outdated(pod, ends.pod, addresses)
     for address in addresses:
@@ -156,7 +163,7 @@ def configure(
         )
     for family in families:
         own = [network for network in destinations if network.version == family]
-        batch += _gateway(ends.pod, family, own)
+        batch += _gateway(ends.pod, family, own, others)
     for result in pod.transact(batch):
         result.check(f"configure {cable.ifname} in the container")
 
@@ -169,21 +176,42 @@ def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[b
     ]
 
 
-def _gateway(index: int, family: int, destinations: Sequence[IPNetwork]) -> list[bytes]:
+def _routes_of_others(pod: Socket, index: int) -> list[routes.Route]:
+    return [
+        route
+        for route in routes.dump(pod, table=routes.TABLE_MAIN)
+        if any(hop.oif != index for hop in route.next_hops)
+    ]
+
+
+def _gateway(
+    index: int,
+    family: int,
+    destinations: Sequence[IPNetwork],
+    others: Sequence[routes.Route] = (),
+) -> list[bytes]:
+    """The gateway, and the ways through it that no other interface has already."""
     gateway = GATEWAYS[family]
     via = routes.NextHop(gateway, index)
+    taken = {route.dst for route in others}
     batch = []
     if family == 4:
-        direct = routes.Route(ip_network(gateway), (routes.NextHop(None, index),))
-        batch.append(routes.replace(direct))
-    batch += [routes.replace(routes.Route(network, (via,))) for network in destinations]
+        direct = ip_network(gateway)
+        metric = index if direct in taken else 0
+        batch.append(
+            routes.replace(routes.Route(direct, (routes.NextHop(None, index),), metric=metric))
+        )
+    batch += [
+        routes.replace(routes.Route(network, (via,)))
+        for network in destinations
+        if network not in taken
+    ]
     batch.append(neighbours.replace(index, gateway, HOST_MAC))
     return batch
 
 
 def _host_settings(name: str, ipv6: bool) -> None:
     if not ipv6:
-        sysctl.try_set(f"net/ipv6/conf/{name}/accept_ra", 0)
         return
     for setting, value in HOST_INET6.items():
         try:

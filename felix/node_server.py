@@ -67,6 +67,8 @@ class Peer:
 
     def tell(self, subject: Hashable, message: Any) -> None:
         """Send as soon as the peer reads; a newer message of the same subject replaces it."""
+        if not self._outbox and self.connection.send_now(message):
+            return
         self._outbox.pop(subject, None)
         self._outbox[subject] = message
         self._wake.set()

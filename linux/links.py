@@ -161,12 +161,16 @@ def dump(sock: Socket) -> list[Link]:
 
 def get(sock: Socket, which: Which) -> Link | None:
     """One link by index or name, None if there is none. Raises `KernelError`."""
-    body = _head(which) + m.u32(_EXT_MASK, _SKIP_STATS)
-    result = sock.transact([m.message(RTM_GETLINK, 0, body)])[0]
+    result = sock.transact([request(which)])[0]
     if result.errno == errno.ENODEV:
         return None
     result.check(f"look up link {which}")
     return decode(result.answers[0][1])
+
+
+def request(which: Which) -> bytes:
+    """Asks for one link; the answer's body is for `decode`. ENODEV if there is none."""
+    return m.message(RTM_GETLINK, 0, _head(which) + m.u32(_EXT_MASK, _SKIP_STATS))
 
 
 def _head(which: Which, flags: int = 0, mask: int = 0) -> bytes:

@@ -22,6 +22,7 @@ from felix.rules.iptables import render_rules
 from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
+from linux.iptables.plan import Renderer
 
 SCHEME = HashScheme(
     "cali:",
@@ -79,9 +80,16 @@ class IptablesTables:
     ) -> None:
         self.backend = backend
         numbers: tuple[Family, ...] = (4, 6)
+        renderers = {name: Renderer(SCHEME) for name in NAMES}
         self._tables: dict[tuple[Family, str], Table] = {
             (family, name): Table(
-                name, family, backend, SCHEME, lock_wait=lock_wait, warm=name == "filter"
+                name,
+                family,
+                backend,
+                SCHEME,
+                lock_wait=lock_wait,
+                warm=name == "filter",
+                renderer=renderers[name],
             )
             for family in numbers
             if family in families

@@ -218,6 +218,8 @@ class KernelView:
 
     def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
         before = self.links.get(link.index)
+        # It tells of the settings as well, as they are since what was told of them before.
+        self.stale_links.discard(link.index)
         self.links_version += 1
         self.host_links_version += not link.name.startswith(self.prefixes)
         if before is None or removed or before.name != link.name:

@@ -121,6 +121,23 @@ class Connection:
         self._writer.write(frame)
         await self._writer.drain()
 
+    def send_now(self, message: Any) -> bool:
+        """Send one message before this returns; False if it must wait for others, or too long.
+
+        What is sent by `send` leaves when the loop comes round, which may be busy for long.
+        """
+        transport = self._writer.transport
+        if self._writer.is_closing() or transport.get_write_buffer_size():
+            return False
+        try:
+            frame = self._codec.encode(message)
+            sent = os.write(transport.get_extra_info("socket").fileno(), frame)
+        except (ProtocolError, OSError):
+            return False
+        if sent < len(frame):
+            self._writer.write(frame[sent:])
+        return True
+
     async def receive(self) -> Any:
         """The next message of a known type, or None when the peer has closed.
 

@@ -22,7 +22,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_LENGTH = 16
+HASH_LENGTH = 16
 APPENDS = "*appends*"
 UNORDERED = "*unordered*"
 
@@ -46,7 +46,7 @@ class HashScheme:
         put(
             self,
             "_pattern",
-            re.compile(rf'--comment "?{word}([A-Za-z0-9_-]{{{_LENGTH}}})"?(?:\s|$)'),
+            re.compile(rf'--comment "?{word}([A-Za-z0-9_-]{{{HASH_LENGTH}}})"?(?:\s|$)'),
         )
         chains = "|".join(re.escape(prefix) for prefix in self.chain_prefixes)
         put(self, "_jump", re.compile(rf"(?:-j|--jump|-g|--goto) (?:{chains})"))
@@ -61,14 +61,14 @@ class HashScheme:
         found = []
         for rule in rules:
             digest = hashlib.sha224(digest + f"-A {chain} HASH {rule}".encode()).digest()
-            found.append(base64.urlsafe_b64encode(digest).decode()[:_LENGTH])
+            found.append(base64.urlsafe_b64encode(digest).decode()[:HASH_LENGTH])
         return tuple(found)
 
     def unordered(self, chain: str, rules: Sequence[str]) -> tuple[str, ...]:
         """The hash of each rule of a chain whose order means nothing."""
         start = hashlib.sha224((chain + UNORDERED).encode()).digest()
         found = (hashlib.sha224(start + f"-A {chain} HASH {rule}".encode()) for rule in rules)
-        return tuple(base64.urlsafe_b64encode(d.digest()).decode()[:_LENGTH] for d in found)
+        return tuple(base64.urlsafe_b64encode(d.digest()).decode()[:HASH_LENGTH] for d in found)
 
     def comment(self, rule_hash: str) -> str:
         """The match that carries a hash in the rule."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from linux.iptables.detect import Backend
 from linux.iptables.hashes import APPENDS, HashScheme
@@ -183,12 +184,20 @@ def _behind(rule: str, comment: str) -> str:
     The kernel takes a comment for a match that always holds and asks in the order written: so only
     packets that the rule is for pay for them.
     """
+    before, behind = _around(rule)
+    return f"{before}{comment}{behind}"
+
+
+@lru_cache(maxsize=4096)
+def _around(rule: str) -> tuple[str, str]:
+    """What of a rule stands before and behind our comment."""
     found = _COMMENTS.match(rule)
     said = found.group() if found is not None else ""
     rest = rule[len(said) :]
     action = _ACTION.search(rest)
     end = len(rest) if action is None else action.start()
-    return " ".join(filter(None, (rest[:end].strip(), comment, said.strip(), rest[end:].strip())))
+    before, behind = rest[:end].strip(), (said.strip(), rest[end:].strip())
+    return before and f"{before} ", "".join(f" {part}" for part in behind if part)
 
 
 def make_plan(

@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from linux import programs
-from linux.errors import CommandError
+from linux.errors import CommandError, KernelError
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
+from linux.iptables.packed import Packer
 from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
 from linux.iptables.save import Actual, parse_counters, parse_save
 
@@ -36,6 +37,8 @@ _TRIES = 5
 _FIRST_PAUSE = 0.05
 # Whoever waited for the write goes on first; a burst of writes starts its own.
 _PAUSE_BEFORE_START = 0.005
+# Requests to the kernel that are made in the loop: about 2 ms.
+_AT_ONCE = 60
 _JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
 
 
@@ -61,8 +64,10 @@ class Table:
     """One table (`raw`, `mangle`, `nat`, `filter`) of one family (4 or 6).
 
     `saves` and `restores` count the reads and writes so far, `lines` what was written.
-    `lock_wait`: seconds that a restore waits for another one's lock. `warm`: after the first
-    write a started restore always waits for the next one.
+    `packed` counts what was written without a program. `lock_wait`: seconds that a restore waits
+    for another one's lock. `warm`: after the first write a started restore always waits for the
+    next one, and with nft none is started for what is known (`linux.iptables.packed`).
+    `renderer` may be that of the other family's table, of which most chains are the same.
     """
 
     def __init__(
@@ -74,13 +79,14 @@ class Table:
         *,
         lock_wait: int = 10,
         warm: bool = False,
+        renderer: Renderer | None = None,
     ) -> None:
         self.name, self.family, self.backend = name, family, backend
         self.saves = self.save_errors = 0
         self.restores = self.restore_errors = 0
-        self.lines = 0
+        self.lines = self.packed = 0
         self._scheme = scheme
-        self._renderer = Renderer(scheme)
+        self._renderer = renderer or Renderer(scheme)
         self._actual: Actual | None = None
         self._wanted = Rendered({}, {})
         self._changed: set[str] = set()
@@ -90,6 +96,7 @@ class Table:
         self._turn = asyncio.Lock()
         self._save = [program(family, backend, "save"), "-t", name]
         self._warm = warm
+        self._packer = Packer(name, family, scheme) if backend == "nft" and warm else None
         self._restore = programs.Prepared(
             [program(family, backend, "restore"), "--noflush", "--wait", str(lock_wait)]
         )
@@ -97,6 +104,8 @@ class Table:
     def close(self) -> None:
         """End what waits; the rules stay."""
         self._restore.close()
+        if self._packer is not None:
+            self._packer.close()
 
     # -- what is wanted ------------------------------------------------------------------------
 
@@ -276,11 +285,14 @@ class Table:
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
-        try:
-            await self._run(plan.lines)
-        finally:
-            if self._warm:
-                self._restore.prepare(_PAUSE_BEFORE_START)
+        if not await self._write_packed(plan.lines):
+            try:
+                await self._run(plan.lines)
+            finally:
+                if self._warm:
+                    self._restore.prepare(_PAUSE_BEFORE_START)
+            if self._packer is not None:
+                self._packer.learn(plan.lines)
         for name, hashes in plan.chains.items():
             if hashes is None:
                 actual.chains.pop(name, None)
@@ -288,6 +300,24 @@ class Table:
                 actual.chains[name] = hashes
         actual.kernel.update(plan.kernel)
         self._actual = actual
+
+    async def _write_packed(self, lines: Sequence[str]) -> bool:
+        """Write without a program, where all of it is known; False: nothing was written."""
+        requests = self._packer.pack(lines) if self._packer is not None else None
+        if not requests or self._packer is None:
+            return False
+        try:
+            if len(requests) <= _AT_ONCE:
+                self._packer.send(requests)
+            else:
+                await asyncio.shield(asyncio.to_thread(self._packer.send, requests))
+        except (KernelError, OSError):
+            # The restore knows what to say of it, if there is anything to be said.
+            self._packer.forget()
+            return False
+        self.packed += 1
+        self.lines += len(lines)
+        return True
 
     async def refused(self, chains: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
         """Which of these chains the kernel does not take, and what it says.

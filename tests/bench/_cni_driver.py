@@ -1,105 +1,144 @@
-"""Runs inside a node of the lab: one pod of each kind per round, timed; prints samples as JSON."""
+"""Runs inside a node of the lab: every shape with every kind, in turns; prints samples as JSON.
+
+The reference plugins work in a namespace of their own beside the node, where no agent hears of
+their links, so that felix's look at them costs them nothing.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-import re
+import os
 import secrets
 import subprocess
 import sys
-import urllib.request
-import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from lab.machine import Machine
-from lab.runtime import Runtime, Sandbox
+from lab.runtime import Runtime
 from lab.state import MachineRecord
 from libcalico import paths
+from linux import netns
+from tests.bench._cni_calls import Batch, Call, Json, Kind, Pod, pods, run
+from tests.bench._cni_costs import Serving, means, stages
 
-PTP: dict[str, Any] = {
-    "cniVersion": "1.0.0",
-    "name": "ptp",
-    "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.66.0.0/16"}}],
-}
-METRIC = re.compile(
-    r'^calico_cni_stage_seconds_(sum|count)\{command="(\w+)",stage="([^"]+)"\} (\S+)$', re.M
-)
+BURST = 110
+WIDTHS = (4, 16)
 WARM_UP = 3
+SETTLE = 0.3
+HOST_LOCAL = {"type": "host-local"}
 
 
 class Here(Machine):
     """The machine that this process is in already."""
 
-    def command(self, command: Sequence[str], *, netns: str | None = None) -> list[str]:
-        """Nothing to enter."""
-        return list(command)
-
     def path(self, inside: Any) -> Any:
         """Paths are as they are."""
-        return Path(inside)
-
-    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What a runtime passes on."""
-        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **(extra or {})}
+        return type(paths.CNI_NET)(inside)
 
 
-def stages() -> dict[tuple[str, str], tuple[float, float]]:
-    """(command, stage) -> (seconds, calls) of the daemon's metrics."""
-    url = f"http://127.0.0.1:{paths.CNI_PORT}/metrics"
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        text = answer.read().decode()
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for kind, command, stage, value in METRIC.findall(text):
-        found.setdefault((command, stage), {})[kind] = float(value)
-    return {key: (entry["sum"], entry["count"]) for key, entry in found.items()}
+def reference(name: str, subnet: str, **main: Any) -> Json:
+    """A network of one reference plugin with host-local. Pure."""
+    ipam = {**HOST_LOCAL, "subnet": subnet, "routes": [{"dst": "0.0.0.0/0"}]}
+    return {"cniVersion": "1.0.0", "name": name, "plugins": [{**main, "ipam": ipam}]}
 
 
-def means(
-    before: dict[tuple[str, str], tuple[float, float]],
-    after: dict[tuple[str, str], tuple[float, float]],
-) -> dict[str, dict[str, float]]:
-    """Mean milliseconds per command and stage between two readings. Pure."""
-    result: dict[str, dict[str, float]] = {}
-    for (command, stage), (seconds, calls) in after.items():
-        old_seconds, old_calls = before.get((command, stage), (0.0, 0.0))
-        if calls > old_calls:
-            spent = (seconds - old_seconds) / (calls - old_calls) * 1000
-            result.setdefault(command, {})[stage] = round(spent, 3)
-    return result
+class Driver:
+    """Namespaces for the pods, and the kinds that are compared."""
 
+    def __init__(self, lab: str, serving: Serving) -> None:
+        self._serving = serving
+        self._mark = secrets.token_hex(4)
+        self._numbers = itertools.count()
+        self._made: list[str] = []
+        home = netns.current()
+        bare = netns.open_path(self._space())
+        netns.run_in(bare, lambda: subprocess.run(["ip", "link", "set", "lo", "up"], check=True))
+        ours = Runtime(Here(lab, "here", MachineRecord())).network()
+        unwaited = json.loads(json.dumps(ours))
+        unwaited["plugins"][0]["policy_setup_timeout_seconds"] = 0
+        bridge = reference("bridge", "10.67.0.0/16", type="bridge", bridge="b0", isGateway=True)
+        self.kinds = (
+            Kind("muslin", ours, home),
+            Kind("muslin_unwaited", unwaited, home),
+            Kind("ptp", reference("ptp", "10.66.0.0/16", type="ptp"), bare),
+            Kind("bridge", bridge, bare),
+        )
+        self.places = [self._space() for _ in range(BURST)]
 
-def once(runtime: Runtime, network: dict[str, Any], number: int) -> tuple[float, float]:
-    """Milliseconds of one ADD and one DEL in a fresh namespace."""
-    name = f"cni-{uuid.uuid4()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        place = f"/var/run/netns/{name}"
-        sandbox = Sandbox(secrets.token_hex(32), place, "bench", f"pod-{number}", "uid")
-        added = sum(answer.milliseconds for answer in runtime.add(network, sandbox))
-        deleted = sum(answer.milliseconds for answer in runtime.delete(network, sandbox))
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], check=True)
-    return added, deleted
+    def _space(self) -> str:
+        name = f"bench-{self._mark}-{len(self._made)}"
+        self._made.append(name)
+        return str(netns.create(name))
+
+    def close(self) -> None:
+        """Remove the namespaces."""
+        for name in self._made:
+            netns.delete(name)
+
+    def _pods(self, count: int) -> list[Pod]:
+        return pods(self.places[:count], lambda: f"pod-{next(self._numbers)}")
+
+    def serial(self, rounds: int) -> dict[str, Any]:
+        """One ADD and one DEL of each kind in turn, the first kind another one in each round."""
+        samples: dict[str, dict[str, list[float]]] = {
+            kind.name: {"add_ms": [], "del_ms": []} for kind in self.kinds
+        }
+        before = stages()
+        for number in range(-WARM_UP, rounds):
+            if number == 0:
+                before = stages()
+            first = number % len(self.kinds)
+            for kind in (*self.kinds[first:], *self.kinds[:first]):
+                [pod] = self._pods(1)
+                added = run([Call(kind, "ADD", pod)], 1).each
+                deleted = run([Call(kind, "DEL", pod)], 1).each
+                if number >= 0:
+                    samples[kind.name]["add_ms"] += added
+                    samples[kind.name]["del_ms"] += deleted
+        return {"samples": samples, "stages_ms": means(before, stages())}
+
+    def many(self, width: int, count: int, repeats: int) -> dict[str, Any]:
+        """`count` ADDs, `width` at a time, then as many DELs; the kinds in turn, repeated."""
+        found: dict[str, dict[str, list[Any]]] = {
+            kind.name: {"add": [], "del": []} for kind in self.kinds
+        }
+        before = stages()
+        for _ in range(repeats):
+            for kind in self.kinds:
+                fresh = self._pods(count)
+                for command in ("ADD", "DEL"):
+                    calls = [Call(kind, command, pod) for pod in fresh]
+                    found[kind.name][command.lower()].append(self._costed(kind, calls, width))
+        return {"batches": found, "stages_ms": means(before, stages())}
+
+    def _costed(self, kind: Kind, calls: Sequence[Call], width: int) -> dict[str, Any]:
+        before = self._serving.seconds()
+        batch: Batch = run(calls, width)
+        time.sleep(SETTLE)
+        after = self._serving.seconds()
+        cpu = {"plugin": batch.cpu}
+        if kind.name.startswith("muslin"):
+            cpu |= {name: after[name] - before[name] for name in after}
+        each = {name: seconds * 1000 / len(calls) for name, seconds in cpu.items()}
+        return {"each_ms": batch.each, "wall_s": batch.wall, "cpu_ms": each}
 
 
 def main() -> None:
-    """Turn by turn."""
-    lab, rounds = sys.argv[1], int(sys.argv[2])
-    runtime = Runtime(Here(lab, "here", MachineRecord()))
-    networks = {"muslin": runtime.network(), "ptp": PTP}
-    samples: dict[str, Any] = {kind: {"add_ms": [], "del_ms": []} for kind in networks}
-    before: dict[tuple[str, str], tuple[float, float]] = {}
-    for number in range(-WARM_UP, rounds):
-        if number == 0:
-            before = stages()
-        for kind, network in networks.items():
-            added, deleted = once(runtime, network, number + WARM_UP)
-            if number >= 0:
-                samples[kind]["add_ms"].append(added)
-                samples[kind]["del_ms"].append(deleted)
-    print(json.dumps({**samples, "stages_ms": means(before, stages())}))
+    """Every shape."""
+    lab, rounds, repeats = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
+    driver = Driver(lab, Serving(map(int, sys.argv[4:])))
+    try:
+        result = {"serial": driver.serial(rounds), "one_by_one": driver.many(1, 50, 1)}
+        for width in WIDTHS:
+            result[f"parallel{width}"] = driver.many(width, 64, 1)
+        result[f"burst{BURST}"] = driver.many(BURST, BURST, repeats)
+    finally:
+        driver.close()
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

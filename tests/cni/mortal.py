@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from cni import add, wiring
+from cni import add, unplugging, wiring
 from cni.daemon import Daemon
 from cni.felix_client import FelixClient
 from cni.services import Settings
@@ -31,7 +31,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
     "configure": (wiring, "configure"),
-    "remove": (wiring, "remove"),
+    "remove": (unplugging, "remove_all"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),
     "result": (add, "_result"),

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cni import channel, protocol, wiring
+from cni import channel, protocol, unplugging, wiring
 from cni.daemon import Daemon
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import ClusterInformation, ClusterInformationSpec, Metadata, ResourceKey
@@ -254,7 +254,7 @@ async def test_a_del_that_the_kernel_refuses_is_finished_later(
             tries += 1
             raise failures[tries % 2]
 
-        monkeypatch.setattr(wiring, "remove", failing)
+        monkeypatch.setattr(unplugging, "remove_all", failing)
         done = await node.delete(pod)
         assert done.status == 0, done
         assert records(node)

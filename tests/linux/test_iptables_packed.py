@@ -1,0 +1,134 @@
+"""PKD-1, PKD-2: what is packed is what a restore would have written."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+
+from linux.iptables import Desired, HashScheme, Table
+from tests.support.netns import Namespace, network_namespace
+
+SCHEME = HashScheme("our:", ("our-",))
+PING = ("ping", "-c", "1", "-W", "1", "127.0.0.1")
+Family = Literal[4, 6]
+POD = (
+    "-m conntrack --ctstate RELATED,ESTABLISHED --jump ACCEPT",
+    "-m conntrack --ctstate INVALID --jump DROP",
+    "--jump MARK --set-mark 0/0x10000",
+    '-m comment --comment "no tunnels" -p udp -m multiport --destination-ports 4789 --jump DROP',
+    '-p 4 -m comment --comment "no tunnels" --jump DROP',
+    "-m mark --mark 0/0x20000 --jump our-policy",
+    "--jump DROP",
+)
+
+
+def wanted(pods: int) -> Desired:
+    names = [f"pod{number:011d}" for number in range(pods)]
+    dispatch = [f"--in-interface {name} --goto our-fw-{name}" for name in names]
+    return Desired(
+        chains={
+            "our-OUTPUT": ("--jump our-fw-pod00000000000",) if pods else (),
+            "our-policy": ("-p tcp --destination-port 80 --jump ACCEPT",),
+            "our-dispatch": (*dispatch, "--jump DROP"),
+            **{f"our-fw-{name}": POD for name in names},
+        },
+        inserts={"FORWARD": ("--jump our-dispatch",), "OUTPUT": ("--jump our-OUTPUT",)},
+        unordered=("our-dispatch",),
+        closed=("our-dispatch",),
+    )
+
+
+@pytest.fixture
+def spaces() -> Iterator[tuple[Namespace, Namespace]]:
+    with network_namespace("packed") as packed, network_namespace("restored") as restored:
+        yield packed, restored
+
+
+def saved(space: Namespace, family: Family, *more: str) -> list[str]:
+    program = "iptables-nft-save" if family == 4 else "ip6tables-nft-save"
+    text = space.run(program, "-t", "filter", *more)
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def table(family: Family, *, warm: bool) -> Table:
+    return Table("filter", family, "nft", SCHEME, warm=warm)
+
+
+def grow(space: Namespace, family: Family, *, warm: bool, pods: int = 6) -> Table:
+    made = table(family, warm=warm)
+
+    async def story() -> None:
+        for number in range(pods + 1):
+            await made.commit(wanted(number), sweep=False)
+            if number == 1:
+                # Packets to count, in the very rules that are learned of.
+                await asyncio.to_thread(space.run, *PING, check=False)
+        made.close()
+
+    space.run("ip", "link", "set", "lo", "up")
+    with space.entered():
+        asyncio.run(story())
+    return made
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_packed_rules_are_those_of_a_restore(
+    spaces: tuple[Namespace, Namespace], family: Family
+) -> None:
+    packed, restored = spaces
+    made, other = (grow(space, family, warm=space is packed) for space in spaces)
+    assert (made.packed, other.packed) == (4, 0)
+    assert other.restores - made.restores == 4
+    found = saved(packed, family)
+    # A counter of the policy of a kernel's chain may have counted the ping.
+    assert re.sub(r" \[\d+:\d+\]", "", "\n".join(found)) == re.sub(
+        r" \[\d+:\d+\]", "", "\n".join(saved(restored, family))
+    )
+    chain = packed.run("nft", "list", "chain", "ip" if family == 4 else "ip6", "filter",
+                       "our-fw-pod00000000005")  # fmt: skip
+    assert chain == restored.run(
+        "nft", "list", "chain", "ip" if family == 4 else "ip6", "filter", "our-fw-pod00000000005"
+    )
+
+
+def test_counters_begin_at_zero(spaces: tuple[Namespace, Namespace]) -> None:
+    packed, _ = spaces
+    grow(packed, 4, warm=True)
+    rules = [line for line in saved(packed, 4, "-c") if "-A our-fw-pod0000000000" in line]
+    counted = [line for line in rules if not line.startswith("[0:0]")]
+    assert all("our-fw-pod00000000000 " in line for line in counted)
+    assert counted, "nothing was counted: the test proves nothing"
+
+
+def test_iptables_removes_what_was_packed(spaces: tuple[Namespace, Namespace]) -> None:
+    packed, _ = spaces
+    made = grow(packed, 4, warm=True)
+
+    async def shrink() -> None:
+        await made.commit(wanted(2), refresh=True)
+        made.close()
+
+    with packed.entered():
+        asyncio.run(shrink())
+    names = {line.split()[0][1:] for line in saved(packed, 4) if line.startswith(":our-fw")}
+    assert names == {"our-fw-pod00000000000", "our-fw-pod00000000001"}
+
+
+def test_what_the_kernel_refuses_goes_to_the_restore(spaces: tuple[Namespace, Namespace]) -> None:
+    packed, _ = spaces
+    made = grow(packed, 4, warm=True)
+    packed.run("nft", "flush", "ruleset")
+
+    async def repair() -> None:
+        # The batch names chains that are gone, and so does the restore; then it is read anew.
+        await made.commit(wanted(8), sweep=False)
+        made.close()
+
+    with packed.entered():
+        asyncio.run(repair())
+    assert sum(":our-fw" in line for line in saved(packed, 4)) == 8
+    assert made.packed == 4
