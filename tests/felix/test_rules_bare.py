@@ -160,7 +160,7 @@ def test_what_holds_nothing_is_not_hooked() -> None:
     assert hooks(Facts(hosts=False)) == least
     outgoing = hooks(Facts(nat_outgoing=True, hosts=False))
     assert outgoing == least | {"nat": {"POSTROUTING"}}
-    tunnels = hooks(Facts(tunnels=TunnelRules(True, 4789, ("vxlan.calico",)), hosts=False))
+    tunnels = hooks(Facts(tunnels=TunnelRules(True, (4789,), ("vxlan.calico",)), hosts=False))
     assert tunnels == {
         "raw": {"PREROUTING", "OUTPUT"},
         "mangle": set(),
@@ -176,7 +176,7 @@ def test_every_chain_that_is_named_is_there(version: int) -> None:
     may = ((OPEN, (ip_network("192.0.2.0/24"), ip_network("2001:db8::/32"))),)
     for facts in (
         Facts(hosts=False),
-        Facts(True, (SERVICES,), may, TunnelRules(True, 4789, ("tunl0",)), hosts=False),
+        Facts(True, (SERVICES,), may, TunnelRules(True, (4789,), ("tunl0",)), hosts=False),
     ):
         for table in tables(version, RuleSettings(), facts).values():
             there = node(table, RuleSettings()).chains
