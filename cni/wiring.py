@@ -29,7 +29,7 @@ from cni.errors import CNIError, Code
 from ipam.blocks import IPAddress
 from libcalico.model.keys import IPNetwork
 from linux import addresses as kernel_addresses
-from linux import links, neighbours, netns, routes, sysctl
+from linux import links, neighbours, netns, routes, rules, sysctl
 from linux.errors import KernelError
 from linux.netlink import Socket, open_in_netns
 
@@ -53,6 +53,9 @@ HOST_INET6 = {
 HOST_ALWAYS = {"accept_ra": 0, "proxy_ndp": 1}
 POD_INET6 = {"disable_ipv6": 0, "accept_dad": 0, "accept_ra": 0}
 DEFAULT_MTU = 1500
+FURTHER_TABLES = 1000
+"""The routing table of a further interface of a pod is this plus its index."""
+RULE_PRIORITY = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ def configure(
     netns.run_in(netns_fd, lambda: _pod_settings(cable, families))
     batch = [links.set_up(ends.pod)]
     # The first interface has the default route; one of another network must not disturb it.
+    sources: list[IPAddress] = []
     others = [] if cable.ifname == FIRST_INTERFACE else _routes_of_others(pod, ends.pod)
     if ends.reused:
         batch += _outdated(pod, ends.pod, addresses)
@@ -164,8 +168,13 @@ def configure(
     for family in families:
         own = [network for network in destinations if network.version == family]
         batch += _gateway(ends.pod, family, own, others)
+        if any(route.dst in own for route in others):
+            batch += _own_table(ends.pod, family, own)
+            sources += [address for address in addresses if address.version == family]
     for result in pod.transact(batch):
         result.check(f"configure {cable.ifname} in the container")
+    if sources:
+        _route_by_source(pod, ends.pod, sources)
 
 
 def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[bytes]:
@@ -182,6 +191,25 @@ def _routes_of_others(pod: Socket, index: int) -> list[routes.Route]:
         for route in routes.dump(pod, table=routes.TABLE_MAIN)
         if any(hop.oif != index for hop in route.next_hops)
     ]
+
+
+def _own_table(index: int, family: int, destinations: Sequence[IPNetwork]) -> list[bytes]:
+    """The ways of a further interface, in a table for what its own addresses send.
+
+    By the first interface's ways their answers would leave there, as somebody else's (PAIN-18).
+    """
+    via = routes.NextHop(GATEWAYS[family], index)
+    return [
+        routes.replace(routes.Route(network, (via,), table=FURTHER_TABLES + index))
+        for network in destinations
+    ]
+
+
+def _route_by_source(pod: Socket, index: int, sources: Sequence[IPAddress]) -> None:
+    wanted = [rules.from_source(each, FURTHER_TABLES + index, RULE_PRIORITY) for each in sources]
+    for result in pod.transact(wanted):
+        if result.errno != errno.EEXIST:
+            result.check("route by source in the container")
 
 
 def _gateway(

@@ -1,32 +1,36 @@
 """What the checks of one file share: calls of one build with the daemon up and away, a node.
 
-The node (a namespace with etcd, and the daemon in a thread) is made when a check first asks
+The node (a namespace with etcd, and the daemon in a process) is made when a check first asks
 for it, and serves all checks of the file: a check leaves it as it found it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
+import gc
 import inspect
 import json
+import os
+import subprocess
+import sys
 import tempfile
-import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cni.daemon import Daemon
 from tests.cni import executable
 from tests.cni.executable import BUILDS, Build, Done, accept, away_from_daemon, call
 from tests.cni.world import World, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
 
 REFERENCE = Path("/usr/lib/cni")
-_SHOWN: dict[tuple[str, str, str], Exception | None] = {}
+_SHOWN: dict[tuple[str, str, str], str | None] = {}
 
 
 class Stage:
@@ -36,10 +40,9 @@ class Stage:
         self.build: Build = BUILDS[0]
         self.folder = folder
         self._stack = ExitStack()
-        self._ended: dict[tuple[object, str], Exception | None] = {}
+        self._ended: dict[tuple[object, str], str | None] = {}
         self._node: World | None = None
         self.request: pytest.FixtureRequest
-        self.daemon: Daemon
 
     def close(self) -> None:
         """End what was started."""
@@ -53,9 +56,9 @@ class Stage:
                 check(self)
                 self._ended[key] = None
             except Exception as error:
-                self._ended[key] = error
-        if (found := self._ended[key]) is not None:
-            raise found
+                self._ended[key] = _told(error)
+        if found := self._ended[key]:
+            pytest.fail(found, pytrace=False)
 
     # Calls without a node
 
@@ -98,7 +101,7 @@ class Stage:
         """The node of this file, with its daemon serving."""
         if self._node is None:
             self._node = self._stack.enter_context(node_world(self.fresh()))
-            self.daemon = self._stack.enter_context(_serving(self._node))
+            self._stack.enter_context(_serving(self._node))
         self._node.build = self.build
         return self._node
 
@@ -148,9 +151,10 @@ class Stage:
                 self._run(test, arguments)
                 _SHOWN[key] = None
             except Exception as error:
-                _SHOWN[key] = error
-        if (found := _SHOWN[key]) is not None:
-            raise found
+                _SHOWN[key] = _told(error)
+            gc.collect()
+        if found := _SHOWN[key]:
+            pytest.fail(f"{test.__name__}:\n{found}", pytrace=False)
 
     def _run(self, test: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         wanted = inspect.signature(test).parameters
@@ -174,9 +178,23 @@ class Stage:
                 given["node"] = world
             if "pod" in wanted:
                 given["pod"] = stack.enter_context(self.pod())
-            done = test(**{name: given[name] for name in wanted})
-            if inspect.iscoroutine(done):
-                asyncio.run(done)
+            asyncio.run(_finish(test, wanted, given))
+
+
+def _told(error: Exception) -> str:
+    """A failure as text: its frames would keep connections open, and with them a namespace."""
+    return "".join(traceback.format_exception(error))
+
+
+async def _finish(
+    test: Callable[..., Any], wanted: Mapping[str, Any], given: dict[str, Any]
+) -> None:
+    async with AsyncExitStack() as stack:
+        if "daemon" in wanted:
+            given["daemon"] = await stack.enter_async_context(given["node"].daemon())
+        done = test(**{name: given[name] for name in wanted})
+        if inspect.iscoroutine(done):
+            await done
 
 
 def _fixture(module: Any, name: str) -> Callable[[Path], Any]:
@@ -189,38 +207,38 @@ def _fixture(module: Any, name: str) -> Callable[[Path], Any]:
 
 
 @contextmanager
-def _serving(node: World) -> Iterator[Daemon]:
-    """The daemon in a thread of its own, which is inside the node's namespace as its maker is."""
-    started, box, failed = threading.Event(), [], []
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
+def _serving(node: World) -> Iterator[None]:
+    """The daemon in a process of its own.
 
-    async def serve() -> None:
-        async with node.daemon(check_seconds=1.0) as daemon:
-            box.append(daemon)
-            await asyncio.wait_for(daemon.services.cluster.wait_in_sync(), 20)
-            started.set()
-            await stop.wait()
+    In ours its connections would bind later ones, of other nodes, to this node's namespace.
+    """
+    settings = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in dataclasses.asdict(node.settings).items()
+    }
+    settings |= {"check_seconds": 1.0, "endpoint_status": str(node.folder / "endpoint-status")}
 
-    def main() -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_until_complete(serve())
-        except BaseException as error:
-            failed.append(error)
-            started.set()
-        finally:
-            loop.close()
+    async def prepare() -> None:
+        async with node.etcd.connect(20) as store:
+            await node.prepare(store)
 
-    thread = threading.Thread(target=main, daemon=True)
-    thread.start()
-    assert started.wait(60)
-    assert not failed, failed
+    asyncio.run(prepare())
+    gc.collect()
+    with (node.folder / "daemon.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cni.mortal", json.dumps(settings), node.etcd.endpoint,
+             "never"],
+            stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2],
+            env={"PATH": os.environ["PATH"]},
+        )  # fmt: skip
+    assert process.stdout is not None
     try:
-        yield box[0]
+        assert process.stdout.readline() == b"ready\n", (node.folder / "daemon.log").read_text()
+        yield
     finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def decoded(done: Done) -> Any:

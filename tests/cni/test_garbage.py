@@ -1,0 +1,99 @@
+"""What GC finds stale, and that one failure does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cni.garbage
+from cni.config import Attachment
+from cni.endpoint import NETWORK_ANNOTATION
+from cni.garbage import Stale, find
+from ipam.blocks import Allocation, parse_address
+from libcalico.datastore.interface import Entry
+from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model.keys import IPNetwork, ResourceKey
+from tests.cni.world import World, container_id, node_world, pod_namespace, result_of
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with node_world(tmp_path) as world:
+        yield world
+
+
+def allocation(handle: str, number: int, **attributes: str) -> tuple[Allocation, IPNetwork]:
+    from ipaddress import ip_network
+
+    address = parse_address(f"10.65.0.{number}")
+    told = {"node": "node1"} | attributes
+    return Allocation(address, handle, told, number), ip_network("10.65.0.0/28")
+
+
+def endpoint(container: str, ifname: str, number: int, network: str = "") -> Entry:
+    annotations = {NETWORK_ANNOTATION: network} if network else {}
+    name = f"node1-k8s-{container}-{ifname}"
+    value = WorkloadEndpoint(
+        metadata=Metadata(name=name, namespace="default", annotations=annotations),
+        spec=WorkloadEndpointSpec(
+            node="node1", orchestrator="k8s", containerID=container, endpoint=ifname,
+            interfaceName=f"cali{number}", ipNetworks=[f"10.65.0.{number}/32"],
+        ),
+    )  # fmt: skip
+    return Entry(ResourceKey("WorkloadEndpoint", name, "default"), value, 7, b"")
+
+
+def stale(endpoints: Any, allocations: Any, *valid: tuple[str, str]) -> list[tuple[str, str]]:
+    listed = [Attachment(*one) for one in valid]
+    found = find("net", "node1", endpoints, allocations, listed)
+    return [(each.suspect.container_id, each.ifname) for each in found]
+
+
+def test_what_counts_as_stale() -> None:
+    ours = [allocation("net.c1", 1), allocation("net.c2", 2, interface="net1")]
+    theirs = [
+        allocation("other.c1", 3),
+        allocation("net.c3", 4, node="node2"),
+        allocation("net.tunnel", 5, type="ipipTunnelAddress"),
+        allocation("net.machine", 6, vmi="x"),
+        allocation("net.a.b", 7),
+        allocation("network.c1", 8),
+    ]
+    both = [endpoint("c1", "eth0", 1)]
+    assert stale(both, ours + theirs) == [("c1", "eth0"), ("c2", "net1")]
+    assert stale(both, ours, ("c1", "eth0")) == [("c2", "net1")]
+    assert stale(both, ours, ("c1", "net1"), ("c2", "")) == [("c1", "eth0")]
+    assert stale([], ours, ("c1", "net9")) == [("c2", "net1")], "which interface nobody can say"
+    # Addresses of another plugin: the endpoint itself names the network.
+    assert stale([endpoint("c4", "eth0", 9)], []) == []
+    assert stale([endpoint("c4", "eth0", 9, "net")], []) == [("c4", "eth0")]
+    assert stale([endpoint("c4", "eth0", 9, "other")], []) == []
+
+
+@pytest.mark.asyncio
+async def test_one_failure_does_not_stop_the_others(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = cni.garbage._remove
+
+    async def remove(services: Any, each: Stale) -> None:
+        if each.suspect.container_id == container_id("bad-1"):
+            raise OSError("the kernel refuses")
+        await real(services, each)
+
+    gc = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
+    with pod_namespace() as bad, pod_namespace() as good:
+        async with node.daemon():
+            result_of(await node.add(bad, "bad-1"))
+            result_of(await node.add(good, "good-1"))
+            monkeypatch.setattr(cni.garbage, "_remove", remove)
+            error = (await node.cni("GC", None, "", config=gc)).error
+            assert (error["code"], "1 of 2" in error["msg"]) == (100, True)
+            assert "the kernel refuses" in error["details"]
+            assert node.in_use() == 1
+            monkeypatch.setattr(cni.garbage, "_remove", real)
+            assert (await node.cni("GC", None, "", config=gc)).status == 0
+            node.assert_clean()
