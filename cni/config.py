@@ -27,6 +27,7 @@ POD_ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
 MESOS = "org.apache.mesos"
 DEVICES = ("veth", "netkit")
 DATAPLANES = ("linux",)
+KINDS = frozenset({"device_type", "dataplane_options"})
 
 
 class IPAM(msgspec.Struct, frozen=True):
@@ -117,10 +118,10 @@ def parse_config(document: Document, *, lenient: bool = False) -> NetworkConfig:
             "allow_ip_forwarding",
             "container_settings.allow_ip_forwarding",
         ),
-        floating_ips=read.boolean(features, "floating_ips", "feature_control.floating_ips"),
-        addresses_without_ipam=read.boolean(
-            features, "ip_addrs_no_ipam", "feature_control.ip_addrs_no_ipam"
-        ),
+        floating_ips=bool(features)
+        and read.boolean(features, "floating_ips", "feature_control.floating_ips"),
+        addresses_without_ipam=bool(features)
+        and read.boolean(features, "ip_addrs_no_ipam", "feature_control.ip_addrs_no_ipam"),
         log_level=_log_level(document),
         store=named_store(read, document),
         kubernetes=named_access(read, policy, read.member(document, "kubernetes", "kubernetes")),
@@ -140,6 +141,8 @@ def _check_kinds(read: Reader, document: Document) -> None:
 
     `netkit` is served by a veth, as Calico does where the kernel has none.
     """
+    if KINDS.isdisjoint(document):
+        return
     read.word(document, "device_type", "device_type", DEVICES, "veth")
     options = read.member(document, "dataplane_options", "dataplane_options")
     read.word(options, "type", "dataplane_options.type", DATAPLANES, "linux")
@@ -152,6 +155,8 @@ def _log_level(document: Document) -> str:
 
 
 def _gates(read: Reader, document: Document) -> tuple[str, ...]:
+    if "readiness_gates" not in document:
+        return ()
     gates = read.texts(document.get("readiness_gates"), "readiness_gates")
     if not all(gate.startswith(("http://", "https://")) for gate in gates):
         read.refuse("readiness_gates", "a list of http or https URLs")

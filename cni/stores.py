@@ -25,7 +25,15 @@ from libcalico.errors import CertificateProblem
 
 PORT = 2379
 FILES = {"key_file": "etcd_key_file", "cert_file": "etcd_cert_file", "ca_file": "etcd_ca_cert_file"}
-NAMED = ("datastore_type", "etcd_endpoints", "etcd_authority", "etcd_discovery_srv")
+KEYS = frozenset(
+    {
+        "datastore_type",
+        "etcd_endpoints",
+        "etcd_authority",
+        "etcd_discovery_srv",
+        *FILES.values(),
+    }
+)
 
 
 class NamedStore(msgspec.Struct, frozen=True):
@@ -44,7 +52,7 @@ NOTHING = NamedStore()
 
 def named_store(read: Reader, document: Document) -> NamedStore:
     """The store that a configuration names; NOTHING when it names none, as ours does."""
-    if not any(document.get(key) for key in (*NAMED, *FILES.values())):
+    if KEYS.isdisjoint(document) or not any(document.get(key) for key in KEYS):
         return NOTHING
     endpoints = read.text(document, "etcd_endpoints")
     authority = read.text(document, "etcd_authority")
