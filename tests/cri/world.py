@@ -1,0 +1,185 @@
+"""One node with all our agents and a real container runtime; a router before it.
+
+    router (10.99.1.254) ------ node1 (10.99.1.1): calico-node, containerd, sandboxes
+
+Sandboxes have no labels: without an API server of Kubernetes nobody tells a runtime's plugin of
+them. Policies select by namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lab import agents, cluster, namespaces, proc
+from lab.cluster import Lab
+from lab.demo import look
+from lab.machine import FAST_PYTHON, Machine
+from lab.pods import RESPONDER
+from libcalico import paths
+from tests.cri import containerd
+from tests.cri.calls import BIN, Calls
+from tests.cri.client import Client, Sandbox, Wish
+from tests.cri.containerd import Containerd
+
+POOL = "10.65.0.0/24"
+OBJECTS = f"""\
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {{name: pods}}
+spec: {{cidr: {POOL}, blockSize: 26, ipipMode: Never, vxlanMode: Never, natOutgoing: true}}
+"""
+PATIENCE = 60.0
+NODE_ADDRESS = "10.99.1.1"
+
+
+class World:
+    """What the tests of one file share."""
+
+    def __init__(self, lab: Lab, runtime: Containerd, calls: Calls) -> None:
+        self.lab, self.runtime, self.calls = lab, runtime, calls
+        self.node: Machine = lab.machine("node1")
+
+    @property
+    def cri(self) -> Client:
+        """The kubelet's end of the runtime's socket."""
+        return self.runtime.client
+
+    def apply(self, text: str) -> None:
+        """calicoctl apply."""
+        self.node.run(["calicoctl", "apply", "-f", "-"], stdin=text.encode(), timeout=120)
+
+    def delete(self, kind: str, name: str, *options: str) -> None:
+        """calicoctl delete."""
+        self.node.run(["calicoctl", "delete", kind, name, *options], timeout=120)
+
+    @contextmanager
+    def sandbox(self, name: str, **options: Any) -> Iterator[Sandbox]:
+        """A sandbox that is stopped and removed at the end, and leaves nothing."""
+        made = self.cri.run(Wish(name, **options))
+        try:
+            yield made
+        finally:
+            self.cri.end(made.id)
+        self.assert_clean()
+
+    def serve(self, sandbox: Sandbox, port: int) -> None:
+        """A program that listens in a sandbox."""
+        log = f"/var/log/served-{sandbox.id[:12]}.log"
+        self.node.path(log).touch()
+        self.node.start([*FAST_PYTHON, str(RESPONDER), f"tcp:{port}"], netns=sandbox.netns,
+                        output=log)  # fmt: skip
+        path = self.node.path(log)
+        until(lambda: "listening" in path.read_text())
+
+    def reached(self, address: str, port: int) -> str:
+        """What a program at an address says to the router; empty when it cannot be reached."""
+        command = ["nc", "-w", "2", address, str(port)]
+        done = self.lab.router.run(command, stdin=b"", check=False, timeout=30)
+        return done.stdout
+
+    def reinstall(self, *options: str) -> None:
+        """install-cni on the node."""
+        install(self.node, self.lab, *options)
+
+    @contextmanager
+    def datastore_away(self) -> Iterator[None]:
+        """etcd is stopped: connections stand, nothing is answered."""
+        found = [pid for pid in self.lab.etcd.pids() if proc.command_of(pid).startswith("etcd")]
+        assert found
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in found:
+                os.kill(pid, signal.SIGCONT)
+
+    def endpoints(self) -> dict[str, Any]:
+        """The stored endpoints of pods, by the pod's name."""
+        found = look.etcd(self.lab, f"{look.RESOURCES}/workloadendpoints/")
+        return {value["spec"]["pod"]: value["spec"] for value in found.values()}
+
+    def left(self) -> list[str]:
+        """Whatever there is of any pod."""
+        found = [f"endpoint of {name}" for name in self.endpoints()]
+        found += [f"{n} addresses of {block}" for block, n in look.in_use(self.lab).items() if n]
+        found += list(look.etcd(self.lab, f"{look.IPAM}/handle/"))
+        links = json.loads(self.node.run(["ip", "-j", "link"]).stdout)
+        names = [link["ifname"] for link in links]
+        # ifb devices of the bandwidth plugin are called bwp...
+        found += [f"link {name}" for name in names if name.startswith(("cali", "bwp"))]
+        for folder in ("/run/netns", "/var/lib/cni/results", str(paths.CNI_PENDING)):
+            path = self.node.path(folder)
+            found += [f"{folder}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
+        for table in ("iptables-save", "ip6tables-save"):
+            rules = self.node.run([table, "-t", "nat"]).stdout.splitlines()
+            # One chain a mapping; the plugin's common chains stay.
+            found += [rule for rule in rules if rule.startswith((":CNI-DN-", ":CNI-SN-"))]
+        return found
+
+    def assert_clean(self) -> None:
+        """Nothing is left of any sandbox; what is undone in the background gets its time."""
+        until(lambda: not self.left(), lambda: "\n".join(self.left()))
+        assert self.cri.sandboxes() == []
+
+    @contextmanager
+    def daemon_away(self) -> Iterator[None]:
+        """calico-cni is killed, and its supervisor does not start it again until the end."""
+        supervisor, daemon = (
+            look.processes(self.node, title) for title in ("calico-node", "calico-cni")
+        )
+        assert supervisor
+        assert daemon
+        for pid in supervisor:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            for pid in daemon:
+                os.kill(pid, signal.SIGKILL)
+            yield
+        finally:
+            for pid in supervisor:
+                os.kill(pid, signal.SIGCONT)
+            until(lambda: bool(set(look.processes(self.node, "calico-cni")) - set(daemon)))
+            agents.wait(self.node, timeout=PATIENCE)
+
+
+def until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
+    """Poll with patience; AssertionError that tells `what()`."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, what() or "it did not happen"
+        time.sleep(0.1)
+
+
+def install(node: Machine, lab: Lab, *options: str) -> None:
+    """Our plugins and their configuration, as by hand."""
+    command = [sys.executable, "-m", "cni.install", *options]
+    node.run(command, environment=agents.environment(lab.plan, node.name))
+
+
+@contextmanager
+def world(
+    name: str, folder: Path, archive: Path, *, chain: str, programs: Path | None = None
+) -> Iterator[World]:
+    """A node with agents, pool and runtime; `chain` names the plugins after ours."""
+    lab = cluster.up(name, nodes=1, topology="flat", say=lambda _: None)
+    try:
+        node = lab.machine("node1")
+        install(node, lab, f"--chain={chain}")
+        namespaces.ensure(lab, "default")
+        calls = Calls(node)
+        with containerd.running(node, folder, archive, plugins=BIN, programs=programs) as runtime:
+            made = World(lab, runtime, calls)
+            made.apply(OBJECTS)
+            until(lambda: proc.start_time(node.record.pid) is not None)
+            yield made
+    finally:
+        cluster.down(name)
