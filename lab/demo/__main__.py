@@ -48,7 +48,7 @@ NAMES = [name for name, _, _ in CHECKS]
 
 def tell(story: Story, write: Write, until: str) -> list[Outcome]:
     """The checks in order, the last one being `until`."""
-    outcomes = []
+    outcomes: list[Outcome] = []
     for number, (name, title, check) in enumerate(CHECKS[: NAMES.index(until) + 1], 1):
         write(f"\n=== {number}. {title}")
         outcome = perform(story, name, check)

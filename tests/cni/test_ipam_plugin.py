@@ -44,7 +44,11 @@ async def test_other_main_plugins_take_addresses_of_our_pools(node: World, pod: 
     async with node.daemon():
         for number, (main, extra) in enumerate(OTHERS.items()):
             config = {"type": main, "name": f"net-{main}", "ipam": {"type": "calico-ipam"}} | extra
-            call: dict[str, Any] = {"config": config, "plugin": PLUGINS / main, "ifname": f"net{number}"}
+            call: dict[str, Any] = {
+                "config": config,
+                "plugin": PLUGINS / main,
+                "ifname": f"net{number}",
+            }
             result = result_of(await node.cni("ADD", pod, "web-1", **call))
             address = result["ips"][0]["address"]
             assert address.endswith("/28"), "the mask of the block"
