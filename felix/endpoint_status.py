@@ -24,6 +24,7 @@ class EndpointStatus:
         self._prefix: str | None = None
         self._directory: Path | None = None
         self._written: dict[str, bytes] | None = None
+        self._files: dict[int, tuple[Endpoint, str, bytes]] = {}
         self.move(prefix)
 
     def move(self, prefix: str) -> None:
@@ -37,7 +38,9 @@ class EndpointStatus:
         """Write and remove what differs. Trouble is logged; the next update tries again."""
         if self._directory is None:
             return
-        wanted = {file_name(e.identity): content(e.interface, e.mac, e.networks) for e in in_force}
+        told = [self._file(endpoint) for endpoint in in_force]
+        self._files = {id(file[0]): file for file in told}
+        wanted = {name: data for _, name, data in told}
         try:
             if self._written is None:
                 self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -52,6 +55,14 @@ class EndpointStatus:
         except OSError as error:
             self._written = None
             log.warning("endpoint status files: %s", error)
+
+    def _file(self, endpoint: Endpoint) -> tuple[Endpoint, str, bytes]:
+        """An endpoint's file: its name and what is in it. Most are as they were the last time."""
+        known = self._files.get(id(endpoint))
+        if known is not None and known[0] is endpoint:
+            return known
+        said = content(endpoint.interface, endpoint.mac, endpoint.networks)
+        return endpoint, file_name(endpoint.identity), said
 
     @staticmethod
     def _write(path: Path, data: bytes) -> None:

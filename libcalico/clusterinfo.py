@@ -6,6 +6,7 @@ Data model 1.8. `ensure_initialized` is safe to run on many nodes at once.
 from __future__ import annotations
 
 import uuid
+from functools import cache
 
 import msgspec
 
@@ -33,6 +34,7 @@ TIERS = (
 ATTEMPTS = 10
 
 
+@cache
 def our_version() -> str:
     """The version of this distribution."""
     # Loads half of the standard library: not at every start of a process.

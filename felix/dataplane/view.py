@@ -145,11 +145,14 @@ class KernelView:
     def _is_base(self, route: Route) -> bool:
         return not any(self.is_workload(hop.oif) for hop in route.next_hops)
 
-    def _renamed(self, link: Link) -> None:
+    def _renamed(self, link: Link, before: Link | None) -> None:
         """Whether this link is a workload's may be another answer now."""
-        self._forget_addresses()
         known = self._base_routes or ()
         workload = link.name.startswith(self.prefixes)
+        was_workload = before is None or before.name.startswith(self.prefixes)
+        # A new workload's link changes nothing that is kept, unless it was taken for another's.
+        if not (workload and was_workload) or any(i == link.index for i, _ in self.addresses):
+            self._forget_addresses()
         if not workload or any(hop.oif == link.index for r in known for hop in r.next_hops):
             self._base_routes = None
 
@@ -223,7 +226,7 @@ class KernelView:
         self.links_version += 1
         self.host_links_version += not link.name.startswith(self.prefixes)
         if before is None or removed or before.name != link.name:
-            self._renamed(link)
+            self._renamed(link, before)
         if before is not None and self._by_name.get(before.name) == link.index:
             del self._by_name[before.name]
         if removed:
@@ -269,8 +272,9 @@ class KernelView:
         if removed:
             self._lose_foreign(key)
             return
+        replaced = self.foreign.get(key)
         self.foreign[key] = route
-        if self._is_base(route):
+        if self._is_base(route) or (replaced is not None and self._is_base(replaced)):
             self._base_routes = None
         if self.own.pop(key, None) is not None:
             own_changes[key] = None

@@ -78,9 +78,12 @@ class Packer:
     def pack(self, lines: Sequence[str]) -> list[bytes] | None:
         """The batch that does what these lines of a restore do; None where that is not known."""
         requests: list[bytes] = []
+        places: dict[str, bytes] = {}
         for text in lines:
-            declared = _DECLARED.fullmatch(text)
-            if declared:
+            if text.startswith(":"):
+                declared = _DECLARED.fullmatch(text)
+                if declared is None:
+                    return None
                 chain = declared.group(1)
                 requests.append(messages.new_chain(self._family, self._table, chain, None))
                 requests.append(messages.flush_chain(self._family, self._table, chain))
@@ -89,7 +92,9 @@ class Packer:
             known = self._known.get(line.shape) if line else None
             if line is None or known is None:
                 return None
-            place = messages.chain_place(self._table, line.chain)
+            place = places.get(line.chain)
+            if place is None:
+                place = places[line.chain] = messages.chain_place(self._table, line.chain)
             flags = m.NLM_F_CREATE | (0 if line.first else m.NLM_F_APPEND)
             body = place + known.renamed(line)
             requests.append(messages.request(messages.NEWRULE, flags, self._family, body))
