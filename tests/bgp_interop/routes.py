@@ -205,9 +205,10 @@ def malformed(lab: Fabric) -> None:
     lab.peer()
     lab.peer(str(RAW), OURS)
     # 10.66.0.0/16 is no pool's: what n1 hears of it is not for the router.
-    good, other = wire.ORIGIN + wire.AS_PATH + wire.NEXT_HOP, "10.66.1.0/24"
-    kept = {OUTSIDE: (ROUTER,), "10.66.2.0/24": ("10.0.0.2",)}
-    hostile = {**kept, other: ("10.0.0.2",)}
+    good = wire.ORIGIN + wire.AS_PATH + wire.attribute(0x40, 3, RAW.packed)
+    other = "10.66.1.0/24"
+    kept = {OUTSIDE: (ROUTER,), "10.66.2.0/24": (str(RAW),)}
+    hostile = {**kept, other: (str(RAW),)}
     routes = wire.nlri(other) + wire.nlri("10.66.2.0/24")
     seen: set[str] = set()
 
