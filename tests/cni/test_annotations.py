@@ -279,6 +279,7 @@ def first_generation(node: World, folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.cni("CAL-06", "CAL-08")
 @pytest.mark.promise("M-152", "M-153", "M-154", "M-156", "M-157", "M-158", "M-46")
 async def test_the_first_generation_configuration_adds_a_pod(
     node: World, pod: Namespace, daemon: Daemon, tmp_path: Path
@@ -372,6 +373,7 @@ async def test_whatever_a_runtime_adds_is_taken_in(
     assert (await node.delete(pod)).status == 0
 
 
+@pytest.mark.cni("CAL-20")
 @pytest.mark.parametrize(
     ("config", "part"),
     [

@@ -398,6 +398,7 @@ async def test_pools_that_cannot_serve_are_named(node: World, pod: Namespace) ->
 
 
 @pytest.mark.asyncio
+@pytest.mark.cni("DEL-15", "CAL-26", "ERR-12")
 async def test_a_datastore_that_is_not_ready(node: World, pod: Namespace) -> None:
     async with node.daemon() as daemon:
         key = ResourceKey("ClusterInformation", "default")

@@ -63,6 +63,7 @@ GOLDEN_IPAM = (
 )
 
 
+@pytest.mark.promise("M-23")
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 def test_golden_attachment(version: str) -> None:
     if version in FLAT:

@@ -219,8 +219,8 @@ class World:
         assert self.links() == []
 
 
-def start_felix(node: World) -> Felix:
-    """Starts it in the node, with a /run of its own."""
+def start_felix(node: World, **settings: str) -> Felix:
+    """Starts it in the node, with a /run of its own; `settings` are environment variables."""
     run = node.folder / "run"
     run.mkdir(exist_ok=True)
     launch = Path(tests.felix.__file__).with_name("launch.py")
@@ -237,6 +237,7 @@ def start_felix(node: World) -> Felix:
                 "FELIX_HEALTHENABLED": "false",
                 "FELIX_IPTABLESBACKEND": "NFT",
                 "FELIX_DEFAULTENDPOINTTOHOSTACTION": "RETURN",
+                **settings,
             },
             stdout=log,
             stderr=log,

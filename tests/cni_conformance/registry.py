@@ -14,7 +14,7 @@ runs a third of it, for the twin only, since tests/cni runs all of it for the ex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -29,7 +29,9 @@ Check = Callable[[Stage], None]
 class Checks:
     """The checks of one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, fast_builds: Sequence[str] = ("executable", "twin")) -> None:
+        self._fast_builds = fast_builds
+        self._promises: dict[str, list[str]] = {}
         self._by_id: dict[str, list[Check]] = {}
         self._light: set[str] = set()
 
@@ -49,6 +51,21 @@ class Checks:
         for one in ids:
             self._add(one, lambda stage: stage.show(test, arguments))
 
+    def promise(self, promise: str, *ids: str) -> None:
+        """These ids exercise a promise of docs/promises.tsv."""
+        for one in ids:
+            self._promises.setdefault(one, []).append(promise)
+
+    def _marks(self, one: str) -> list[pytest.MarkDecorator]:
+        promises = self._promises.get(one, [])
+        return [pytest.mark.cni(one), *([pytest.mark.promise(*promises)] if promises else [])]
+
+    def _wanted(self, one: str, build: Build, fast: Collection[str]) -> bool:
+        if FULL_SIZE:
+            return True
+        light = one in self._light and build.label in self._fast_builds
+        return light or (one in fast and build.is_twin and one not in self._light)
+
     def _add(self, one: str, function: Check) -> None:
         assert one in requirements(), one
         self._by_id.setdefault(one, []).append(function)
@@ -57,12 +74,12 @@ class Checks:
         """The test function of the file."""
         order = [one for one in requirements() if one in self._by_id]
         shown = [one for one in order if one not in self._light]
-        fast = {*self._light, *shown[::3]}
+        fast = shown[::3]
         params = [
-            pytest.param(one, build, id=f"{one}-{build.label}", marks=pytest.mark.cni(one))
+            pytest.param(one, build, id=f"{one}-{build.label}", marks=self._marks(one))
             for one in order
             for build in BUILDS
-            if FULL_SIZE or (one in fast and (build.is_twin or one in self._light))
+            if self._wanted(one, build, fast)
         ]
 
         @pytest.mark.parametrize(("requirement", "build"), params)

@@ -24,9 +24,12 @@ from typing import Any
 
 import pytest
 
+from libcalico.datastore.interface import Put
+from libcalico.model import ResourceKey
+from libcalico.model.codec import decode_value
 from tests.cni import executable
 from tests.cni.executable import BUILDS, Build, Done, accept, away_from_daemon, call
-from tests.cni.world import World, node_world, pod_namespace, result_of
+from tests.cni.world import World, node_world, pod_namespace, result_of, start_felix
 from tests.support.netns import Namespace
 
 REFERENCE = Path("/usr/lib/cni")
@@ -36,7 +39,8 @@ _SHOWN: dict[tuple[str, str, str], str | None] = {}
 class Stage:
     """One file's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, felix: Mapping[str, str] | None = None) -> None:
+        self._felix = felix
         self.build: Build = BUILDS[0]
         self.folder = folder
         self._stack = ExitStack()
@@ -101,7 +105,13 @@ class Stage:
         """The node of this file, with its daemon serving."""
         if self._node is None:
             self._node = self._stack.enter_context(node_world(self.fresh()))
-            self._stack.enter_context(_serving(self._node))
+            socket = None
+            if self._felix is not None:
+                felix = start_felix(self._node, **self._felix)
+                self._stack.callback(felix.process.wait)
+                self._stack.callback(felix.process.kill)
+                socket = felix.socket
+            self._stack.enter_context(_serving(self._node, socket))
         self._node.build = self.build
         return self._node
 
@@ -139,6 +149,23 @@ class Stage:
                 done = self.cni("DEL", pod, name, **options)
             assert done.status == 0, done
             self.node.assert_clean()
+
+    def put(self, kind: str, name: str, spec: Mapping[str, Any]) -> None:
+        """Write a cluster-wide resource."""
+        tree = {"apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": {"name": name}}
+        key = ResourceKey(kind, name)
+        value = decode_value(key, json.dumps(tree | {"spec": spec}).encode())
+
+        async def write() -> None:
+            async with self.node.etcd.connect(20) as store:
+                await store.commit([Put(key, value)])
+
+        asyncio.run(write())
+        gc.collect()
+
+    def remove(self, plural: str, name: str) -> None:
+        """Remove a cluster-wide resource."""
+        self.node.etcd.ctl("del", f"/calico/resources/v3/projectcalico.org/{plural}/{name}")
 
     # What tests/cni shows
 
@@ -207,7 +234,7 @@ def _fixture(module: Any, name: str) -> Callable[[Path], Any]:
 
 
 @contextmanager
-def _serving(node: World) -> Iterator[None]:
+def _serving(node: World, felix: Path | None = None) -> Iterator[None]:
     """The daemon in a process of its own.
 
     In ours its connections would bind later ones, of other nodes, to this node's namespace.
@@ -216,6 +243,8 @@ def _serving(node: World) -> Iterator[None]:
         key: str(value) if isinstance(value, Path) else value
         for key, value in dataclasses.asdict(node.settings).items()
     }
+    if felix is not None:
+        settings["felix_socket"] = str(felix)
     settings |= {"check_seconds": 1.0, "endpoint_status": str(node.folder / "endpoint-status")}
 
     async def prepare() -> None:

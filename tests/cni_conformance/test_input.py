@@ -22,6 +22,11 @@ from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import Stage, decoded
 
 checks = Checks()
+for _promise, _id in (
+    ("M-13", "ENV-20"), ("M-13", "ENV-18"), ("M-18", "ENV-06"), ("M-42", "ENV-01"),
+    ("M-48", "ENV-08"), ("M-50", "CFG-04"), ("ADV-7", "DLG-01"),
+):  # fmt: skip
+    checks.promise(_promise, _id)
 VERSION = {"CNI_COMMAND": "VERSION"}
 NONSENSE = {"CNI_NETNS": "b", "CNI_IFNAME": "c"}
 

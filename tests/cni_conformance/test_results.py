@@ -20,6 +20,11 @@ from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import Stage
 
 checks = Checks()
+for _promise, _id in (
+    ("M-15", "RES-01"), ("M-49", "RES-01"), ("M-56", "CFG-19"), ("M-58", "RES-07"),
+    ("M-59", "RES-10"), ("M-60", "RES-14"), ("M-110", "RES-22"),
+):  # fmt: skip
+    checks.promise(_promise, _id)
 FLAT, TYPED, PLAIN = SUPPORTED_VERSIONS[:2], SUPPORTED_VERSIONS[2:5], SUPPORTED_VERSIONS[5:]
 DUAL = {"ipam": {"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"}}
 
