@@ -1,0 +1,1 @@
+"""Kubernetes to datastore, and what only the whole cluster can tidy: `calico-kube-controllers`."""

@@ -1,0 +1,85 @@
+"""The objects of Kubernetes that controllers read, as far as they read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from libcalico.kubernetes.objects import Node, Object, Resource
+
+
+class NetworkPolicy(Object, kw_only=True):
+    """`networking.k8s.io/v1` NetworkPolicy; what its spec says is read by the conversion."""
+
+    spec: dict[str, Any] | None = None
+
+
+class NamespaceStatus(msgspec.Struct):
+    """`phase` is Active or Terminating."""
+
+    phase: str = ""
+
+
+class Namespace(Object, kw_only=True):
+    """`v1` Namespace."""
+
+    status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
+
+
+class ServiceAccount(Object, kw_only=True):
+    """`v1` ServiceAccount."""
+
+
+class PodSpec(msgspec.Struct):
+    """Where a pod runs, and as whom."""
+
+    nodeName: str = ""
+    serviceAccountName: str = ""
+    hostNetwork: bool = False
+
+
+class PodIP(msgspec.Struct):
+    """An address of a pod."""
+
+    ip: str = ""
+
+
+class PodStatus(msgspec.Struct):
+    """How a pod is."""
+
+    phase: str = ""
+    reason: str = ""
+    podIP: str = ""
+    podIPs: list[PodIP] | None = None
+
+
+class Pod(Object, kw_only=True):
+    """`v1` Pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class LeaseSpec(msgspec.Struct, omit_defaults=True):
+    """Who holds a lease; times are RFC 3339 with microseconds."""
+
+    holderIdentity: str | None = None
+    leaseDurationSeconds: int | None = None
+    acquireTime: str | None = None
+    renewTime: str | None = None
+    leaseTransitions: int | None = None
+
+
+class Lease(Object, kw_only=True):
+    """`coordination.k8s.io/v1` Lease."""
+
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies", NetworkPolicy)
+NAMESPACES = Resource("v1", "namespaces", Namespace, namespaced=False)
+SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts", ServiceAccount)
+PODS = Resource("v1", "pods", Pod)
+NODES = Resource("v1", "nodes", Node, namespaced=False)
+LEASES = Resource("coordination.k8s.io/v1", "leases", Lease)

@@ -1,0 +1,56 @@
+"""A kube-apiserver for the session; Calico's keys lie in its etcd, beside Kubernetes' own.
+
+The fast tier takes one case of those that need it, where the programs are built.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.k8s import binaries
+from tests.support.apiserver import ApiServer
+from tests.support.etcd import Etcd
+
+FAST = ("test_policies_and_profiles_follow_kubernetes_and_nothing_is_written_twice",)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mine = [item for item in items if "cluster" in getattr(item, "fixturenames", ())]
+    mine = [item for item in mine if item.path.parent.name == "controllers"]
+    if "MUSLIN_FULL_SIZE" not in os.environ:
+        left = [item for item in mine if item.name not in FAST]
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
+        mine = [item for item in mine if item.name in FAST]
+    missing = binaries.missing() if mine else ""
+    for item in mine:
+        item.add_marker(pytest.mark.apiserver)
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(scope="session")
+def _session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("api"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def cluster(_session_cluster: ApiServer) -> ApiServer:
+    """The session's API server, running; nothing of Calico is stored."""
+    _session_cluster.resume()
+    if not (_session_cluster.running and _session_cluster.etcd.running):
+        _session_cluster.start()
+    _session_cluster.etcd.delete("/calico/")
+    return _session_cluster
+
+
+@pytest.fixture
+def stored(cluster: ApiServer) -> Etcd:
+    """The datastore of Calico's resources."""
+    return cluster.etcd
