@@ -1,0 +1,206 @@
+"""Labels of pods, carried to the endpoints that their node wrote when they started.
+
+The node writes the whole endpoint at ADD. Later changes of a pod's labels reach it here; nothing
+is created or deleted (data model 8.2). An endpoint is a pod's only if it lies on the pod's node
+and has one of the pod's addresses: a new pod of an old name must not label its predecessor.
+
+Invariant (tests/controllers/test_endpoint_labels.py):
+  LAB-1  Of an endpoint only its labels and its service account change, and only where they
+         differ from the pod's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from controllers.mirror import PERIOD
+from controllers.objects import PODS, Pod
+from controllers.queue import WorkQueue
+from libcalico import names
+from libcalico.datastore.interface import CommitConflict, Datastore, Put, Selection
+from libcalico.datastore.syncer import Syncer
+from libcalico.errors import MuslinError
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.reflector import Reflector
+from libcalico.model import WorkloadEndpoint
+from libcalico.model.keys import ResourceKey
+
+log = logging.getLogger(__name__)
+
+LABEL = "projectcalico.org/"
+MAX_LABEL = 63
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What an endpoint takes from its pod."""
+
+    node: str
+    account: str
+    labels: Mapping[str, str]
+    addresses: frozenset[str]
+
+
+def facts_of(pod: Pod) -> PodFacts | None:
+    """Of a pod that has an endpoint of ours: scheduled, not in the host's network, with an
+    address."""
+    addresses = {one.ip for one in pod.status.podIPs or ()} | {pod.status.podIP}
+    addresses.discard("")
+    if pod.spec.hostNetwork or not pod.spec.nodeName or not addresses:
+        return None
+    labels = pod.metadata.labels or {}
+    return PodFacts(pod.spec.nodeName, pod.spec.serviceAccountName, labels, frozenset(addresses))
+
+
+def endpoint_labels(facts: PodFacts, namespace: str) -> dict[str, str]:
+    """The labels of a pod's endpoint (data model 3.3)."""
+    labels = {
+        **facts.labels,
+        LABEL + "namespace": namespace,
+        LABEL + "orchestrator": names.KUBERNETES,
+    }
+    labels.pop(LABEL + "serviceaccount", None)
+    if facts.account and len(facts.account) < MAX_LABEL:
+        labels[LABEL + "serviceaccount"] = facts.account
+    return labels
+
+
+def relabelled(endpoint: WorkloadEndpoint, facts: PodFacts) -> WorkloadEndpoint | None:
+    """The endpoint as it should be, or None where it is, or is not this pod's. Pure."""
+    spec = endpoint.spec
+    held = {text.partition("/")[0] for text in spec.ipNetworks}
+    if (
+        spec.orchestrator != names.KUBERNETES
+        or spec.node != facts.node
+        or not held & facts.addresses
+    ):
+        return None
+    labels = endpoint_labels(facts, endpoint.metadata.namespace)
+    account = facts.account or spec.serviceAccountName
+    if labels == endpoint.metadata.labels and account == spec.serviceAccountName:
+        return None
+    return replace(
+        endpoint,
+        metadata=replace(endpoint.metadata, labels=dict(sorted(labels.items()))),
+        spec=replace(spec, serviceAccountName=account),
+    )
+
+
+class EndpointLabels:
+    """Keeps the labels equal while `run` runs. `writes` counts what it wrote."""
+
+    name = "workloadendpoint"
+
+    def __init__(
+        self, client: Client, store: Datastore, *, workers: int = 1, period: float = PERIOD
+    ) -> None:
+        self._store, self._workers, self._period = store, workers, period
+        self._pods: dict[Name, PodFacts] = {}
+        self._endpoints: dict[Name, dict[ResourceKey, WorkloadEndpoint]] = {}
+        self._of: dict[ResourceKey, Name] = {}
+        self.queue: WorkQueue[Name] = WorkQueue()
+        self.reflector = Reflector(client, PODS, self)
+        self.writes = self.failures = 0
+        self._whole = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether both sides were read whole."""
+        return self._whole and self.reflector.has_listed
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether, besides, nothing waits."""
+        return self.ready and not len(self.queue)
+
+    def put(self, name: Name, value: Pod) -> None:
+        """A pod is so now."""
+        facts = facts_of(value)
+        if facts is None:
+            self._pods.pop(name, None)
+            return
+        self._pods[name] = facts
+        self._look(name)
+
+    def gone(self, name: Name) -> None:
+        """A pod is gone; its endpoint is its node's to remove."""
+        self._pods.pop(name, None)
+
+    def listed(self) -> None:
+        """All have been told."""
+
+    async def run(self) -> None:
+        """Follow both sides and write, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.reflector.run())
+                group.create_task(self._follow())
+                group.create_task(self._resync())
+                for _ in range(self._workers):
+                    group.create_task(self.queue.work(self._settle))
+        finally:
+            self.queue.close()
+
+    async def _follow(self) -> None:
+        syncer = Syncer(self._store, [Selection("WorkloadEndpoint")])
+        async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                for update in batch.updates:
+                    assert isinstance(update.key, ResourceKey)
+                    self._endpoint(update.key, update.entry.value if update.entry else None)
+                self._whole = self._whole or batch.in_sync
+
+    def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> None:
+        before = self._of.pop(key, None)
+        if before is not None:
+            self._endpoints[before].pop(key)
+            if not self._endpoints[before]:
+                del self._endpoints[before]
+        if value is None or not value.spec.pod:
+            return
+        name = Name(key.namespace, value.spec.pod)
+        self._of[key] = name
+        self._endpoints.setdefault(name, {})[key] = value
+        self._look(name)
+
+    def _look(self, name: Name) -> None:
+        if self._changes(name):
+            self.queue.add(name)
+
+    def _changes(self, name: Name) -> list[ResourceKey]:
+        facts = self._pods.get(name)
+        if facts is None:
+            return []
+        known = self._endpoints.get(name, {})
+        return [key for key, value in known.items() if relabelled(value, facts) is not None]
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._period)
+            for name in list(self._pods):
+                self._look(name)
+
+    async def _settle(self, name: Name) -> bool:
+        try:
+            for key in self._changes(name):
+                entry = await self._store.get(key)
+                facts = self._pods.get(name)
+                fresh = relabelled(entry.value, facts) if entry and facts else None
+                if entry and fresh:
+                    await self._store.commit([Put(key, fresh, entry.revision, entry)])
+                    self.writes += 1
+                    log.info("labelled", extra={"object": str(key)})
+        except CommitConflict:
+            return False
+        except MuslinError as error:
+            self.failures += 1
+            log.warning("not labelled, tried again: %s", error, extra={"object": str(name)})
+            return False
+        return True

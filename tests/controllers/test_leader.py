@@ -1,0 +1,116 @@
+"""One works: the lease, as a rule and against a real API (LEAD-1, LEAD-2)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.leader import Elector, LostLease, Step, Terms, decide, next_spec
+from controllers.objects import LEASES, LeaseSpec
+from tests.controllers.running import until
+from tests.support.apiserver import ApiServer
+
+QUICK = Terms(duration=3, deadline=2.0, retry=0.2)
+holders = st.sampled_from(["", "me", "you"])
+
+
+@given(holders, st.none() | st.integers(1, 60), st.floats(0, 100))
+def test_a_lease_that_is_renewed_is_nobody_elses(
+    holder: str, promised: int | None, unchanged: float
+) -> None:
+    step = decide(
+        LeaseSpec(holderIdentity=holder, leaseDurationSeconds=promised), "me", unchanged, 15
+    )
+    free = holder == "" or (holder == "you" and unchanged > (promised or 15))
+    assert step is (Step.RENEW if holder == "me" else Step.TAKE if free else Step.WAIT), "LEAD-1"
+
+
+def test_a_lease_counts_its_holders_and_keeps_since_when() -> None:
+    first = next_spec(None, Step.CREATE, "me", 15, "t1")
+    assert (first.acquireTime, first.leaseTransitions) == ("t1", 0)
+    renewed = next_spec(first, Step.RENEW, "me", 15, "t2")
+    assert (renewed.acquireTime, renewed.renewTime) == ("t1", "t2")
+    taken = next_spec(renewed, Step.TAKE, "you", 15, "t3")
+    assert (taken.holderIdentity, taken.acquireTime, taken.leaseTransitions) == ("you", "t3", 1)
+
+
+class Team:
+    """Candidates that note who works."""
+
+    def __init__(self, cluster: ApiServer) -> None:
+        self.cluster = cluster
+        self.working: list[str] = []
+        self.most = 0
+
+    async def work(self, name: str) -> None:
+        self.working.append(name)
+        self.most = max(self.most, len(self.working))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.working.remove(name)
+
+    def candidate(self, name: str) -> tuple[Elector, asyncio.Task[None]]:
+        elector = Elector(self.cluster.client(timeout=2.0), "leases", name, QUICK)
+        return elector, asyncio.create_task(elector.run(lambda: self.work(name)))
+
+
+@pytest.mark.asyncio
+async def test_one_works_and_the_next_takes_over_at_once_where_it_was_given_back(
+    cluster: ApiServer,
+) -> None:
+    cluster.namespace("leases")
+    cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
+    team = Team(cluster)
+    _, first = team.candidate("a")
+    await until(lambda: team.working == ["a"])
+    _, second = team.candidate("b")
+    await asyncio.sleep(QUICK.duration + 1)
+    assert team.working == ["a"]
+    first.cancel()
+    await until(lambda: team.working == ["b"])
+    lease = await cluster.client().get(LEASES, "calico-kube-controllers", "leases")
+    assert (lease.spec.holderIdentity, lease.spec.leaseTransitions) == ("b", 1)
+    assert team.most == 1
+    second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_who_cannot_renew_stops_before_somebody_else_may_begin(cluster: ApiServer) -> None:
+    cluster.namespace("leases")
+    cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
+    team = Team(cluster)
+    elector, first = team.candidate("a")
+    await until(lambda: elector.leading)
+    cluster.pause()
+    try:
+        await until(lambda: not team.working)
+        with pytest.raises(LostLease, match="could not be renewed for 2 s"):
+            await first
+    finally:
+        cluster.resume()
+    _, second = team.candidate("b")
+    await until(lambda: team.working == ["b"])
+    assert team.most == 1, "LEAD-2"
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_without_the_right_to_leases_nobody_works_and_it_is_said(cluster: ApiServer) -> None:
+    token = cluster.account("leaseless", [])
+    elector = Elector(cluster.client(token), "default", "a", QUICK)
+    worked: list[int] = []
+
+    async def work() -> None:
+        worked.append(1)
+
+    task = asyncio.create_task(elector.run(work))
+    await until(lambda: "does RBAC allow it?" in elector.error)
+    assert not worked
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
