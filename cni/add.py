@@ -27,7 +27,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface, ip_network
 
-from cni import call_log, chain, delete, policy_only, readiness_gates, wiring
+from cni import call_log, chain, delete, extra_routes, policy_only, readiness_gates, wiring
 from cni.attachment import Attachment, attachment_of, check_names
 from cni.delegation import Delegate, Line, destinations, is_delegated
 from cni.endpoint import EndpointWriter
@@ -148,8 +148,9 @@ async def _add(
         if ends is None:
             progress.wired = True
             ends = await _make_cable(services, netns_fd, cable, attachment)
-        ways = destinations(request, source.extra)
+        ways = extra_routes.plain(destinations(request, source.extra), source.extra)
         _configure(pod, netns_fd, cable, ends, addresses, ways)
+        extra_routes.install(pod, ends.pod, source.extra)
         trace.mark("wire")
         async with _datastore(patience):
             granted = await source.settled()

@@ -74,6 +74,7 @@ _HOP = struct.Struct("=HBBi")  # length, flags, weight-1, index
 _DST, _OIF, _GATEWAY, _PRIORITY, _PREFSRC = 1, 4, 5, 6, 7
 _METRICS, _MULTIPATH, _TABLE, _MARK, _VIA = 8, 9, 15, 16, 18
 _METRIC_MTU = 2
+_METRIC_ADVMSS = 8
 _DST_4, _DST_6 = struct.pack("=HH", 8, _DST), struct.pack("=HH", 20, _DST)
 """How the destination's attribute begins."""
 _ONLINK = 0x4
@@ -237,9 +238,17 @@ def _hops(shape: Shape, family: int) -> Iterator[bytes]:
         yield _HOP.pack(_HOP.size + len(inner), flags, hop.weight - 1, hop.oif) + inner
 
 
-def replace(route: Route) -> bytes:
-    """Writes a route whether or not its key exists, hitless (ROUTE-2)."""
-    return m.message(RTM_NEWROUTE, m.NLM_F_CREATE | m.NLM_F_REPLACE, _body(route))
+def replace(route: Route, *, advmss: int = 0) -> bytes:
+    """Writes a route whether or not its key exists, hitless (ROUTE-2).
+
+    `advmss`: the TCP segment size to announce, in bytes; 0 leaves it to the kernel.
+    """
+    body = _body(route)
+    if advmss:
+        # Of two nests of metrics the kernel takes the later one.
+        mtu = m.u32(_METRIC_MTU, route[1].mtu) if route[1].mtu else b""
+        body += m.nest(_METRICS, mtu + m.u32(_METRIC_ADVMSS, advmss))
+    return m.message(RTM_NEWROUTE, m.NLM_F_CREATE | m.NLM_F_REPLACE, body)
 
 
 def add(route: Route) -> bytes:

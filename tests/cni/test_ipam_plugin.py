@@ -40,6 +40,7 @@ def pod() -> Iterator[Namespace]:
 
 @pytest.mark.asyncio
 @pytest.mark.promise("M-61", "M-80")
+@pytest.mark.cni("DLG-18", "IPM-01")
 async def test_other_main_plugins_take_addresses_of_our_pools(node: World, pod: Namespace) -> None:
     async with node.daemon():
         for number, (main, extra) in enumerate(OTHERS.items()):

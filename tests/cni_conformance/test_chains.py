@@ -286,7 +286,7 @@ def a_long_chain(stage: Stage) -> None:
                 with serving(pod):
                     assert fetch(here.outside, NODE_IP)
                     assert fetch(here.outside, address_of(result), 80)
-                # portmap 1.1.1 looks for its IPv4 rules among those of IPv6, and so always complains.
+                # portmap 1.1.1 looks for its IPv4 rules among those of IPv6: always a complaint.
                 rest = here.network(OURS, tuning, BANDWIDTH, FIREWALL, version=version)
                 here.client.check(rest, to)
 
