@@ -72,15 +72,16 @@ def plugin(name: str = "calico") -> Path:
 
 
 @functools.cache
-def built(name: str, *flags: str) -> Path:
-    """The executable built with gcc and more flags, for what the shipped one cannot be asked."""
+def built(name: str, *flags: str, source: Path = EXECUTABLE_SOURCE) -> Path:
+    """The executable built with gcc and more flags, for what the shipped one cannot be asked.
+
+    `source` is another main file around it.
+    """
     directory = _directory() / "-".join(str(abs(hash(flag))) for flag in flags)
     directory.mkdir(exist_ok=True)
     path = directory / "calico"
     if not path.exists():
-        subprocess.run(
-            ["cc", *flags, "-o", str(path), str(EXECUTABLE_SOURCE)], check=True, cwd=ROOT
-        )
+        subprocess.run(["cc", *flags, "-o", str(path), str(source)], check=True, cwd=ROOT)
         shutil.copy(path, directory / "calico-ipam")
     return directory / name
 
