@@ -1,19 +1,14 @@
-"""The queue of commands: nothing for a peer that is gone, and what is refused has a name."""
+"""The queue of commands: a bound on what is under way, and nothing for a session that ended."""
 
 from __future__ import annotations
-
-from ipaddress import ip_network
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.speaker.exabgp import protocol
 from bgp.speaker.exabgp.commands import Commands
-from bgp.speaker.interface import Family
-from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, session, story, until
 
-PEERS = [peer(address) for address in (BIRD, *RAW)]
-NET = ip_network("10.65.1.0/26")
+SESSIONS = range(1, 7)
 
 
 def words(commands: Commands) -> list[str]:
@@ -25,88 +20,68 @@ def words(commands: Commands) -> list[str]:
     return said
 
 
-def for_whom(line: str) -> set[str]:
-    """The peers of a command, read word by word."""
-    parts = line.split()
-    return {parts[at + 1] for at, word in enumerate(parts) if word == "neighbor"}
+def test_what_is_under_way_fits_a_pipe() -> None:
+    """One command always may; then so many that their lines stay below the bound."""
+    commands, message = Commands(), bytes(4096)
+    commands.add(protocol.send([message] * 40, [1]))
+    taken: list[str] = []
+    while (line := commands.take()) is not None:
+        taken.append(line)
+    assert len(taken) > 1
+    assert sum(len(line) + 1 for line in taken) <= protocol.IN_FLIGHT
+    assert not commands.idle
+    commands.urgent(protocol.end(1))
+    commands.answered(refused=False)
+    assert commands.take() == "end 6004 1"
+    for _ in taken:
+        commands.answered(refused=False)
+    assert commands.idle
+    rest = words(commands)
+    assert "".join(line.split()[1] for line in taken + rest) == (message * 40).hex()
+    commands.answered(refused=False)  # an answer too many does no harm
+    assert commands.idle
+    long = next(protocol.send([bytes(40_000)], [1]))
+    commands.add([long, protocol.PING])
+    assert commands.take() == long.line
+    assert commands.take() is None
 
 
 @given(
-    wanted=st.lists(st.sets(st.sampled_from(PEERS), min_size=1), max_size=8),
-    gone=st.sets(st.sampled_from(PEERS)),
+    wanted=st.lists(st.sets(st.sampled_from(SESSIONS), min_size=1), max_size=8),
+    gone=st.sets(st.sampled_from(SESSIONS)),
 )
-def test_nothing_waits_for_a_peer_that_is_gone(
-    wanted: list[set[object]], gone: set[object]
-) -> None:
-    """CMD-1: every other peer still hears every command, in order."""
-    commands, lines = Commands(), []
+def test_nothing_waits_for_a_session_that_ended(wanted: list[set[int]], gone: set[int]) -> None:
+    """CMD-1: every other session still hears every command, in order."""
+    commands = Commands()
     for number, some in enumerate(wanted):
-        routes = [route(f"10.65.{number}.0/24")]
-        lines += list(protocol.announce(routes, some))  # type: ignore[arg-type]
-    commands.add(lines)
+        commands.add(protocol.send([bytes([number])], some))
     for each in gone:
-        commands.gone(str(each.address))  # type: ignore[attr-defined]
-    left = {str(each.address) for each in gone}  # type: ignore[attr-defined]
-    expected = [(for_whom(line) - left, line.partition(" announce ")[2]) for line in lines]
-    said = [(for_whom(line), line.partition(" announce ")[2]) for line in words(commands)]
-    assert said == [each for each in expected if each[0]]
+        commands.gone(each)
+    expected = [
+        (f"{number:02x}", sorted(some - gone)) for number, some in enumerate(wanted) if some - gone
+    ]
+    said = [(line.split()[1], list(map(int, line.split()[2:]))) for line in words(commands)]
+    assert said == expected
 
 
 def test_a_flapping_peer_costs_no_memory_while_exabgp_is_busy() -> None:
     """One command is under way and never answered; a session comes and goes a hundred times."""
     commands = Commands()
-    commands.add(["version"])
-    assert commands.take() == "version"
-    table = [route(f"10.65.{number}.0/24") for number in range(200)]
-    for _ in range(100):
-        commands.add(protocol.announce(table, [PEERS[1]]))
-        commands.add([protocol.end_of_rib(RAW[0], Family.IPV4)])
-        commands.gone(str(RAW[0]))
+    commands.add(protocol.send([bytes(40_000)], [1]))
+    assert commands.take() is not None
+    for number in range(2, 102):
+        commands.add(protocol.send([bytes(4096)] * 10, [number]))
+        commands.add([protocol.end(number)])
+        assert commands.take() is None
+        commands.gone(number)
     assert len(commands) == 0
 
 
-def test_a_refusal_names_route_and_peer_until_it_is_told() -> None:
-    """CMD-2; the answer for a peer that went meanwhile blames nobody."""
+def test_a_refusal_is_counted() -> None:
     commands = Commands()
-    lines = list(protocol.announce([route(str(NET), communities=("70000:1",))], PEERS[:2]))
-    commands.add(lines)
-    commands.take()
-    commands.gone(str(RAW[0]))
+    commands.add([protocol.PING])
+    assert commands.take() == "ping"
     commands.answered(refused=True)
-    ((subject, why),) = commands.conditions()
-    assert subject == f"BGP peer {BIRD}"
-    assert str(NET) in why
-    assert "70000:1" in why
-    commands.add(lines)
-    commands.take()
+    assert commands.errors == 1
     commands.answered(refused=False)
-    assert commands.conditions() == []
-    commands.add(lines[:1])
-    commands.take()
-    commands.answered(refused=True)
-    commands.gone(str(BIRD))
-    commands.gone(str(RAW[0]))
-    assert commands.conditions() == []
-
-
-def test_what_exabgp_refuses_is_a_condition() -> None:
-    """With a real ExaBGP: the other routes arrive; the condition goes when the route is mended."""
-
-    async def body(lab: Lab) -> None:
-        lab.start_bird(session())
-        raw = RawPeer(RAW[0])
-        good, bad = route("10.65.2.0/26"), route(str(NET), communities=("70000:1",))
-        await lab.speaker.announce([good, bad])
-        await lab.speaker.configure([peer(BIRD), peer(raw.local, passive=True)])
-        await until("BIRD", lambda: lab.heard.up(BIRD))
-        await until("refused", lab.speaker.conditions)
-        ((subject, why),) = lab.speaker.conditions()
-        assert subject == f"BGP peer {BIRD}"
-        assert str(NET) in why
-        await until("the good one", lambda: "10.65.2.0/26" in lab.birdc("show", "route"))
-        await lab.speaker.announce([good, route(str(NET), communities=("7000:1",))])
-        await until("mended", lambda: not lab.speaker.conditions())
-        await until("told", lambda: str(NET) in lab.birdc("show", "route"))
-        await raw.close()
-
-    story(body)
+    assert commands.errors == 1

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from ipaddress import IPv4Address, ip_address, ip_network
+from ipaddress import IPv4Address, ip_address
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.speaker.exabgp import protocol
-from bgp.speaker.exabgp.protocol import Ack, RawUpdate, State, Unreadable, decode
-from bgp.speaker.interface import (
-    Family,
-    Origin,
-    Peer,
-    PeerOpen,
-    PeerProgress,
-    Route,
+from bgp.speaker.exabgp.protocol import (
+    Ack,
+    RawUpdate,
+    Refresh,
+    State,
+    Unreadable,
+    Up,
+    decode,
 )
+from bgp.speaker.interface import Family, PeerOpen, PeerProgress
 
 PEER = IPv4Address("10.99.0.2")
 
@@ -39,7 +40,7 @@ def test_words() -> None:
 
 
 def test_state_open_notification_eor() -> None:
-    assert decode(line("state", state="up")) == State(PEER, "up")
+    assert decode(line("state", state="connected")) == State(PEER, "connected")
     down = decode(line("state", state="down", reason="closing connection"))
     assert down == State(PEER, "down", "closing connection")
     capabilities = {
@@ -106,62 +107,37 @@ def test_update() -> None:
     assert decode(b"update fd99::1 -") == RawUpdate(ip_address("fd99::1"), "-", b"")
 
 
-def test_asking_once_more() -> None:
-    assert protocol.route_refresh(PEER, Family.IPV4) == (
-        "neighbor 10.99.0.2 announce route-refresh ipv4 unicast"
+def test_a_session_begins() -> None:
+    said = {"type": "up", "peer": str(PEER), "session": 7, "asn4": True}
+    text = json.dumps({**said, "own": ["10.99.0.1", ""], "families": ["ipv4 unicast", "x y"]})
+    assert decode(text.encode()) == Up(
+        PEER, 7, frozenset({Family.IPV4}), True, IPv4Address("10.99.0.1"), None
     )
-    assert protocol.reset(PEER) == "neighbor 10.99.0.2 teardown 6004"
 
 
-def peer(address: str = "10.99.0.2", remote: int = 64512) -> Peer:
-    own = IPv4Address("10.99.0.1")
-    return Peer(ip_address(address), remote, own, 64512, own, (Family.IPV4,))
+def test_a_peer_asks_once_more() -> None:
+    said = {"type": "refresh", "peer": str(PEER), "session": 7, "enhanced": False}
+    text = json.dumps({**said, "family": "ipv6 unicast"})
+    assert decode(text.encode()) == Refresh(PEER, 7, Family.IPV6, False)
+    text = json.dumps({**said, "family": "ipv4 mpls-vpn"})
+    assert decode(text.encode()) == Refresh(PEER, 7, None, False)
 
 
 def test_commands() -> None:
-    """Routes with equal attributes share lines; lines stay short; order is fixed."""
-    nets = [ip_network(f"10.{high}.{low}.0/24") for high in range(4) for low in range(256)]
-    lines = list(protocol.announce([Route(net) for net in nets], [peer()]))
-    assert len(lines) == 3
-    assert all(len(each) < 16000 for each in lines)
-    start = "neighbor 10.99.0.2 announce attributes next-hop self origin igp nlri 10.0.0"
-    assert lines[0].startswith(start)
-    assert list(protocol.withdraw(nets[:2], [PEER])) == [
-        "neighbor 10.99.0.2 withdraw attributes next-hop self nlri 10.0.0.0/24 10.0.1.0/24"
-    ]
-    assert list(protocol.announce([Route(nets[0])], [])) == []
-    assert protocol.end_of_rib(PEER, Family.IPV6) == "neighbor 10.99.0.2 announce eor ipv6 unicast"
-
-
-def test_attributes_differ_by_kind_of_peer() -> None:
-    """RFC 4271 5.1.2 and 5.1.5: our AS in front, and no LOCAL_PREF, towards external peers."""
-    route = Route(
-        ip_network("10.0.0.0/24"),
-        next_hop=PEER,
-        local_pref=7,
-        med=1,
-        communities=("1:2", "3:4"),
-        large_communities=("1:2:3",),
-        extended_communities=("0x0002fc0000000001",),
-        as_path=(65001, 65001),
-        origin=Origin.EGP,
-        originator_id=IPv4Address("9.9.9.9"),
-        cluster_list=("1.1.1.1", "2.2.2.2"),
-    )
-    external, internal = protocol.announce([route], [peer(), peer("10.0.0.9"), peer("10.0.0.7", 1)])
-    rest = (
-        "med 1 community [ 1:2 3:4 ] large-community [ 1:2:3 ] "
-        "extended-community [ 0x0002fc0000000001 ] originator-id 9.9.9.9 "
-        "cluster-list [ 1.1.1.1 2.2.2.2 ] nlri 10.0.0.0/24"
-    )
-    assert internal == (
-        "neighbor 10.0.0.9 , neighbor 10.99.0.2 announce attributes next-hop 10.99.0.2 origin egp "
-        "as-path [ 65001 65001 ] local-preference 7 " + rest
-    )
-    assert external == (
-        "neighbor 10.0.0.7 announce attributes next-hop 10.99.0.2 origin egp "
-        "as-path [ 64512 65001 65001 ] " + rest
-    )
+    """Messages stay whole and in order; a line is never longer than what may be in flight."""
+    assert protocol.PING.line == "ping"
+    assert protocol.end(7).line == "end 6004 7"
+    (both,) = protocol.send([b"\0\1", b"\xff"], [12, 7])
+    assert both.line == "send 0001ff 7 12"
+    assert list(protocol.send([b"\0"], [])) == []
+    assert list(protocol.send([], [1])) == []
+    messages = [bytes([number]) * 4096 for number in range(20)]
+    everybody = range(10_000, 12_000)
+    lines = [each.line for each in protocol.send(messages, everybody)]
+    assert len(lines) == 10
+    assert all(len(line) < protocol.IN_FLIGHT for line in lines)
+    assert "".join(line.split()[1] for line in lines) == b"".join(messages).hex()
+    assert all(line.split()[2:] == list(map(str, everybody)) for line in lines)
 
 
 json_values = st.recursive(

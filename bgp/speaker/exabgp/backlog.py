@@ -55,7 +55,9 @@ class Backlog:
     def _new_session(self, line: bytes) -> None:
         """A session that came or went: what is said from now on belongs to another one."""
         said = protocol.decode(line)
-        if isinstance(said, protocol.State) and said.state in ("up", "down"):
+        if isinstance(said, protocol.State) and said.state != "down":
+            return
+        if isinstance(said, (protocol.State, protocol.Up)):
             self._over.discard(str(said.peer).encode())
 
     def decoded(self, line: bytes) -> None:

@@ -7,8 +7,7 @@ give equal text, and ExaBGP leaves the sessions whose definition did not change 
 What each line is for:
 - `manual-eor true`: End-of-RIB is ours to send, after our announcements. Sent too early, a
   helper would drop the routes it kept for us.
-- `adj-rib-out true`: a route refresh can be answered. A new session starts empty
-  (`patches.nothing_of_an_earlier_session`): all announcements are said to it anew.
+- `adj-rib-out false`: nothing is kept of what the agent sends (`sending.py`).
 - `graceful-restart N`: the forwarding bit is always set by ExaBGP; at most 4095 s.
 - `listen` binds the local address only, never the wildcard.
 - the key of RFC 2385 is written in base64: no character of it can end the string.
@@ -74,7 +73,7 @@ def _neighbor(peer: Peer) -> list[str]:
         lines.append("    md5-base64 true;")
     lines += [
         "    manual-eor true;",
-        "    adj-rib-out true;",
+        "    adj-rib-out false;",
         "    family {",
         *(f"        {family.value};" for family in peer.families),
         "    }",

@@ -1,7 +1,7 @@
 """What the numbers of a NOTIFICATION mean, in words for the status.
 
 Registry: IANA BGP parameters (RFC 4271 section 4.5, RFC 4486, RFC 5492, RFC 6608, RFC 8538,
-RFC 9384). Tested in tests/bgp/test_notices.py.
+RFC 9384, RFC 9687). Tested in tests/bgp/test_notices.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _CODES = {
     5: "finite state machine error",
     6: "cease",
     7: "ROUTE-REFRESH message error",
+    8: "send hold timer expired",
 }
 _SUBCODES = {
     (2, 1): "unsupported version",

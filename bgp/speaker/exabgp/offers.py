@@ -1,20 +1,42 @@
-"""Which peer is to be told what: the difference between two wishes, as command lines.
+"""Which session is to be told what: the difference between two wishes, as commands.
 
 A change costs what it changes, not the number of routes times the number of peers: a
-reflector offers thousands of routes to hundreds of clients. Peers that need the same change
-share the lines. Tested in tests/bgp/test_offers.py against the plain definition.
+reflector offers thousands of routes to hundreds of clients. Sessions that need the same change
+on equal terms share the bytes and the commands.
+
+  OFR-1  A route that a peer cannot be told (its attributes fit no message, no next hop of ours is
+         of its family) is a condition of that peer, until it is told or withdrawn, or its session
+         ends. An earlier route for the prefix is withdrawn.
+Tested in tests/bgp/test_offers.py against the plain definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TypeVar
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
+from bgp.speaker import encoding
+from bgp.speaker.encoding import BEGIN_OF_REFRESH, END_OF_REFRESH, Terms
 from bgp.speaker.exabgp import protocol
-from bgp.speaker.interface import Family, IPAddress, IPNetwork, Peer, Route
+from bgp.speaker.exabgp.protocol import Command
+from bgp.speaker.interface import Family, IPAddress, IPNetwork, Route
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
+
 _Audience = frozenset[IPAddress]
+_KEPT = 1000
+"""Routes that cannot be told are remembered for a peer, at most."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """An Established session: its number, what it carries, and how a route is written for it."""
+
+    number: int
+    families: frozenset[Family]
+    terms: Terms
 
 
 class Offers:
@@ -22,51 +44,62 @@ class Offers:
 
     def __init__(self) -> None:
         self._routes: frozenset[Route] = frozenset()
-        self._up: dict[IPAddress, Peer] = {}
+        self._up: dict[IPAddress, Hearing] = {}
         self._sent: dict[IPAddress, int] = {}
-        self._left: dict[IPAddress, frozenset[IPNetwork]] = {}
-        """What a peer whose session ended may have been told: lines may still be under way."""
+        self._unfit: dict[IPAddress, dict[IPNetwork, str]] = {}
 
-    def up(self, peer: Peer) -> Iterator[str]:
-        """A session is Established: all routes for it, then End-of-RIB (SPK-2).
-
-        First what is offered no more is withdrawn, should ExaBGP have it from before.
-        """
-        self._up[peer.address] = peer
-        wish = [route for route in self._routes if _meant_for(route, peer)]
-        self._sent[peer.address] = len(wish)
-        gone = self._left.pop(peer.address, frozenset()) - {route.prefix for route in wish}
-        for family in peer.families:
-            nets = [net for net in gone if Family.of(net) is family]
-            yield from protocol.withdraw(nets, [peer.address])
-        yield from _announce(wish, [peer])
-        for family in peer.families:
-            yield protocol.end_of_rib(peer.address, family)
+    def up(self, address: IPAddress, hearing: Hearing) -> Iterator[Command]:
+        """A session is Established: all routes for it, then End-of-RIB (SPK-2)."""
+        self._up[address] = hearing
+        wish = [route for route in self._routes if _meant_for(route, address, hearing)]
+        self._sent[address] = len(wish)
+        messages = self._announced(wish, hearing.terms, [address])
+        messages += [encoding.end_of_rib(family) for family in Family if family in hearing.families]
+        return protocol.send(messages, [hearing.number])
 
     def down(self, address: IPAddress) -> None:
         """A session ended."""
-        peer = self._up.pop(address, None)
+        self._up.pop(address, None)
         self._sent.pop(address, None)
-        if peer is not None:
-            told = {route.prefix for route in self._routes if _meant_for(route, peer)}
-            self._left[address] = frozenset(told)
-
-    def forget(self, address: IPAddress) -> None:
-        """The peer is no longer configured: ExaBGP has nothing of it either."""
-        self.down(address)
-        self._left.pop(address, None)
+        self._unfit.pop(address, None)
 
     def clear(self) -> None:
         """ExaBGP ended, and all sessions with it."""
         self._up.clear()
         self._sent.clear()
-        self._left.clear()
+        self._unfit.clear()
 
     def sent(self, address: IPAddress) -> int:
-        """How many routes are offered to a peer now."""
-        return self._sent.get(address, 0)
+        """How many routes a peer is told now."""
+        return self._sent.get(address, 0) - len(self._unfit.get(address, ()))
 
-    def change(self, routes: Collection[Route]) -> list[str]:
+    def conditions(self) -> list[tuple[str, str]]:
+        """Which routes a peer is not told, for an operator."""
+        found = []
+        for address, table in self._unfit.items():
+            names = ", ".join(map(str, list(table)[:_SHOWN]))
+            more = f" and {len(table) - _SHOWN} more" if len(table) > _SHOWN else ""
+            why = next(iter(table.values()))
+            found.append((f"BGP peer {address}", f"it is not told {names}{more}: {why}"))
+        return found
+
+    def again(self, address: IPAddress, family: Family, enhanced: bool) -> Iterator[Command]:
+        """The answer to a peer that asks for all once more (RFC 2918; `enhanced`: RFC 7313)."""
+        hearing = self._up.get(address)
+        if hearing is None or family not in hearing.families:
+            return iter(())
+        wish = [
+            route
+            for route in self._routes
+            if Family.of(route.prefix) is family and _meant_for(route, address, hearing)
+        ]
+        messages = self._announced(wish, hearing.terms, [address])
+        if enhanced:
+            messages.insert(0, encoding.route_refresh(family, BEGIN_OF_REFRESH))
+            messages.append(encoding.route_refresh(family, END_OF_REFRESH))
+        return protocol.send(messages, [hearing.number])
+
+    def change(self, routes: Collection[Route]) -> list[Command]:
         """Offer exactly these from now on; what to say for it."""
         wanted = frozenset(routes)
         fresh, gone = wanted - self._routes, self._routes - wanted
@@ -89,14 +122,16 @@ class Offers:
         for audience, some in told.items():
             for address in audience:
                 self._sent[address] += len(some)
-        lines: list[str] = []
-        for audience, prefixes in _in_order(lost):
-            for family in Family:
-                some_prefixes = [net for net in prefixes if Family.of(net) is family]
-                lines += protocol.withdraw(some_prefixes, audience)
-        for audience, some in _in_order(told):
-            lines += _announce(some, [self._up[address] for address in audience])
-        return lines
+        found: list[Command] = []
+        for audience in {**lost, **told}:  # no prefix is in both for one peer
+            for terms, some_peers in self._alike(audience):
+                gone_nets = lost.get(audience, [])
+                self._forget_unfit(some_peers, gone_nets)
+                messages = [*encoding.withdraw(gone_nets)]
+                messages += self._announced(told.get(audience, []), terms, some_peers)
+                numbers = [self._up[address].number for address in some_peers]
+                found += protocol.send(messages, numbers)
+        return found
 
     def _audience(
         self, route: Route, known: dict[tuple[_Audience | None, Family], _Audience]
@@ -112,19 +147,41 @@ class Offers:
             )
         return found
 
+    def _alike(self, audience: _Audience) -> Iterable[tuple[Terms, list[IPAddress]]]:
+        """The peers of an audience, those of equal terms together."""
+        found: dict[Terms, list[IPAddress]] = {}
+        for address in audience:
+            found.setdefault(self._up[address].terms, []).append(address)
+        return found.items()
 
-def _meant_for(route: Route, peer: Peer) -> bool:
-    meant = route.peers is None or peer.address in route.peers
-    return meant and Family.of(route.prefix) in peer.families
+    def _announced(
+        self, routes: Collection[Route], terms: Terms, peers: Collection[IPAddress]
+    ) -> list[bytes]:
+        """The messages for these peers (OFR-1)."""
+        unfit: list[tuple[IPNetwork, str]] = []
+        messages = [*encoding.announce(routes, terms, unfit)]
+        self._forget_unfit(peers, [route.prefix for route in routes] if self._unfit else ())
+        for net, why in unfit:
+            for address in peers:
+                table = self._unfit.setdefault(address, {})
+                if net in table or len(table) < _KEPT:
+                    table[net] = why
+        if unfit:
+            net, why = unfit[0]
+            log.error("%d routes cannot be told, %s: %s", len(unfit), net, why)
+        return messages
+
+    def _forget_unfit(self, peers: Iterable[IPAddress], nets: Collection[IPNetwork]) -> None:
+        if not self._unfit:
+            return
+        for address in self._unfit.keys() & set(peers):
+            table = self._unfit[address]
+            for net in nets:
+                table.pop(net, None)
+            if not table:
+                del self._unfit[address]
 
 
-def _announce(routes: Iterable[Route], peers: Collection[Peer]) -> Iterator[str]:
-    by_family: dict[Family, list[Route]] = {}
-    for route in routes:
-        by_family.setdefault(Family.of(route.prefix), []).append(route)
-    for family in Family:
-        yield from protocol.announce(by_family.get(family, ()), peers)
-
-
-def _in_order(table: Mapping[_Audience, T]) -> list[tuple[_Audience, T]]:
-    return sorted(table.items(), key=lambda item: sorted(map(int, item[0])))
+def _meant_for(route: Route, address: IPAddress, hearing: Hearing) -> bool:
+    meant = route.peers is None or address in route.peers
+    return meant and Family.of(route.prefix) in hearing.families

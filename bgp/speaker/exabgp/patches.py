@@ -42,7 +42,8 @@ from exabgp.reactor.asynchronous import ASYNC
 from exabgp.reactor.delay import Delay
 from exabgp.reactor.network.error import NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
-from exabgp.rib.outgoing import OutgoingRIB
+
+from bgp.speaker.exabgp import sending
 
 REDIAL_SECONDS = 5
 NOTICE_BASE = 1000
@@ -52,7 +53,7 @@ MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`
 
 _PROOF_SECONDS = 10.0
 _MOST_WAITING = 64
-_COMMAND_SECONDS = 0.02
+_ARRIVALS_SECONDS = 0.02
 
 
 def options(neighbor: Any) -> dict[str, str]:
@@ -147,25 +148,6 @@ def teardown_with_notice() -> None:
         self._delay.reset()
 
     peers.Peer._main, peers.Peer.teardown = run, end
-
-
-def nothing_of_an_earlier_session() -> None:
-    """A session starts with an empty table, and with no End-of-RIB that an earlier one left over.
-
-    ExaBGP tells it again what it told the last one. The agent says all there is to a session that
-    is up, but nothing to one that is down: what was withdrawn meanwhile would come back, and stay.
-    And an End-of-RIB from before would make a peer drop routes that are about to be named.
-    """
-    main, write = peers.Peer._main, protocol.Protocol.new_update
-
-    def run(self: Any) -> Iterator[Any]:
-        self.neighbor.rib.outgoing.clear()
-        self.neighbor.eor.clear()
-        yield from main(self)
-
-    peers.Peer._main = run
-    # Of the first table of a session ExaBGP leaves withdrawals out: it may hold some of ours.
-    protocol.Protocol.new_update = lambda self, _: write(self, True)
 
 
 def header_errors() -> None:
@@ -278,28 +260,26 @@ def prompt_change() -> None:
     peers.Peer._establish = run
 
 
-def prompt_commands() -> None:
-    """Commands get a share of each turn by time, and no turn waits while one is under way.
+def prompt_connections() -> None:
+    """A connection that arrives is looked at in the same turn.
 
-    ExaBGP takes 50 prefixes of a command, then sleeps for 10 ms, and starts an event loop of
-    asyncio for each such piece: 10,000 routes took seconds of waiting alone. None of its
-    commands that we use is a coroutine.
+    ExaBGP starts an event loop of asyncio for each turn that there is something to look at, and
+    sleeps for 10 ms in between.
     """
     wait = loop.Reactor._wait_for_io
 
     def run(self: Any) -> bool:
-        end = time.monotonic() + _COMMAND_SECONDS
+        end = time.monotonic() + _ARRIVALS_SECONDS
         while self._async and time.monotonic() < end:
-            name, work = self._async[0]
+            _, work = self._async[0]
             try:
                 next(work)
             except StopIteration:
                 self._async.popleft()
             except Exception as error:
                 self._async.popleft()
-                text = f"a command failed: {type(error).__name__}: {error}"
+                text = f"a connection failed: {type(error).__name__}: {error}"
                 log.error(lambda text=text: text, "reactor")
-                self._notify_error(name)
         return bool(self._async)
 
     def wait_for_io(self: Any, milliseconds: int) -> Iterator[Any]:
@@ -309,33 +289,12 @@ def prompt_commands() -> None:
 
 
 def no_lost_reload() -> None:
-    """A reload is done at once, also while routes are still to be sent.
+    """A reload is done at once, whatever is still to be sent.
 
-    ExaBGP drops the signal then, without a word, and nobody asks again. It waits because a route
-    of its configuration file might change twice; ours has none, and all others are kept.
+    ExaBGP drops the signal while its own tables have routes to send, without a word, and nobody
+    asks again.
     """
     loop.Reactor._pending_adjribout = lambda _: False
-
-
-def last_word() -> None:
-    """Of what is said of a prefix before it is sent, the last word counts.
-
-    ExaBGP keeps one list for each set of attributes, one of withdrawals among them, and sends the
-    lists in the order in which they began. A prefix that is withdrawn and announced again while a
-    table is on its way stands in two of them, and may end as withdrawn, or the other way round;
-    what is said of it later is then taken for known and not sent.
-    """
-    insert = OutgoingRIB._update_rib
-
-    def update(self: Any, change: Any) -> Any:
-        index = change.index()
-        before = self._new_nlri.get(index)
-        if before is not None:
-            lists = self._new_attr_af_nlri.get(before.attributes.index(), {})
-            lists.get(before.nlri.family().afi_safi(), {}).pop(index, None)
-        return insert(self, change)
-
-    OutgoingRIB._update_rib = update
 
 
 def own_keepalive() -> None:
@@ -480,19 +439,18 @@ def _set_ttl(opened: socket.socket, hops: int) -> None:
 
 
 def apply() -> None:
-    """All of them."""
+    """All of them, and those of `sending.py`."""
+    sending.apply()
     cap_redial_pause()
     exact_hold_timer()
     raw_updates()
     teardown_with_notice()
-    nothing_of_an_earlier_session()
     header_errors()
     open_confirm()
     replace_a_dead_session()
     prompt_change()
-    prompt_commands()
+    prompt_connections()
     no_lost_reload()
-    last_word()
     own_keepalive()
     any_source()
     listening()

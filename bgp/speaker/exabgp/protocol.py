@@ -1,9 +1,8 @@
-"""ExaBGP's line protocol, both ways. Pure: bytes in, events out; routes in, lines out.
+"""ExaBGP's line protocol, both ways. Pure: bytes in, events out; messages in, lines out.
 
 ExaBGP writes JSON lines, UPDATEs as they came (`patches.raw_updates`), and plain `done` or
-`error` for each command; a command carries no id, so the caller keeps exactly one in flight.
-Lines of ours are kept far below the pipe's 64 KiB: with one command in flight a write then
-never blocks.
+`error` for each command, in their order (`sending.py`). What is not answered yet is kept below
+`IN_FLIGHT`, so that a write never blocks.
 
 A line that does not parse is an event of type `Unreadable`, never an exception: what a
 hostile peer makes ExaBGP print must not stop the agent (tests/bgp/test_protocol.py fuzzes
@@ -17,9 +16,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Address, ip_address
-from operator import attrgetter
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,16 +26,14 @@ from bgp.speaker.interface import (
     Event,
     Family,
     IPAddress,
-    IPNetwork,
-    Peer,
     PeerOpen,
     PeerProgress,
-    Route,
 )
 
-PING = "version"
-PREFIXES_PER_LINE = 400
-PEERS_PER_LINE = 400
+OCTETS_PER_LINE = 8192
+"""Of messages, twice that of text. The numbers of 2,000 sessions come behind them."""
+IN_FLIGHT = 56 << 10
+"""Octets of commands that may wait for their answers; a pipe holds 64 KiB (`man 7 pipe`)."""
 
 
 class Ack(enum.Enum):
@@ -49,11 +45,33 @@ class Ack(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A session changed: `state` is `up`, `connected` or `down`."""
+    """A session changed: `state` is `connected` or `down`."""
 
     peer: IPAddress
     state: str
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A session is Established: its number, what both sides carry, our next hops of it."""
+
+    peer: IPAddress
+    session: int
+    families: frozenset[Family]
+    four_octet_as: bool
+    own4: IPv4Address | None
+    own6: IPv6Address | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """A peer asks for all routes once more (RFC 2918), `enhanced`: framed (RFC 7313)."""
+
+    peer: IPAddress
+    session: int
+    family: Family | None
+    enhanced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,7 @@ class Overflow:
     peer: IPAddress
 
 
-Line = Event | State | Ack | Unreadable | RawUpdate | Overflow | None
+Line = Event | State | Up | Refresh | Ack | Unreadable | RawUpdate | Overflow | None
 
 _decoder = msgspec.json.Decoder()
 _PEER = re.compile(rb'"peer"\s*:\s*"([0-9A-Fa-f.:]+)"')
@@ -106,6 +124,12 @@ def decode(line: bytes) -> Line:
             peer = ip_address(neighbor["address"]["peer"])
             reason = explained(str(neighbor.get("reason", "")))
             return State(peer, str(neighbor["state"]), reason)
+        if kind == "up":
+            return _up(message)
+        if kind == "refresh":
+            family = _FAMILIES.get(message["family"])
+            peer = ip_address(message["peer"])
+            return Refresh(peer, int(message["session"]), family, bool(message["enhanced"]))
         if kind == "open":
             return _open(message["neighbor"])
         if kind == "notification":
@@ -136,6 +160,18 @@ def _named_peer(line: bytes) -> IPAddress | None:
         return ip_address(found[1].decode()) if found else None
     except ValueError:
         return None
+
+
+def _up(message: dict[str, Any]) -> Line:
+    own4, own6 = message["own"]
+    return Up(
+        ip_address(message["peer"]),
+        int(message["session"]),
+        _named(message["families"]),
+        bool(message["asn4"]),
+        IPv4Address(own4) if own4 else None,
+        IPv6Address(own6) if own6 else None,
+    )
 
 
 def _open(neighbor: dict[str, Any]) -> Line:
@@ -187,92 +223,38 @@ def _notification(neighbor: dict[str, Any] | None) -> Line:
     )
 
 
-def announce(routes: Iterable[Route], peers: Collection[Peer]) -> Iterator[str]:
-    """Lines that offer `routes` to `peers`; routes with equal attributes share lines."""
-    groups: dict[Any, tuple[Route, list[IPNetwork]]] = {}
-    for route in routes:
-        groups.setdefault(_attributes(route), (route, []))[1].append(route.prefix)
-    for alike, some in _by_path(peers):
-        texts = [(attribute_text(route, alike), nets) for route, nets in groups.values()]
-        for attributes, prefixes in sorted(texts, key=lambda text: text[0]):
-            for chunk in _chunks(prefixes):
-                for to in _to(some):
-                    yield f"{to}announce attributes {attributes} nlri {chunk}"
+class Command(NamedTuple):
+    """Something to say to ExaBGP: the words, and the sessions that it is for."""
+
+    words: str
+    sessions: tuple[int, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """As ExaBGP reads it."""
+        return " ".join((self.words, *map(str, self.sessions)))
 
 
-_attributes = attrgetter(
-    *("next_hop", "origin", "as_path", "local_pref", "med", "originator_id", "cluster_list"),
-    *("communities", "large_communities", "extended_communities"),
-)
+PING = Command("ping")
 
 
-def _by_path(peers: Collection[Peer]) -> Iterator[tuple[Peer, list[IPAddress]]]:
-    """Peers to which a path is written the same way, with one that stands for them."""
-    alike: dict[tuple[bool, int], list[Peer]] = {}
-    for peer in peers:
-        alike.setdefault((peer.internal, 0 if peer.internal else peer.local_as), []).append(peer)
-    for _, group in sorted(alike.items()):
-        yield group[0], [peer.address for peer in group]
-
-
-def withdraw(prefixes: Iterable[IPNetwork], peers: Collection[IPAddress]) -> Iterator[str]:
-    """Lines that take `prefixes` back from `peers`. One family per call."""
-    if not peers:
+def send(messages: Iterable[bytes], sessions: Collection[int]) -> Iterator[Command]:
+    """Whole messages for these sessions, in order; nothing if nobody is to hear."""
+    if not sessions:
         return
-    for chunk in _chunks(list(prefixes)):
-        for to in _to(peers):
-            yield f"{to}withdraw attributes next-hop self nlri {chunk}"
+    to = tuple(sorted(sessions))
+    some: list[bytes] = []
+    size = 0
+    for message in messages:
+        size += len(message)
+        if some and size > OCTETS_PER_LINE:
+            yield Command(f"send {b''.join(some).hex()}", to)
+            some, size = [], len(message)
+        some.append(message)
+    if some:
+        yield Command(f"send {b''.join(some).hex()}", to)
 
 
-def end_of_rib(peer: IPAddress, family: Family) -> str:
-    """The line that sends End-of-RIB; an established session is needed."""
-    return f"neighbor {peer} announce eor {family.value}"
-
-
-def route_refresh(peer: IPAddress, family: Family) -> str:
-    """The line that asks a peer for all its paths once more (RFC 2918)."""
-    return f"neighbor {peer} announce route-refresh {family.value}"
-
-
-def reset(peer: IPAddress, code: int = 6, subcode: int = 4) -> str:
-    """The line that ends a session with a NOTIFICATION, by default CEASE, "administrative reset"
-    (RFC 4486); see `patches.teardown_with_notice`.
-    """
-    return f"neighbor {peer} teardown {code * 1000 + subcode}"
-
-
-def _to(peers: Collection[IPAddress]) -> Iterator[str]:
-    ordered = sorted(peers, key=int)
-    for start in range(0, len(ordered), PEERS_PER_LINE):
-        some = ordered[start : start + PEERS_PER_LINE]
-        yield " , ".join(f"neighbor {peer}" for peer in some) + " "
-
-
-def _chunks(prefixes: list[IPNetwork]) -> Iterator[str]:
-    ordered = sorted(prefixes, key=lambda net: (net.version, int(net.network_address)))
-    for start in range(0, len(ordered), PREFIXES_PER_LINE):
-        yield " ".join(str(prefix) for prefix in ordered[start : start + PREFIXES_PER_LINE])
-
-
-def attribute_text(route: Route, peer: Peer) -> str:
-    """The attributes of a route as they are written for a peer, in ExaBGP's words."""
-    words = [f"next-hop {route.next_hop or 'self'}", f"origin {route.origin.name.lower()}"]
-    path = [] if peer.internal or not route.as_path else [peer.local_as]
-    path += route.as_path
-    if path:
-        words.append(f"as-path [ {' '.join(str(number) for number in path)} ]")
-    if route.local_pref is not None and peer.internal:
-        words.append(f"local-preference {route.local_pref}")
-    if route.med is not None:
-        words.append(f"med {route.med}")
-    if route.communities:
-        words.append(f"community [ {' '.join(route.communities)} ]")
-    if route.large_communities:
-        words.append(f"large-community [ {' '.join(route.large_communities)} ]")
-    if route.extended_communities:
-        words.append(f"extended-community [ {' '.join(route.extended_communities)} ]")
-    if route.originator_id is not None:
-        words.append(f"originator-id {route.originator_id}")
-    if route.cluster_list:
-        words.append(f"cluster-list [ {' '.join(route.cluster_list)} ]")
-    return " ".join(words)
+def end(session: int, code: int = 6, subcode: int = 4) -> Command:
+    """End a session with a NOTIFICATION, by default CEASE, "administrative reset" (RFC 4486)."""
+    return Command(f"end {code * 1000 + subcode}", (session,))

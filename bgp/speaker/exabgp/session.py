@@ -6,7 +6,9 @@ import time
 from dataclasses import dataclass, field
 
 from bgp.speaker.attributes import Session as Agreed
+from bgp.speaker.encoding import Terms
 from bgp.speaker.exabgp import protocol
+from bgp.speaker.exabgp.offers import Hearing
 from bgp.speaker.interface import (
     DownReason,
     EndOfRib,
@@ -35,10 +37,16 @@ class Ending:
 
 @dataclass
 class Session:
-    """One peer. `ending`: we have asked for its end, and take nothing more from it."""
+    """One peer. `ending`: we have asked for its end, and take nothing more from it.
+
+    `number`: ExaBGP's for the Established session. `refreshed`: families of which the peer was
+    told all once more a moment ago, and whether it has asked again.
+    """
 
     peer: Peer
     up: bool = False
+    number: int = 0
+    refreshed: dict[Family, bool] = field(default_factory=dict)
     opened: PeerOpen | None = None
     ending: Ending | None = None
     _decoder: Decoder | None = None
@@ -56,10 +64,20 @@ class Session:
         theirs = self.opened.hold_time if self.opened is not None else 0
         return min(theirs or self.peer.hold_time, self.peer.hold_time)
 
-    def start(self) -> None:
-        """The session is Established."""
-        self.up, self.ending, self._decoder = True, None, None
+    def start(self, said: protocol.Up) -> Hearing:
+        """The session is Established; what it can be told."""
+        self.up, self.ending, self._decoder, self.number = True, None, None, said.session
         self._paths.clear()
+        self.refreshed.clear()
+        internal = self.peer.internal
+        terms = Terms(
+            internal,
+            0 if internal else self.peer.local_as,
+            said.four_octet_as,
+            said.own4,
+            said.own6,
+        )
+        return Hearing(said.session, said.families & frozenset(self.peer.families), terms)
 
     def stop(self, reason: DownReason, words: str) -> tuple[DownReason, str]:
         """It ended; why, in the end: our own reason stands before ExaBGP's words."""

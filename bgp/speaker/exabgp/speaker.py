@@ -1,6 +1,6 @@
 """The ExaBGP speaker: keeps one child in the wished state and turns its lines into events.
 
-One task (`_run`) does everything that takes time: start, reload, kill, commands one by one.
+One task (`_run`) does everything that takes time: start, reload, kill.
 `configure` and `announce` only store the wish and wake it, so a burst of changes costs one
 reload. Events come from the reader thread through the loop, in ExaBGP's order.
 
@@ -28,11 +28,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 
+from bgp.speaker import encoding
 from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import config, protocol
 from bgp.speaker.exabgp.backlog import Backlog
 from bgp.speaker.exabgp.commands import Commands
 from bgp.speaker.exabgp.offers import Offers
+from bgp.speaker.exabgp.protocol import Command
 from bgp.speaker.exabgp.refusals import Refusals
 from bgp.speaker.exabgp.session import Ending, Penalties, Session, changed_fields, down_reason
 from bgp.speaker.exabgp.watchdog import Watchdog
@@ -64,6 +66,8 @@ STAYS_DEAD = 3
 """After so many ends in a row the speaker is a condition."""
 _REFRESH_PAUSE = 30.0
 _RESET_PAUSE = 600.0
+_REFRESHED_PAUSE = 1.0
+"""A peer is told all once more at most so often, in seconds."""
 
 
 class ExaBGPSpeaker:
@@ -115,7 +119,7 @@ class ExaBGPSpeaker:
 
     def conditions(self) -> list[tuple[str, str]]:
         found = self._penalties.conditions(asyncio.get_running_loop().time())
-        found += self._refusals.conditions(self._target()) + self._commands.conditions()
+        found += self._refusals.conditions(self._target()) + self._offers.conditions()
         if self._failures >= STAYS_DEAD and self._wanted:
             why = f"ended {self._failures} times in a row: {self._trouble or 'no reason given'}"
             found.append(("BGP speaker", why))
@@ -229,9 +233,10 @@ class ExaBGPSpeaker:
                 )
                 if session.refreshes:
                     families = self._families(address)
-                    self._command(protocol.route_refresh(address, family) for family in families)
+                    asked = [encoding.route_refresh(family) for family in families]
+                    self._command(protocol.send(asked, [session.number]))
                 else:
-                    self._command([protocol.reset(address)])
+                    self._command([protocol.end(session.number)])
 
     async def _start(self) -> None:
         if self._failures:
@@ -282,8 +287,9 @@ class ExaBGPSpeaker:
         fresh.rename(self._configuration)
         for address in self._applied.keys() - wanted.keys():
             session = self._sessions.pop(address, None)
-            self._offers.forget(address)
-            self._commands.gone(str(address))
+            self._offers.down(address)
+            if session is not None:
+                self._commands.gone(session.number)
             if session is not None and session.up:
                 self._events.put_nowait(PeerDown(address, DownReason.REMOVED))
         for address, peer in wanted.items():
@@ -355,6 +361,10 @@ class ExaBGPSpeaker:
                 self._on_state(said)
             elif isinstance(said, protocol.Overflow):
                 self._on_overflow(said)
+            elif isinstance(said, protocol.Up):
+                self._on_up(said)
+            elif isinstance(said, protocol.Refresh):
+                self._on_refresh(said)
             elif isinstance(said, protocol.Unreadable):
                 self.unreadable += 1
                 log.warning("exabgp said something unreadable: %s", said.why)
@@ -392,7 +402,7 @@ class ExaBGPSpeaker:
         peer = session.peer
         session.ending = ending
         log.error("a session is ended: %s", ending.detail, extra={"peer": str(peer.address)})
-        self._commands.urgent(protocol.reset(peer.address, ending.code, ending.subcode))
+        self._commands.urgent(protocol.end(session.number, ending.code, ending.subcode))
         self._next_command()
 
     def _on_log(self, line: bytes) -> None:
@@ -405,17 +415,39 @@ class ExaBGPSpeaker:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("exabgp: %s", children.readable(line))
 
+    def _on_up(self, said: protocol.Up) -> None:
+        session = self._sessions.get(said.peer)
+        if session is None:
+            return
+        if session.up:  # a new session took the old one's place without a word
+            self._down(session, DownReason.CLOSED, "replaced")
+        hearing = session.start(said)
+        self._events.put_nowait(PeerUp(said.peer))
+        self._command(self._offers.up(said.peer, hearing))
+
+    def _on_refresh(self, said: protocol.Refresh) -> None:
+        session = self._sessions.get(said.peer)
+        if session is None or session.number != said.session or said.family is None:
+            return
+        if said.family in session.refreshed:
+            session.refreshed[said.family] = True
+            return
+        session.refreshed[said.family] = False
+        self._command(self._offers.again(said.peer, said.family, said.enhanced))
+        loop = asyncio.get_running_loop()
+        loop.call_later(_REFRESHED_PAUSE, self._refreshed, session, said)
+
+    def _refreshed(self, session: Session, said: protocol.Refresh) -> None:
+        """A peer that asked again meanwhile is answered now, once."""
+        same = session.up and session.number == said.session
+        if same and said.family is not None and session.refreshed.pop(said.family, False):
+            self._on_refresh(said)
+
     def _on_state(self, said: protocol.State) -> None:
         session = self._sessions.get(said.peer)
         if session is None:
             return
-        if said.state == "up":
-            if session.up:  # a new session took the old one's place without a word
-                self._down(session, DownReason.CLOSED, "replaced")
-            session.start()
-            self._events.put_nowait(PeerUp(said.peer))
-            self._command(self._offers.up(session.peer))
-        elif said.state == "down":
+        if said.state == "down":
             if session.up:
                 self._down(session, down_reason(said.reason), said.reason)
             else:
@@ -427,7 +459,7 @@ class ExaBGPSpeaker:
         address = session.peer.address
         reason, words = session.stop(reason, words)
         self._offers.down(address)
-        self._commands.gone(str(address))
+        self._commands.gone(session.number)
         if reason is DownReason.LIMIT:
             now = asyncio.get_running_loop().time()
             pause = self._penalties.punish(session.peer, now, words)
@@ -445,12 +477,12 @@ class ExaBGPSpeaker:
         """How many routes are offered to a peer now."""
         return self._offers.sent(address)
 
-    def _command(self, lines: Iterable[str]) -> None:
-        self._commands.add(lines)
+    def _command(self, commands: Iterable[Command]) -> None:
+        self._commands.add(commands)
         self._next_command()
 
     def _next_command(self) -> None:
-        if self._child is not None and (line := self._commands.take()) is not None:
+        while self._child is not None and (line := self._commands.take()) is not None:
             self._child.send(line)
 
     def _on_ack(self, ack: protocol.Ack) -> None:

@@ -1,0 +1,263 @@
+"""How sessions send: slow peers, peers that ask once more, peers that come and go, much at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from ipaddress import ip_network
+from pathlib import Path
+
+from bgp.speaker.attributes import Session
+from bgp.speaker.interface import EndOfRib, Family, PathsReceived, PeerDown, Route
+from bgp.speaker.wire import Decoder
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, session, story, until
+from tests.support import bgp_wire as wire
+
+LONG = tuple(range(65001, 65901))
+
+
+def table(raw: RawPeer) -> set[str]:
+    """The prefixes that a raw peer was told of on this connection."""
+    decoder = Decoder(raw.local, Session(internal=True))
+    found: set[str] = set()
+    for body in raw.updates():
+        for event in decoder.decode(body).events:
+            if isinstance(event, PathsReceived):
+                found -= {str(each.prefix) for each in event.withdrawn}
+                found |= {str(each.prefix) for each in event.announced}
+    return found
+
+
+def ended(raw: RawPeer) -> bool:
+    """Whether it was told End-of-RIB."""
+    decoder = Decoder(raw.local, Session(internal=True))
+    told = (event for body in raw.updates() for event in decoder.decode(body).events)
+    return any(isinstance(event, EndOfRib) for event in told)
+
+
+def wide(count: int) -> list[Route]:
+    """Routes that share no message: each has a long path of its own, 3.6 kB."""
+    return [
+        Route(ip_network(((10 << 24) + (number << 8), 24)), as_path=(number + 1, *LONG))
+        for number in range(count)
+    ]
+
+
+async def pause(raw: RawPeer) -> None:
+    """The peer reads nothing from now on."""
+    assert raw._task is not None
+    raw._task.cancel()
+    await asyncio.gather(raw._task, return_exceptions=True)
+
+
+def go_on(raw: RawPeer) -> None:
+    """It reads again."""
+    assert raw._socket is not None
+    raw._task = asyncio.create_task(raw._listen(raw._socket))
+
+
+def spent(lab: Lab) -> float:
+    """ExaBGP's processor seconds."""
+    fields = Path(f"/proc/{lab.speaker.child_pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_peer_that_reads_slowly() -> None:
+    """Others do not wait for it, ExaBGP does not spin, KEEPALIVEs stand between its messages.
+
+    When it reads again it finds a whole stream, and in it the last word of every route.
+    """
+
+    async def body(lab: Lab) -> None:
+        slow, quick = RawPeer(RAW[0]), RawPeer(RAW[1])
+        await lab.speaker.configure(
+            [
+                peer(slow.local, passive=True, keepalive=1),
+                peer(quick.local, passive=True),
+            ]
+        )
+        for raw in (slow, quick):
+            await raw.dial()
+            await raw.open()
+        await until("both", lambda: lab.heard.up(slow.local, quick.local) and ended(slow))
+        await pause(slow)
+        many = wide(3_000)
+        await lab.speaker.announce(many)
+        await until("the other has all", lambda: len(quick.updates()) >= len(many), 40)
+        before, begun = spent(lab), time.monotonic()
+        await asyncio.sleep(2)
+        assert spent(lab) - before < 0.5 * (time.monotonic() - begun)
+        await lab.speaker.announce([*many[:100], route("10.250.0.0/16")])
+        await until("the other knows", lambda: "10.250.0.0/16" in table(quick), 40)
+        assert lab.heard.of(PeerDown) == []
+        go_on(slow)
+        await until("caught up", lambda: "10.250.0.0/16" in table(slow), 40)
+        assert (
+            table(slow)
+            == table(quick)
+            == {
+                *(str(each.prefix) for each in many[:100]),
+                "10.250.0.0/16",
+            }
+        )
+        beats = [kind for kind, _ in slow.messages].index(wire.KEEPALIVE)
+        assert beats < len(many), "a KEEPALIVE waits for a whole table"
+        assert slow.notifications() == []
+        for raw in (slow, quick):
+            await raw.close()
+
+    story(body, 150)
+
+
+def test_a_peer_that_reads_nothing_at_all() -> None:
+    """What waits for it has a limit: its session ends (CEASE 6/8), the next one begins anew."""
+
+    async def body(lab: Lab) -> None:
+        deaf = RawPeer(RAW[0])
+        await lab.speaker.configure([peer(deaf.local, passive=True)])
+        await deaf.dial()
+        await deaf.open()
+        await until("up", lambda: lab.heard.up(deaf.local) and ended(deaf))
+        await pause(deaf)
+        many = wide(11_000)
+        await lab.speaker.announce(many)
+        await until("its end", lambda: lab.heard.of(PeerDown, deaf.local), 60)
+        (down,) = lab.heard.of(PeerDown, deaf.local)
+        assert isinstance(down, PeerDown)
+        assert "(6,8)" in down.detail
+        await deaf.close()
+        await lab.speaker.announce(many[:10])
+        await deaf.dial()
+        await deaf.open()
+        await until("ten", lambda: len(table(deaf)) == 10 and ended(deaf))
+        await deaf.close()
+
+    story(body, 150)
+
+
+def test_a_peer_asks_for_all_once_more() -> None:
+    """RFC 2918: told again; asked for many times at once, twice at most. RFC 7313: framed."""
+
+    async def body(lab: Lab) -> None:
+        plain, modern = RawPeer(RAW[0]), RawPeer(RAW[1])
+        await lab.speaker.announce([route("10.65.1.0/26"), route("10.65.2.0/26")])
+        await lab.speaker.configure([peer(each.local, passive=True) for each in (plain, modern)])
+        await plain.dial()
+        await plain.open()
+        can = wire.MULTIPROTOCOL4 + wire.capability(2) + wire.capability(70)
+        can += wire.four_octet_as(modern.asn)
+        await modern.dial()
+        await modern.send(
+            wire.OPEN, wire.open_body(modern.asn, modern.local.packed, hold=90, capabilities=can)
+        )
+        await modern.send(wire.KEEPALIVE)
+        await until("both", lambda: ended(plain) and ended(modern))
+        plain.messages.clear()
+        modern.messages.clear()
+        for _ in range(20):
+            await plain.send(5, b"\0\1\0\1")
+        await until("twice", lambda: len(plain.updates()) == 2)
+        assert table(plain) == {"10.65.1.0/26", "10.65.2.0/26"}
+        await modern.send(5, b"\0\1\0\1")
+        await modern.send(5, b"\0\2\0\1")  # a family that was not agreed on
+        await until("framed", lambda: (5, b"\0\1\2\1") in modern.messages)
+        kinds = [(kind, text) for kind, text in modern.messages if kind != wire.KEEPALIVE]
+        assert kinds[0] == (5, b"\0\1\1\1")
+        assert kinds[-1] == (5, b"\0\1\2\1")
+        assert table(modern) == {"10.65.1.0/26", "10.65.2.0/26"}
+        await asyncio.sleep(1.5)
+        assert len(plain.updates()) == 2
+        await plain.close()
+        await modern.close()
+
+    story(body)
+
+
+def test_the_last_word_counts() -> None:
+    """Routes that come, change and go faster than they are sent, and a peer that flaps meanwhile.
+
+    What was meant for one session is not said to the next.
+    """
+
+    async def body(lab: Lab) -> None:
+        steady, flapping = RawPeer(RAW[0]), RawPeer(RAW[1])
+        await lab.speaker.configure([peer(each.local, passive=True) for each in (steady, flapping)])
+        await steady.dial()
+        await steady.open()
+        await until("up", lambda: lab.heard.up(steady.local))
+        nets = [f"10.66.{number}.0/24" for number in range(200)]
+        for turn in range(30):
+            if turn % 5 == 0:
+                await flapping.dial()
+                await flapping.open()
+            for step in range(10):
+                some = [each for index, each in enumerate(nets) if (index * step + turn) % 3]
+                await lab.speaker.announce([route(each, med=step) for each in some])
+            if turn % 5 == 2:
+                await flapping.close()
+            await asyncio.sleep(0.02)
+        await lab.speaker.announce([route(each) for each in nets[:7]])
+        await flapping.dial()
+        await flapping.open()
+        await until("its end", lambda: ended(flapping))
+        assert table(flapping) == set(nets[:7])
+        await until("the last word", lambda: table(steady) == set(nets[:7]))
+        assert steady.notifications() == []
+        assert lab.heard.of(PeerDown, steady.local) == []
+        assert lab.speaker.command_errors == 0
+        await steady.close()
+        await flapping.close()
+
+    story(body)
+
+
+def test_what_both_sides_carry() -> None:
+    """A family that the peer does not know is not sent to it."""
+
+    async def body(lab: Lab) -> None:
+        lab.start_bird(session())
+        await lab.speaker.announce([route("10.65.1.0/26"), route("fd65::/64")])
+        both = replace(peer(BIRD), families=(Family.IPV4, Family.IPV6))
+        await lab.speaker.configure([both])
+        await until("its route", lambda: "10.65.1.0/26" in lab.birdc("show", "route"))
+        assert lab.speaker.sent(BIRD) == 1
+        assert lab.speaker.conditions() == []
+
+    story(body)
+
+
+def test_what_cannot_be_told_is_a_condition() -> None:
+    """It names peer, route and reason, and goes when the route is mended; the others arrive."""
+
+    async def body(lab: Lab) -> None:
+        lab.start_bird(session())
+        good, net = route("10.65.2.0/26"), "10.65.1.0/26"
+        raw = RawPeer(RAW[0])
+        over4 = replace(peer(raw.local), families=(Family.IPV4, Family.IPV6), passive=True)
+        six = route("fd65::/64", peers=frozenset({raw.local}))
+        await lab.speaker.announce([good, route(net, communities=("70000:1",)), six])
+        await lab.speaker.configure([peer(BIRD), over4])
+        await until("BIRD", lambda: lab.heard.up(BIRD))
+        ((subject, why),) = lab.speaker.conditions()
+        assert subject == f"BGP peer {BIRD}"
+        assert net in why
+        assert "70000:1" in why
+        await until("the good one", lambda: "10.65.2.0/26" in lab.birdc("show", "route"))
+        await lab.speaker.announce([good, route(net, communities=("7000:1",)), six])
+        assert lab.speaker.conditions() == []
+        await until("told", lambda: net in lab.birdc("show", "route"))
+        await raw.dial()
+        await raw.open()
+        await until("all", lambda: ended(raw))
+        ((subject, why),) = lab.speaker.conditions()
+        assert subject == f"BGP peer {raw.local}"
+        assert "no IPv6 address of ours" in why
+        assert table(raw) == {net, "10.65.2.0/26"}
+        assert lab.speaker.sent(raw.local) == 2
+        await raw.close()
+        await until("down", lambda: lab.heard.of(PeerDown, raw.local))
+        assert lab.speaker.conditions() == []
+
+    story(body)
