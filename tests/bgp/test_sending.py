@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from dataclasses import replace
-from ipaddress import ip_network
+from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 
 from bgp.speaker.attributes import Session
@@ -259,5 +259,30 @@ def test_what_cannot_be_told_is_a_condition() -> None:
         await raw.close()
         await until("down", lambda: lab.heard.of(PeerDown, raw.local))
         assert lab.speaker.conditions() == []
+
+    story(body)
+
+
+def test_sessions_that_say_nothing_cost_nothing() -> None:
+    """A hundred of them, which ExaBGP would look at a hundred times a second; all hear a route."""
+
+    async def body(lab: Lab) -> None:
+        raws = [RawPeer(IPv4Address("10.9.1.0") + number) for number in range(100)]
+        for raw in raws:
+            lab.space.run("ip", "addr", "add", f"{raw.local}/32", "dev", "lo")
+        await lab.speaker.configure([peer(raw.local, passive=True) for raw in raws])
+        for raw in raws:
+            await raw.dial()
+            await raw.open()
+        await until("all", lambda: all(map(ended, raws)), 40)
+        before, begun = spent(lab), time.monotonic()
+        await asyncio.sleep(3)
+        share = (spent(lab) - before) / (time.monotonic() - begun)
+        assert share < 0.1, share
+        await lab.speaker.announce([route("10.65.1.0/26")])
+        await until("told", lambda: all("10.65.1.0/26" in table(raw) for raw in raws))
+        assert lab.heard.of(PeerDown) == []
+        for raw in raws:
+            await raw.close()
 
     story(body)
