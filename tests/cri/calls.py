@@ -69,12 +69,14 @@ class Calls:
             path.chmod(0o755)
 
     def seen(self) -> list[Call]:
-        """Calls in their order, without those for `lo`, VERSION and STATUS."""
+        """ADDs and DELs in their order, without those for `lo`."""
         found = []
         for folder in sorted(self.machine.path(f"{HOME}/calls").iterdir()):
+            if not (folder / "stdout").exists():
+                continue
             lines = (folder / "env").read_text().splitlines()
             env = dict(line.split("=", 1) for line in lines if line.startswith("CNI_"))
-            if env["CNI_COMMAND"] in ("VERSION", "STATUS") or env["CNI_IFNAME"] == "lo":
+            if env["CNI_COMMAND"] not in ("ADD", "DEL") or env["CNI_IFNAME"] == "lo":
                 continue
             config, answer = (folder / "stdin").read_text(), (folder / "stdout").read_text()
             found.append(
@@ -85,6 +87,18 @@ class Calls:
                     json.loads(answer) if answer.strip() else {},
                 )
             )
+        return found
+
+    def verbs(self, plugin: str) -> list[str]:
+        """Every CNI_COMMAND that a plugin was called with, in order."""
+        found = []
+        for folder in sorted(self.machine.path(f"{HOME}/calls").iterdir()):
+            # The name is written last.
+            if (folder / "name").exists() and (folder / "name").read_text().strip() == plugin:
+                lines = (folder / "env").read_text().splitlines()
+                found += [
+                    line.partition("=")[2] for line in lines if line.startswith("CNI_COMMAND=")
+                ]
         return found
 
     def about(self, pod: str) -> list[Call]:

@@ -133,8 +133,9 @@ def test_a_stop_that_fails_is_tried_again(node: World) -> None:
         node.cri.stop(pod.id)
     assert "stuck" in node.endpoints()
     node.calls.mend("DEL", "portmap")
-    node.cri.end(pod.id)
     node.cri.stop(pod.id)
+    node.cri.stop(pod.id)
+    node.cri.remove(pod.id)
     node.cri.remove(pod.id)
     node.assert_clean()
 

@@ -52,6 +52,10 @@ class World:
         """The kubelet's end of the runtime's socket."""
         return self.runtime.client
 
+    def apply_objects(self) -> None:
+        """The pool."""
+        self.apply(OBJECTS)
+
     def apply(self, text: str) -> None:
         """calicoctl apply."""
         self.node.run(["calicoctl", "apply", "-f", "-"], stdin=text.encode(), timeout=120)
@@ -178,8 +182,7 @@ def world(
         calls = Calls(node)
         with containerd.running(node, folder, archive, plugins=BIN, programs=programs) as runtime:
             made = World(lab, runtime, calls)
-            made.apply(OBJECTS)
-            until(lambda: proc.start_time(node.record.pid) is not None)
+            made.apply_objects()
             yield made
     finally:
         cluster.down(name)

@@ -55,10 +55,15 @@ class Program:
 
     def fingerprint(self) -> str:
         """What its sources are."""
-        digest = hashlib.sha256()
-        for path in sorted(self.module.iterdir()):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-        return digest.hexdigest()
+        return fingerprint(self.module)
+
+
+def fingerprint(module: Path) -> str:
+    """What the sources in a module's folder are."""
+    digest = hashlib.sha256()
+    for path in sorted(module.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 PROGRAMS = (
@@ -112,10 +117,10 @@ def find_go(environ: Mapping[str, str], module: Path = PROGRAMS[-1].module) -> s
     at = environ.get("GO") or shutil.which("go") or "/usr/local/go/bin/go"
     if not os.access(at, os.X_OK):
         raise BuildError(
-            "Go is needed to build Kubernetes and was not found: install it, or set GO"
+            f"Go is needed to build {module.name} and was not found: install it, or set GO"
         )
     # Asked in the module, go says itself when it is too old and may not fetch another one.
-    done = _go(at, "list", "-m", where=module, environ=environ, capture=True)
+    done = run_go(at, "list", "-m", where=module, environ=environ, capture=True)
     if done.returncode != 0:
         raise BuildError(f"{at} cannot build {module}: {done.stderr.strip()}")
     return at
@@ -132,7 +137,7 @@ def build(environ: Mapping[str, str] = os.environ, only: Sequence[str] = ()) -> 
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BuildError(f"{into} cannot be made: {error.strerror}; set MUSLIN_CACHE") from error
-    with _alone(into):
+    with alone(into):
         for program in programs:
             if not built(program, into):
                 _build(go, program, into, environ)
@@ -144,7 +149,7 @@ def _build(go: str, program: Program, into: Path, environ: Mapping[str, str]) ->
     print(f"building {program.file} (minutes, the first time)", file=sys.stderr, flush=True)
     stamp, fresh = program.fingerprint(), into / f".{program.file}.new"
     tags = ["-tags", program.tags] if program.tags else []
-    done = _go(
+    done = run_go(
         go,
         *("build", "-trimpath", *tags, "-ldflags", f"-s -w {_told_version(program)}"),
         *("-o", str(fresh), program.package),
@@ -184,9 +189,10 @@ def _told_version(program: Program) -> str:
     return " ".join(f"-X {name}={value}" for name, value in words.items())
 
 
-def _go(
+def run_go(
     go: str, *arguments: str, where: Path, environ: Mapping[str, str], capture: bool = False
 ) -> subprocess.CompletedProcess[str]:
+    """The go command in a module's folder, which may not change its go.mod."""
     flags = f"{environ.get('GOFLAGS', '')} -buildvcs=false -mod=readonly".strip()
     return subprocess.run(
         [go, *arguments],
@@ -199,7 +205,7 @@ def _go(
 
 
 @contextmanager
-def _alone(into: Path) -> Iterator[None]:
+def alone(into: Path) -> Iterator[None]:
     """One build at a time; whoever comes second finds it done."""
     with (into / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
