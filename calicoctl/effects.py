@@ -14,11 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from libcalico.datastore.interface import (
-    Change,
     Check,
     CommitConflict,
     Datastore,
-    Delete,
     Entry,
     Put,
     Selection,
@@ -30,9 +28,6 @@ from libcalico.model.policy import POLICY_KINDS, tier_of
 
 SETTLE_SECONDS = 0.5
 """How long the nodes get to see that a pool is disabled (data model 1.13)."""
-
-DELETIONS = 100
-"""How many objects of a removed node go in one commit: etcd takes 128 operations."""
 
 TIERED = (*POLICY_KINDS, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy")
 """The kinds that live in a tier; a staged policy keeps its tier too."""
@@ -105,24 +100,9 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
 
 
 async def _delete_node(store: Datastore, entry: Entry) -> None:
-    from ipam.maintenance import release_host
+    from ipam.node_removal import clean_up
 
-    name = entry.value.metadata.name
-    await release_host(store, name)
-    for kind in ("WorkloadEndpoint", "BGPPeer"):
-        await _delete_of_node(store, kind, name)
-    for kind in ("FelixConfiguration", "BGPConfiguration"):
-        await store.commit([Delete(ResourceKey(kind, f"node.{name}"))])
-    await _delete_of_node(store, "HostEndpoint", name)
-
-
-async def _delete_of_node(store: Datastore, kind: str, node: str) -> None:
-    listing = await store.list(Selection(kind))
-    gone: list[Change] = [
-        Delete(entry.key) for entry in listing.entries if entry.value.spec.node == node
-    ]
-    for start in range(0, len(gone), DELETIONS):
-        await store.commit(gone[start : start + DELETIONS])
+    await clean_up(store, entry.value.metadata.name)
 
 
 async def _delete_tier(store: Datastore, entry: Entry) -> None:

@@ -1,0 +1,112 @@
+"""Host endpoints that every node gets by itself: which, from the Node and the configuration.
+
+Pure. Source: data model 8.5. Tested in tests/controllers/test_node_rules.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+
+from libcalico import goregex, selectors
+from libcalico.errors import InvalidValue
+from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node
+from libcalico.model.controllers import AutoHostEndpointConfig, Template
+from libcalico.model.profile import DEFAULT_ALLOW
+
+CREATED_BY, CREATOR = "projectcalico.org/created-by", "calico-kube-controllers"
+ENABLED, DISABLED = "Enabled", "Disabled"
+SUFFIX = "auto-hep"
+MAX_NAME = 253
+
+
+def is_ours(endpoint: HostEndpoint) -> bool:
+    """Whether a controller made it: every other is somebody else's."""
+    return endpoint.metadata.labels.get(CREATED_BY) == CREATOR
+
+
+def wanted(node: Node, config: AutoHostEndpointConfig | None) -> dict[str, HostEndpoint]:
+    """The host endpoints of a node by name; none where they are not switched on.
+
+    Raises InvalidValue for a template whose selector or pattern cannot be read.
+    """
+    if config is None or config.autoCreate != ENABLED:
+        return {}
+    found: list[HostEndpoint] = []
+    if config.createDefaultHostEndpoint != DISABLED:
+        found.append(_endpoint(node, [], "*", addresses(node), Template()))
+    for template in config.templates:
+        if selectors.parse(template.nodeSelector or "all()").matches(node.metadata.labels):
+            found += _of_template(node, template)
+    return {one.metadata.name: one for one in found}
+
+
+def _of_template(node: Node, template: Template) -> list[HostEndpoint]:
+    inside = _inside(addresses(node), template.interfaceCIDRs)
+    words = [template.generateName]
+    if not template.interfacePattern:
+        return [_endpoint(node, words, "", inside, template)] if inside else []
+    if reason := goregex.problem(template.interfacePattern):
+        raise InvalidValue(
+            "spec.controllers.node.hostEndpoint.templates.interfacePattern",
+            template.interfacePattern,
+            reason,
+        )
+    pattern = re.compile(template.interfacePattern)
+    return [
+        _endpoint(node, [*words, one.name], one.name, _unique([*inside, *one.addresses]), template)
+        for one in node.spec.interfaces
+        if pattern.search(one.name)
+    ]
+
+
+def addresses(node: Node) -> list[str]:
+    """Every address of a node that its Node names, each once, in Calico's order."""
+    spec, found = node.spec, []
+    if spec.bgp:
+        found += [spec.bgp.ipv4Address, spec.bgp.ipv6Address, spec.bgp.ipv4IPIPTunnelAddr]
+    found += [spec.ipv4VXLANTunnelAddr, spec.ipv6VXLANTunnelAddr]
+    if spec.wireguard:
+        found += [spec.wireguard.interfaceIPv4Address, spec.wireguard.interfaceIPv6Address]
+    found += [one.address for one in spec.addresses if one.type == "InternalIP"]
+    found += [text for one in spec.interfaces for text in one.addresses]
+    return _unique(text.partition("/")[0] for text in found)
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(text for text in texts if text))
+
+
+def _inside(texts: Iterable[str], cidrs: Iterable[str]) -> list[str]:
+    networks = [ip_network(cidr, strict=False) for cidr in cidrs]
+    return [
+        text
+        for text in texts
+        if any(one.version == (a := ip_address(text)).version and a in one for one in networks)
+    ]
+
+
+def _endpoint(
+    node: Node, words: list[str], interface: str, expected: list[str], template: Template
+) -> HostEndpoint:
+    name = "-".join([node.metadata.name, *words, SUFFIX])
+    if len(name) > MAX_NAME:
+        digest = base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest()).decode()
+        short = digest.rstrip("=").replace("-", "").replace("_", "").lower()
+        name = f"{short}-{SUFFIX}"
+    return HostEndpoint(
+        metadata=Metadata(
+            name=name,
+            labels={**node.metadata.labels, **template.labels, CREATED_BY: CREATOR},
+            annotations=dict(template.annotations),
+        ),
+        spec=HostEndpointSpec(
+            node=node.metadata.name,
+            interfaceName=interface,
+            expectedIPs=expected,
+            profiles=[DEFAULT_ALLOW],
+        ),
+    )

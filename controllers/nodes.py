@@ -1,0 +1,186 @@
+"""Nodes: those that Kubernetes lost are removed, the others get its labels and host endpoints.
+
+Invariants (tests/controllers/test_nodes.py):
+  NOD-1  A Node is removed only if it names a node of Kubernetes, both sides were read whole, and
+         the API, asked for that one, says that there is none.
+  NOD-2  Only host endpoints that carry the controllers' own mark are changed or deleted.
+Source: data model 8.3 to 8.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from controllers import host_endpoints, node_labels
+from controllers.mirror import PERIOD
+from controllers.node_view import NodeView, kubernetes_name
+from controllers.objects import NODES
+from controllers.queue import WorkQueue
+from ipam import node_removal
+from libcalico.datastore.interface import (
+    ABSENT,
+    Change,
+    CommitConflict,
+    Datastore,
+    Delete,
+    Entry,
+    Put,
+)
+from libcalico.errors import MuslinError
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import ObjectNotFound
+from libcalico.model import HostEndpoint
+from libcalico.model.controllers import AutoHostEndpointConfig
+from libcalico.model.keys import ResourceKey
+
+log = logging.getLogger(__name__)
+
+
+def endpoint_change(
+    key: ResourceKey, want: HostEndpoint | None, entry: Entry | None
+) -> Change | None:
+    """What to write so that a host endpoint is as wanted (NOD-2). Pure."""
+    if entry is None:
+        return Put(key, want, ABSENT) if want else None
+    if not host_endpoints.is_ours(entry.value):
+        return None
+    if want is None:
+        return Delete(key, entry.revision)
+    there = entry.value.metadata
+    annotations = {**there.annotations, **want.metadata.annotations}
+    metadata = replace(there, labels=want.metadata.labels, annotations=annotations)
+    if metadata == there and entry.value.spec == want.spec:
+        return None
+    return Put(key, replace(entry.value, metadata=metadata, spec=want.spec), entry.revision, entry)
+
+
+class Nodes:
+    """Keeps nodes so while `run` runs. `view` must run beside it."""
+
+    name = "node"
+
+    def __init__(
+        self,
+        view: NodeView,
+        client: Client,
+        store: Datastore,
+        *,
+        sync_labels: bool = True,
+        endpoints: AutoHostEndpointConfig | None = None,
+        workers: int = 1,
+        period: float = PERIOD,
+        removed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._view, self._client, self._store = view, client, store
+        self._sync_labels, self._endpoints = sync_labels, endpoints
+        self._workers, self._period, self._removed = workers, period, removed
+        self.queue: WorkQueue[str] = WorkQueue()
+        self.writes = self.failures = 0
+        view.changed.append(self.queue.add)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all nodes are known."""
+        return self._view.ready
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether, besides, nothing waits."""
+        return self.ready and not len(self.queue)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._resync())
+                for _ in range(self._workers):
+                    group.create_task(self.queue.work(self._settle))
+        finally:
+            self.queue.close()
+
+    async def _resync(self) -> None:
+        await self._view.until_ready()
+        while True:
+            await asyncio.sleep(self._period)
+            for name in self._view.nodes.keys() | self._view.endpoints.keys():
+                self.queue.add(name)
+
+    async def _settle(self, name: str) -> bool:
+        try:
+            await self._node(name)
+        except CommitConflict:
+            return False
+        except MuslinError as error:
+            self.failures += 1
+            log.warning("tried again: %s", error, extra={"node": name})
+            return False
+        return True
+
+    async def _node(self, name: str) -> None:
+        node = self._view.nodes.get(name)
+        own = kubernetes_name(node) if node else ""
+        if own and own not in self._view.kubernetes:
+            if await self._is_gone(own):
+                await self._remove(name)
+            return
+        if node and own and self._sync_labels:
+            await self._label(name, own)
+        await self._hold_endpoints(name)
+
+    async def _is_gone(self, name: str) -> bool:
+        if not self._view.reflector.has_listed:
+            return False
+        try:
+            await self._client.get(NODES, name)
+        except ObjectNotFound:
+            return True
+        return False
+
+    async def _remove(self, name: str) -> None:
+        entry = await self._store.get(ResourceKey("Node", name))
+        if entry is None:
+            return
+        await node_removal.remove(self._store, entry)
+        self.writes += 1
+        log.info("removed: Kubernetes has no such node", extra={"node": name})
+        self._removed(name)
+
+    async def _label(self, name: str, kubernetes: str) -> None:
+        labels = self._view.kubernetes[kubernetes]
+        if node_labels.synced(self._view.nodes[name], labels) is None:
+            return
+        entry = await self._store.get(ResourceKey("Node", name))
+        fresh = node_labels.synced(entry.value, labels) if entry else None
+        if entry and fresh:
+            await self._store.commit([Put(entry.key, fresh, entry.revision, entry)])
+            self.writes += 1
+
+    async def _hold_endpoints(self, name: str) -> None:
+        node = self._view.nodes.get(name)
+        wanted = host_endpoints.wanted(node, self._endpoints) if node else {}
+        known = self._view.endpoints.get(name, {})
+        ours = {one for one, value in known.items() if host_endpoints.is_ours(value)}
+        for one in sorted(wanted.keys() | ours):
+            want, there = wanted.get(one), known.get(one)
+            if there is not None and want is not None and _equal(there, want):
+                continue
+            key = ResourceKey("HostEndpoint", one)
+            entry = await self._store.get(key)
+            change = endpoint_change(key, want, entry)
+            if change is not None:
+                await self._store.commit([change])
+                self.writes += 1
+            elif want is not None and entry is not None and not host_endpoints.is_ours(entry.value):
+                log.warning("a host endpoint of this name is somebody else's: %s", one)
+
+
+def _equal(there: HostEndpoint, want: HostEndpoint) -> bool:
+    return (
+        there.spec == want.spec
+        and there.metadata.labels == want.metadata.labels
+        and want.metadata.annotations.items() <= there.metadata.annotations.items()
+    )
