@@ -3,7 +3,8 @@
 asyncio's streams drop ancillary data, so this reads the socket itself: `recvmsg` when the
 loop says that it is readable. The socket never blocks the loop, a descriptor is never
 inherited by a child, and one that nobody claims is closed (CHAN-1). A want of descriptors or
-memory makes callers wait, it never ends the serving (CHAN-2).
+memory makes callers wait, it never ends the serving (CHAN-2). Connections that ask nothing make
+nobody wait: where there are too many, the oldest of them is closed (CHAN-3).
 
 `serve` makes the listening socket: directory 0700, socket 0600, and only root or our own
 user is let in (uid from SO_PEERCRED). Tested in `tests/cni/test_protocol.py`.
@@ -48,6 +49,8 @@ class Channel:
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self._sending = asyncio.Lock()
+        self.asked = False
+        """Whether the peer has sent what it wants; set by who serves it."""
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
 
@@ -167,14 +170,18 @@ async def serve(
     """Accept for ever; each connection runs `handler` in its own task and is closed after it.
 
     Peers that are neither root nor our own user are closed at once. At most `limit` are served
-    at a time, the next ones wait in the kernel's queue. Ends when cancelled; then the listener
-    is closed and the handlers are cancelled.
+    at a time; for the next one the oldest that has not asked yet is closed, and where all have
+    asked it waits in the kernel's queue. Ends when cancelled; then the listener is closed and the
+    handlers are cancelled.
     """
     loop = asyncio.get_running_loop()
-    tasks: set[asyncio.Task[None]] = set()
+    tasks: dict[asyncio.Task[None], Channel] = {}
     try:
         while True:
             while len(tasks) >= limit:
+                silent = next((one for one, peer in tasks.items() if not peer.asked), None)
+                if silent is not None:
+                    silent.cancel()
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.sleep(0)  # the ended ones leave the set
             try:
@@ -190,8 +197,8 @@ async def serve(
                 channel.close()
                 continue
             task = loop.create_task(_run(channel, handler))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            tasks[task] = channel
+            task.add_done_callback(tasks.pop)
     finally:
         listener.close()
         for task in tasks:

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 CONCURRENCY = 64
 REQUEST_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
+LONGEST_SECONDS = 120.0
+"""No caller gets more, whatever deadline it names: the executable itself gives up after 60."""
 IPAM_PLUGIN = "calico-ipam"
 
 
@@ -95,6 +97,7 @@ class Server:
             message, descriptor = received
             if not isinstance(message, protocol.Request):
                 return
+            channel.asked = True
             await self._serve(Caller(channel), message, descriptor)
         except (TimeoutError, OSError, protocol.ProtocolError) as error:
             log.warning("a connection ended: %s", str(error) or "nothing came in time")
@@ -189,7 +192,7 @@ class Server:
         trace: Trace,
         deadline: float,
     ) -> str:
-        seconds = max(deadline - MARGIN_SECONDS, MARGIN_SECONDS)
+        seconds = max(min(deadline, LONGEST_SECONDS) - MARGIN_SECONDS, MARGIN_SECONDS)
         match request.command:
             case Command.ADD:
                 result = await self._add(caller, request, descriptor, trace, seconds)

@@ -179,6 +179,7 @@ async def test_without_descriptors_callers_wait(tmp_path: Path) -> None:
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
+        connection.asked = True
         assert await connection.receive()
         at_once -= 1
         await connection.send(protocol.Hello("daemon"))
