@@ -27,7 +27,16 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface, ip_network
 
-from cni import call_log, chain, delete, extra_routes, policy_only, readiness_gates, wiring
+from cni import (
+    call_log,
+    chain,
+    delete,
+    extra_routes,
+    network_profile,
+    policy_only,
+    readiness_gates,
+    wiring,
+)
 from cni.attachment import Attachment, attachment_of, check_names
 from cni.delegation import Delegate, Line, destinations, is_delegated
 from cni.endpoint import EndpointWriter
@@ -121,6 +130,8 @@ async def _add(
         # An earlier attempt of this very attachment may still come to light: take it back first.
         async with _datastore(patience):
             await delete.release(services, attachment)
+    async with _datastore(patience):
+        await network_profile.ensure(services, request)
     facts = await services.pod_source.facts(request)
     wishes = endpoint_request(request, facts)
     with wiring.open_pod(netns_fd) as pod:

@@ -6,7 +6,7 @@ interface that is the other end of CNI_IFNAME, waits until felix has it in force
 prevResult on. Felix finds the interface by its prefix (`interfacePrefix`); one that it does not
 take for a workload's fails the ADD, because policy would not be enforced there.
 
-Invariants (tests/cni/test_policy_only.py):
+Invariants (tests/cni_conformance/test_chains.py):
   CNI-95  ADD succeeds only on an interface where felix can enforce: the end of a veth whose
           other end stands on the host and is no bridge port.
   CNI-96  Neither ADD, DEL nor an undo touches a link, address or route.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from cni import delete, wiring
+from cni import delete, network_profile, wiring
 from cni.attachment import attachment_of
 from cni.chain import own_index, previous_of
 from cni.endpoint import EndpointWriter
@@ -45,6 +45,7 @@ async def add(
     check_node_name(request.config.document, settings, services.node)
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
     inner, outer = _ends(services, request, netns_fd)
+    await network_profile.ensure(services, request)
     facts = await services.pod_source.facts(request)
     writer = EndpointWriter(attachment, facts, inner.mac, interface=outer.name)
     addresses = addresses_of(request, previous)

@@ -3,7 +3,7 @@
 50 says no; 51 says no, and the pods that run may suffer as well. Cheap: nothing is written,
 and what needs the datastore is looked at in the background, at most every `LOOK_SECONDS`.
 
-Invariants (tests/cni/test_status.py):
+Invariants (tests/cni_conformance/test_delegates.py, tests/cni_conformance/test_verbs.py):
   CNI-87  A delegate's 50 and 51 are kept; any other error of it is 50 with its text.
   CNI-88  Pools count as exhausted only when a look said so; a datastore that is slow to
           answer changes nothing.

@@ -40,6 +40,7 @@ def server(*statuses: int) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.asyncio
+@pytest.mark.cni("CAL-19")
 async def test_an_add_waits_until_each_has_answered_once() -> None:
     with server(503, 404, 204) as (slow, slow_asked), server(200, 503) as (quick, quick_asked):
         await readiness_gates.wait([quick, slow], seconds=10, interval=0.02)

@@ -58,6 +58,7 @@ def test_what_is_heavy_is_imported_only_where_needed() -> None:
         assert b"| " + module + b"\n" not in done.stderr, module
 
 
+@pytest.mark.cni("CAL-35", "OUT-05")
 def test_an_unexpected_failure_is_a_cni_error() -> None:
     """TWIN-3: here the standard library itself is incomplete."""
     program = (

@@ -44,6 +44,8 @@ class Stage:
         self.build: Build = BUILDS[0]
         self.folder = folder
         self._stack = ExitStack()
+        self._daemon: dict[tuple[object, str], set[str]] = {}
+        self._used: set[str] = set()
         self._ended: dict[tuple[object, str], str | None] = {}
         self._node: World | None = None
         self.request: pytest.FixtureRequest
@@ -56,11 +58,14 @@ class Stage:
         """Run a check, or tell again how it ended for this build."""
         key = (check, self.build.label)
         if key not in self._ended:
+            self._used = set()
             try:
                 check(self)
                 self._ended[key] = None
             except Exception as error:
                 self._ended[key] = _told(error)
+            self._daemon[key] = self._used
+        self.request.node.user_properties += [("daemon", one) for one in self._daemon[key]]
         if found := self._ended[key]:
             pytest.fail(found, pytrace=False)
 
@@ -79,12 +84,17 @@ class Stage:
 
     def away(self, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
         """An environment whose daemon is away; None unsets."""
+        self._used.add("away")
+        return self._environment(env)
+
+    def _environment(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
         merged = away_from_daemon(self.fresh()) | dict(env or {})
         return {key: value for key, value in merged.items() if value is not None}
 
     def up(self, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
         """The same with a daemon that accepts."""
-        return self.away(env) | {"CNI_CALICO_SOCKET": self.accepting}
+        self._used.add("up")
+        return self._environment(env) | {"CNI_CALICO_SOCKET": self.accepting}
 
     def refused(self, env: Mapping[str, str | None], stdin: Any, name: str = "calico") -> Any:
         """The error of a call, byte for byte the same with the daemon up and away."""
@@ -103,6 +113,7 @@ class Stage:
     @property
     def node(self) -> World:
         """The node of this file, with its daemon serving."""
+        self._used.add("up")
         if self._node is None:
             self._node = self._stack.enter_context(node_world(self.fresh()))
             socket = None
@@ -171,6 +182,7 @@ class Stage:
 
     def show(self, test: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         """Run a test of tests/cni with a node of its own, once a build."""
+        self._used.add("up")
         key = (f"{test.__module__}.{test.__name__}", self.build.label, repr(sorted(arguments)))
         key = (key[0], key[1], key[2] + repr(list(arguments.values())))
         if key not in _SHOWN:

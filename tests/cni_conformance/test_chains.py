@@ -272,7 +272,7 @@ def bandwidth_limits_both_ways(stage: Stage) -> None:
         stage.node.assert_clean()
 
 
-@checks("CHN-08", "CHN-09", "CHN-10", "PRV-04", "PRV-09", "PRV-10", "DEL-13", "CHK-04")
+@checks("CHN-08", "CHN-09", "CHN-10", "PRV-04", "PRV-09", "PRV-10", "DEL-13", "CHK-04", "CRO-01")
 def a_long_chain(stage: Stage) -> None:
     tuning = TUNING | {"mac": "02:11:22:33:44:55", "mtu": 1300}
     limits = {"ingressRate": RATE, "ingressBurst": RATE}

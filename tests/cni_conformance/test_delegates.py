@@ -433,8 +433,8 @@ def what_was_given_comes_back(stage: Stage) -> None:
     while node.in_use() and time.monotonic() < deadline:
         time.sleep(0.1)
     node.assert_clean()
-    for more in ({}, {"CNI_NETNS": ""}, {"config": {"ipam": {"type": "calico-ipam",
-                                                             "ipv4_pools": ["gone"]}}}):  # fmt: skip
+    gone = {"config": {"ipam": {"type": "calico-ipam", "ipv4_pools": ["gone"]}}}
+    for more in ({}, {"CNI_NETNS": ""}, gone):
         stage.cni("ADD", None, "", **base, CNI_NETNS="b")
         assert node.in_use() == 1
         stage.delete(None, "", **base | more)

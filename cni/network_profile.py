@@ -1,0 +1,62 @@
+"""The profile of a network without a policy engine (`policy.type` empty, CAL-17).
+
+Without Kubernetes nobody writes policy for a pod, and a pod without a profile is closed. So the
+first ADD of such a network creates a profile with the network's name: everything may go out, and
+in comes what other pods of the network send (under Kubernetes: everything). It is never changed
+afterwards, since it is the operator's from then on.
+Tested in tests/cni_conformance/test_runtimes.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cni.request import Request
+from cni.services import Services
+from libcalico import selectors
+from libcalico.datastore.interface import ABSENT, CommitConflict, Put
+from libcalico.errors import InvalidValue
+from libcalico.model import ResourceKey
+from libcalico.model.codec import decode_value
+
+
+async def ensure(services: Services, request: Request) -> None:
+    """Create the profile if it is missing; asks the datastore once a network and process.
+
+    Raises DatastoreError or TimeoutError.
+    """
+    network = request.config.name
+    key = ResourceKey("Profile", network)
+    known = f"profile {network}"
+    if request.config.policy_type or known in services.told:
+        return
+    if await services.store.get(key) is None:
+        value = decode_value(key, _document(network, kubernetes=request.pod is not None))
+        try:
+            await services.store.commit([Put(key, value, ABSENT)])
+        except CommitConflict:
+            pass  # another node was first: it stays as it is
+    services.told.add(known)
+
+
+def _document(network: str, *, kubernetes: bool) -> bytes:
+    inbound: dict[str, Any] = {"action": "Allow"}
+    if not kubernetes:
+        inbound["source"] = {"selector": f"has({network})"}
+        try:
+            selectors.parse(f"has({network})")
+        except InvalidValue:
+            inbound = {"action": "Deny"}  # a name that no label can have lets nobody in
+    tree = {
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "Profile",
+        "metadata": {"name": network},
+        "spec": {
+            "egress": [{"action": "Allow"}],
+            "ingress": [inbound],
+            "labelsToApply": {network: ""},
+        },
+    }
+    return msgspec.json.encode(tree)
