@@ -18,8 +18,9 @@ import logging
 import os
 import socket
 import struct
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from cni import protocol
@@ -32,6 +33,9 @@ ANCILLARY = socket.CMSG_SPACE(4 * INT.size)
 
 CONNECTIONS = 256
 """How many are served at a time; each may hold two descriptors, and 1024 is a usual limit."""
+
+SILENCE_SECONDS = 0.5
+"""How long a connection may say nothing while others wait for its place."""
 
 ACCEPT_PAUSE = 0.2
 WANTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
@@ -49,6 +53,7 @@ class Channel:
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self._sending = asyncio.Lock()
+        self.began = time.monotonic()
         self.asked = False
         """Whether the peer has sent what it wants; set by who serves it."""
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -179,11 +184,7 @@ async def serve(
     try:
         while True:
             while len(tasks) >= limit:
-                silent = next((one for one, peer in tasks.items() if not peer.asked), None)
-                if silent is not None:
-                    silent.cancel()
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.sleep(0)  # the ended ones leave the set
+                await _room(tasks)
             try:
                 sock, _ = await loop.sock_accept(listener)
             except OSError as error:
@@ -204,6 +205,20 @@ async def serve(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _room(tasks: Mapping[asyncio.Task[None], Channel]) -> None:
+    """Wait until one ends; the oldest that has not asked is ended once it had its time."""
+    silent = next(((task, peer) for task, peer in tasks.items() if not peer.asked), None)
+    patience = None
+    if silent is not None:
+        task, peer = silent
+        patience = peer.began + SILENCE_SECONDS - time.monotonic()
+        if patience <= 0:
+            task.cancel()
+            patience = None
+    await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)  # the ended ones leave the table
 
 
 async def _run(channel: Channel, handler: Callable[[Channel], Awaitable[None]]) -> None:
