@@ -53,7 +53,8 @@ def test_dns_of_the_runtime_before_ipams_before_the_configurations() -> None:
     own = Result(dns=DNS(("3.3.3.3",), "", ("ipam",)))
     assert with_dns(given, own).dns == DNS(("2.2.2.2",), "conf", ("ipam",))
     assert with_dns(request(), own) == own
-    for bad in (5, {"nameservers": "x"}, {"domain": []}):
+    wrong: tuple[Any, ...] = (5, {"nameservers": "x"}, {"domain": []})
+    for bad in wrong:
         with pytest.raises(CNIError) as caught:
             with_dns(request(dns=bad), own)
         assert (caught.value.code, "dns" in caught.value.msg) == (7, True)
