@@ -1,0 +1,296 @@
+"""Addresses that leaked come back: look, wait, look again, ask the API, release by sequence.
+
+`controllers.leaks` says what nobody uses. A handle goes in one transaction with the endpoints
+that name it, under the sequence numbers that were seen, after the API was asked once more for the
+pod. Then claims: those of nodes that are gone and hold nothing, and those on blocks that a node
+with others has left empty for the grace period.
+
+Invariant (tests/controllers/test_collection.py):
+  GC-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
+Source: data model 8.6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
+
+from controllers.leaks import (
+    GAP,
+    Candidate,
+    ClusterView,
+    Judgement,
+    PodView,
+    Watchlist,
+    judge,
+    unused,
+)
+from controllers.node_view import NodeView, kubernetes_name
+from controllers.objects import PODS, Pod
+from ipam import affinities, blocks
+from ipam.collector import plan_release
+from ipam.committer import settle
+from ipam.cooling import sweep_cooled
+from ipam.edit import release_stamp
+from ipam.errors import IPAMError
+from ipam.hosts import release_host_affinities
+from ipam.proof import Suspect
+from ipam.settings import get_config
+from ipam.view import View
+from libcalico.clusterinfo import KEY as CLUSTER
+from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection, pages_of
+from libcalico.errors import MuslinError
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.reflector import Reflector
+from libcalico.model.keys import AffinityKey, BlockKey
+
+log = logging.getLogger(__name__)
+
+GRACE = 900.0
+WITHOUT_GRACE = 300.0
+"""Seconds between two looks where the grace period is 0: then only nodes that are gone count."""
+POD_IPS = ("cni.projectcalico.org/podIPs", "cni.projectcalico.org/podIP")
+
+
+def view_of(pod: Pod) -> PodView:
+    """A pod as it is judged (data model 3.3: where its addresses stand)."""
+    status = pod.status
+    texts = [one.ip for one in status.podIPs or ()] or [status.podIP]
+    notes = pod.metadata.annotations or {}
+    for name in POD_IPS:
+        texts += notes.get(name, "").split(",")
+    return PodView(
+        pod.spec.nodeName,
+        frozenset(text.partition("/")[0].strip() for text in texts if text.strip()),
+        status.phase == "Failed" and status.reason == "Evicted",
+    )
+
+
+class PodTable:
+    """The pods of the cluster, reduced to what is judged."""
+
+    def __init__(self, client: Client) -> None:
+        self.known: dict[tuple[str, str], PodView] = {}
+        self.reflector = Reflector(client, PODS, self)
+
+    def put(self, name: Name, value: Pod) -> None:
+        """A pod is so now."""
+        self.known[name.namespace, name.name] = view_of(value)
+
+    def gone(self, name: Name) -> None:
+        """It is gone."""
+        self.known.pop((name.namespace, name.name), None)
+
+    def listed(self) -> None:
+        """All have been told."""
+
+
+class Collection:
+    """Looks while `run` runs. `look_soon` when a node was removed. `view` must run beside it."""
+
+    def __init__(
+        self,
+        view: NodeView,
+        client: Client,
+        store: Datastore,
+        *,
+        grace: float = GRACE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._view, self._client, self._store = view, client, store
+        self._clock = clock
+        self._pods = PodTable(client)
+        self._grace = grace
+        self._watchlist = Watchlist(grace)
+        self._empty: dict[tuple[BlockKey, int], float] = {}
+        self._gone: dict[str, float] = {}
+        self._soon = asyncio.Event()
+        self.released = 0
+        self.looks = 0
+
+    @property
+    def candidates(self) -> int:
+        """How many handles look unused."""
+        return len(self._watchlist)
+
+    def look_soon(self, _node: str = "") -> None:
+        """Look now, not at the next turn."""
+        self._soon.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pods.reflector.run())
+            group.create_task(self._looks())
+
+    async def _looks(self) -> None:
+        await self._view.until_ready()
+        period = self._grace / 2 if self._grace else WITHOUT_GRACE
+        while True:
+            wait = period
+            self._soon.clear()
+            if not self._pods.reflector.has_listed:
+                wait = min(period, 1.0)
+            else:
+                try:
+                    if await self.look():
+                        wait = min(period, GAP + 1)
+                except (MuslinError, CommitConflict) as error:
+                    log.warning("addresses are not collected: %s", error)
+                    wait = min(period, 30.0)
+            try:
+                async with asyncio.timeout(wait):
+                    await self._soon.wait()
+            except TimeoutError:
+                pass
+
+    @property
+    def blind(self) -> str:
+        """Why nothing can be judged now, or empty (GC-4)."""
+        for reflector in (self._pods.reflector, self._view.reflector):
+            if not reflector.connected or reflector.broken:
+                return reflector.error or "some of its objects cannot be read"
+        return ""
+
+    async def look(self) -> bool:
+        """One look; whether something waits for its second. Raises MuslinError."""
+        information = await self._store.get(CLUSTER)
+        if self.blind or (information and information.value.spec.datastoreReady is False):
+            return False
+        found = await self._blocks()
+        # After the blocks: a pod that got its address in between is known, or has none yet.
+        await asyncio.sleep(0)
+        cluster = ClusterView(
+            self._pods.known,
+            {name: kubernetes_name(node) for name, node in self._view.nodes.items()},
+            frozenset(self._view.kubernetes),
+        )
+        now = self._clock()
+        judgement = judge((entry.value for entry in found), cluster)
+        for candidate in self._watchlist.observe(judgement.unused.values(), now):
+            await self._release(candidate, cluster)
+        waiting = await self._claims(found, judgement, cluster, now)
+        await sweep_cooled(self._store)
+        self.looks += 1
+        return waiting or any(one.node_gone for one in judgement.unused.values())
+
+    async def _blocks(self) -> list[Entry]:
+        found: list[Entry] = []
+        async with aclosing(pages_of(self._store, Selection("Block"))) as pages:  # type: ignore[type-var]
+            async for page in pages:
+                found += page.entries
+        return found
+
+    # -- addresses -----------------------------------------------------------------------------
+
+    async def _release(self, candidate: Candidate, cluster: ClusterView) -> None:
+        if not await self._still_unused(candidate, cluster):
+            return
+        suspect = Suspect(
+            candidate.handle_id,
+            candidate.handle_id.rpartition(".")[2],
+            candidate.held,
+            {entry.key: entry.revision for entry in await self._endpoints(candidate)},
+            candidate.reason,
+        )
+        cooldown = (await get_config(self._store)).ipCooldownSeconds
+        stamp = release_stamp(time.time_ns(), cooldown)
+        plan = partial(plan_release, suspect=suspect, released_at=stamp)
+        freed = await settle(self._store, View(), plan)
+        self.released += len(freed)
+        if freed:
+            log.info(
+                "released: %s",
+                candidate.reason,
+                extra={"addresses": ", ".join(map(str, freed)), "handle": candidate.handle_id},
+            )
+
+    async def _still_unused(self, candidate: Candidate, cluster: ClusterView) -> bool:
+        if candidate.pod is None:
+            return True
+        namespace, name = candidate.pod
+        try:
+            pod = view_of(await self._client.get(PODS, name, namespace))
+        except ObjectNotFound:
+            return True
+        except KubernetesError:
+            return False
+        return all(unused(str(one.address), candidate.node, pod, cluster) for one in candidate.held)
+
+    async def _endpoints(self, candidate: Candidate) -> list[Entry]:
+        """The endpoints of the same container that name one of the addresses."""
+        if candidate.pod is None:
+            return []
+        container = candidate.handle_id.rpartition(".")[2]
+        held = {str(one.address) for one in candidate.held}
+        listing = await self._store.list(Selection("WorkloadEndpoint", namespace=candidate.pod[0]))
+        return [
+            entry
+            for entry in listing.entries
+            if entry.value.spec.containerID == container
+            and held & {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
+        ]
+
+    # -- claims --------------------------------------------------------------------------------
+
+    async def _claims(
+        self, found: list[Entry], judgement: Judgement, cluster: ClusterView, now: float
+    ) -> bool:
+        owned: dict[str, list[Entry]] = {}
+        for entry in found:
+            if owner := blocks.owner_host(entry.value):
+                owned.setdefault(owner, []).append(entry)
+        claims = (await self._store.list(Selection("BlockAffinity"))).entries
+        hosts = {
+            one.key.host
+            for one in claims
+            if isinstance(one.key, AffinityKey) and one.key.kind == "host"
+        }
+        gone = {host for host in hosts | owned.keys() if cluster.is_gone(host)}
+        self._gone = {host: self._gone.get(host, now) for host in gone}
+        for host in sorted(gone - judgement.tenants):
+            if now - self._gone[host] >= GAP:
+                await self._give_up(host)
+        await self._give_up_empty(owned, gone, now)
+        return bool(gone - judgement.tenants)
+
+    async def _give_up(self, host: str) -> None:
+        try:
+            await release_host_affinities(self._store, host, must_be_empty=True)
+        except IPAMError as error:
+            log.info("claims of a node that is gone stay: %s", error, extra={"node": host})
+            return
+        self._gone.pop(host, None)
+
+    async def _give_up_empty(
+        self, owned: dict[str, list[Entry]], gone: set[str], now: float
+    ) -> None:
+        if not self._grace:
+            return
+        before, self._empty = self._empty, {}
+        for host, entries in owned.items():
+            left = len(entries)
+            for entry in entries:
+                if host in gone or not blocks.is_empty(entry.value):
+                    continue
+                assert isinstance(entry.key, BlockKey)
+                mark = entry.key, entry.value.sequenceNumber
+                since = self._empty[mark] = before.get(mark, now)
+                if left > 1 and now - since > self._grace:
+                    left -= await self._give_up_block(host, entry)
+
+    async def _give_up_block(self, host: str, entry: Entry) -> bool:
+        assert isinstance(entry.key, BlockKey)
+        claim = await self._store.get(affinities.key_of(host, entry.key.cidr))
+        if claim is None:
+            return False
+        try:
+            return await affinities.release(self._store, claim, entry)
+        except CommitConflict:
+            return False

@@ -1,0 +1,163 @@
+"""Which addresses of the cluster nobody uses any more, judged from pods and nodes. Pure.
+
+The node's own collector sees links and sandboxes and so is the better judge, while it lives. Here
+is judged what it cannot: nodes that are gone, and pods that Kubernetes does not have (data model
+8.6). What is judged is a handle: all of its addresses leak, or none is released.
+
+Invariants (tests/controllers/test_leaks.py):
+  GC-1  Missing information means in use: no handle, no `node`, neither pod nor tunnel, a virtual
+        machine's, no sequence number while the node exists, a node outside Kubernetes.
+  GC-2  A handle is released only when it was seen unused twice, `GAP` seconds apart at least,
+        as the very same allocations; while its node exists after the grace period, too.
+  GC-3  A tunnel's address is released only when its node is gone and nothing valid is left there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+
+from ipam import blocks
+from ipam.blocks import Allocation
+from ipam.proof import Held
+from libcalico.model import Block
+
+GAP = 10.0
+"""Seconds between the two observations at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod as far as its addresses go; `addresses` is empty while it has none."""
+
+    node: str
+    addresses: frozenset[str]
+    evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """`nodes`: Calico Nodes, each with its name in Kubernetes (empty: it is not there)."""
+
+    pods: Mapping[tuple[str, str], PodView]
+    nodes: Mapping[str, str]
+    kubernetes: frozenset[str]
+
+    def is_gone(self, node: str) -> bool:
+        """Whether a node is gone: no Node, or one that Kubernetes lost."""
+        own = self.nodes.get(node)
+        return own is None or (own != "" and own not in self.kubernetes)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A handle that nobody seems to use."""
+
+    handle_id: str
+    held: frozenset[Held]
+    node: str
+    node_gone: bool
+    pod: tuple[str, str] | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`unused` by handle; `tenants`: nodes that are gone and on which something stays valid."""
+
+    unused: Mapping[str, Candidate] = field(default_factory=dict)
+    tenants: frozenset[str] = frozenset()
+
+
+def pod_of(allocation: Allocation) -> tuple[str, str] | None:
+    """Namespace and name of the pod that it was made for."""
+    namespace, pod = (allocation.attributes.get(one, "") for one in ("namespace", "pod"))
+    return (namespace, pod) if namespace and pod else None
+
+
+def unused(address: str, node: str, pod: PodView | None, view: ClusterView) -> str:
+    """Why a pod's address is not its any more, or empty. `pod` is as Kubernetes has it."""
+    if pod is None:
+        return "there is no such pod"
+    if pod.evicted:
+        return "its pod was evicted"
+    here = view.nodes.get(node) or node
+    if pod.node and pod.node != here:
+        return f"its pod is on {pod.node}"
+    if pod.addresses and address not in pod.addresses:
+        return "its pod has another address"
+    return ""
+
+
+def judge(found: Iterable[Block], view: ClusterView) -> Judgement:
+    """Every handle of the cluster that may be released."""
+    handles: dict[str, list[tuple[Allocation, IPv4Network | IPv6Network]]] = {}
+    for block in found:
+        if blocks.problem(block):
+            continue
+        for one in blocks.allocations(block):
+            handles.setdefault(one.handle_id, []).append((one, blocks.network(block)))
+    verdicts: dict[str, Candidate] = {}
+    tunnels: dict[str, Candidate] = {}
+    tenants: set[str] = set()
+    for handle_id, members in handles.items():
+        nodes = {one.attributes.get("node", "") for one, _ in members}
+        candidate = _candidate(handle_id, members, view)
+        if candidate is None:
+            tenants |= {node for node in nodes if node and view.is_gone(node)}
+        elif candidate.pod is None:
+            tunnels[handle_id] = candidate
+        else:
+            verdicts[handle_id] = candidate
+    for handle_id, candidate in tunnels.items():
+        if candidate.node not in tenants:
+            verdicts[handle_id] = candidate
+    return Judgement(verdicts, frozenset(tenants))
+
+
+def _candidate(
+    handle_id: str,
+    members: list[tuple[Allocation, IPv4Network | IPv6Network]],
+    view: ClusterView,
+) -> Candidate | None:
+    allocations = [one for one, _ in members]
+    first = allocations[0]
+    node = first.attributes.get("node", "")
+    if not handle_id or not node or any(one.attributes.get("node") != node for one in allocations):
+        return None
+    if any(key.startswith("vm") for one in allocations for key in one.attributes):
+        return None
+    gone = view.is_gone(node)
+    if view.nodes.get(node) == "" or (not gone and any(a.sequence is None for a in allocations)):
+        return None
+    held = frozenset(Held(one.address, one.sequence, cidr) for one, cidr in members)
+    if all(one.attributes.get("type", "").endswith("TunnelAddress") for one in allocations):
+        return Candidate(handle_id, held, node, gone, None, "its node is gone") if gone else None
+    pod = pod_of(first)
+    if pod is None or any(pod_of(one) != pod for one in allocations):
+        return None
+    reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
+    return Candidate(handle_id, held, node, gone, pod, reasons[0]) if all(reasons) else None
+
+
+class Watchlist:
+    """Since when each handle looks unused (GC-2). Times are of one monotonic clock."""
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._since: dict[tuple[str, frozenset[Held]], float] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def observe(self, candidates: Iterable[Candidate], now: float) -> list[Candidate]:
+        """What is confirmed by this look; what is not among the candidates is forgotten."""
+        current = {(one.handle_id, one.held): one for one in candidates}
+        self._since = {key: self._since.get(key, now) for key in current}
+        return [one for key, one in current.items() if self._is_due(one, now - self._since[key])]
+
+    def _is_due(self, candidate: Candidate, age: float) -> bool:
+        if candidate.node_gone:
+            return age >= GAP
+        return self._grace > 0 and age >= max(self._grace, GAP)

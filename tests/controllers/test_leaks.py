@@ -1,0 +1,140 @@
+"""What is a leak, as a rule (GC-1 to GC-3)."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.leaks import GAP, ClusterView, PodView, Watchlist, judge
+from libcalico.model import Block
+from libcalico.model.ipam import Attribute
+
+CIDR = ip_network("10.70.0.0/29")
+POD = {"node": "n1", "namespace": "s", "pod": "p"}
+
+
+def block(*held: tuple[int, str, dict[str, str], int | None]) -> Block:
+    """A block in which these ordinals are held: by whom, as what, since which write."""
+    allocations: list[int | None] = [None] * 8
+    sequences = {}
+    attributes: list[Attribute] = []
+    for ordinal, handle, attribute, sequence in held:
+        allocations[ordinal] = len(attributes)
+        attributes.append(Attribute(handle_id=handle, secondary=attribute))
+        if sequence is not None:
+            sequences[str(ordinal)] = sequence
+    return Block(
+        cidr=str(CIDR),
+        affinity="host:n1",
+        allocations=allocations,
+        unallocated=[n for n, index in enumerate(allocations) if index is None],
+        attributes=attributes,
+        sequenceNumber=99,
+        sequenceNumberForAllocation=sequences,
+    )
+
+
+def view(
+    pods: dict[tuple[str, str], PodView] | None = None,
+    nodes: dict[str, str] | None = None,
+    kubernetes: tuple[str, ...] = ("k1",),
+) -> ClusterView:
+    return ClusterView(pods or {}, {"n1": "k1"} if nodes is None else nodes, frozenset(kubernetes))
+
+
+HELD = (1, "net.c1", POD, 7)
+
+
+def test_an_address_without_its_pod_is_a_candidate() -> None:
+    found = judge([block(HELD)], view()).unused
+    (one,) = found.values()
+    assert (one.handle_id, one.node_gone, one.pod) == ("net.c1", False, ("s", "p"))
+    assert {(held.address, held.sequence) for held in one.held} == {(ip_address("10.70.0.1"), 7)}
+
+
+@pytest.mark.parametrize(
+    ("pod", "leaks"),
+    [
+        (PodView("k1", frozenset({"10.70.0.1"})), False),
+        (PodView("k1", frozenset()), False),
+        (PodView("", frozenset({"10.70.0.1"})), False),
+        (PodView("k1", frozenset({"10.70.0.2"})), True),
+        (PodView("k2", frozenset({"10.70.0.1"})), True),
+        (PodView("k1", frozenset({"10.70.0.1"}), evicted=True), True),
+    ],
+    ids=["its own", "none yet", "not placed", "another address", "another node", "evicted"],
+)
+def test_a_pod_holds_its_address(pod: PodView, leaks: bool) -> None:
+    assert bool(judge([block(HELD)], view({("s", "p"): pod})).unused) == leaks
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        (1, "", POD, 7),
+        (1, "net.c1", {"namespace": "s", "pod": "p"}, 7),
+        (1, "net.c1", {"node": "n1"}, 7),
+        (1, "net.c1", POD, None),
+        (1, "net.c1", {**POD, "vmi-name": "v"}, 7),
+        (1, "net.c1", {**POD, "node": "outside"}, 7),
+        (1, "t", {"node": "n1", "type": "vxlanTunnelAddress"}, 7),
+        (1, "windows-reserved-ipam-handle", {"note": "windows host rsvd"}, 7),
+    ],
+    ids=["handle", "node", "kind", "sequence", "machine", "outside", "tunnel", "windows"],
+)
+def test_missing_information_means_in_use(held: Any) -> None:
+    assert judge([block(held)], view(nodes={"n1": "k1", "outside": ""})).unused == {}, "GC-1"
+
+
+def test_all_addresses_of_a_handle_leak_or_none_does() -> None:
+    pods = {("s", "p"): PodView("k1", frozenset({"10.70.0.2"}))}
+    both = block(HELD, (2, "net.c1", POD, 8))
+    assert judge([both], view(pods)).unused == {}
+    assert list(judge([both], view()).unused) == ["net.c1"]
+
+
+@pytest.mark.parametrize("nodes", [{}, {"n1": "k1"}], ids=["no Node", "no node of Kubernetes"])
+def test_a_tunnels_address_goes_with_the_last_tenant_of_its_node(nodes: dict[str, str]) -> None:
+    tunnel = (0, "vxlan-tunnel-addr-n1", {"node": "n1", "type": "vxlanTunnelAddress"}, 3)
+    gone = view(nodes=nodes, kubernetes=())
+    assert list(judge([block(tunnel)], gone).unused) == ["vxlan-tunnel-addr-n1"]
+    unknown = (3, "someone", {"node": "n1"}, 4)
+    kept = judge([block(tunnel, unknown)], gone)
+    assert (kept.unused, kept.tenants) == ({}, frozenset({"n1"})), "GC-3"
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.floats(0.5, 30)), min_size=1, max_size=12), st.booleans()
+)
+def test_what_is_confirmed_was_seen_twice_and_all_the_time_between(
+    looks: list[tuple[bool, float]], gone: bool
+) -> None:
+    cluster = view(nodes={} if gone else None)
+    seen = judge([block(HELD)], cluster).unused.values()
+    watchlist, now = Watchlist(60), 0.0
+    since: float | None = None
+    for there, passed in looks:
+        now += passed
+        confirmed = watchlist.observe(seen if there else (), now)
+        if not there:
+            since = None
+        elif since is None:
+            since = now
+        due = since is not None and now - since >= (GAP if gone else 60)
+        assert bool(confirmed) == due, "GC-2"
+
+
+def test_a_new_allocation_begins_anew_and_no_grace_means_never_while_the_node_is() -> None:
+    watchlist = Watchlist(60)
+    first = judge([block(HELD)], view()).unused.values()
+    again = judge([block((1, "net.c1", POD, 8))], view()).unused.values()
+    assert watchlist.observe(first, 0) == []
+    assert watchlist.observe(again, 100) == []
+    assert len(watchlist.observe(again, 170)) == 1
+    never = Watchlist(0)
+    never.observe(first, 0)
+    assert never.observe(first, 1e6) == []
