@@ -89,11 +89,13 @@ def run(*, collect_only: bool = False) -> Mapping[str, Row]:
     judge = Judge()
     folders = [folder for folder in FOLDERS if (ROOT / folder).is_dir()]
     more = ["--collect-only", "-p", "no:terminal"] if collect_only else ["-q"]
-    pytest.main(
+    status = pytest.main(
         ["-o", "addopts=--strict-markers", "-p", "no:cacheprovider", "-p", "no:xdist", *more,
          *folders],
         plugins=[judge],
     )  # fmt: skip
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise SystemExit(f"the tests did not run: pytest ended with {status}")
     return judge.rows
 
 
