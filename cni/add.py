@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface, ip_network
@@ -139,7 +139,13 @@ async def _add(
         ends = wiring.existing(services.host, pod, cable)
         writer = EndpointWriter(attachment, facts, ends.mac if ends else cable.mac, wishes)
         trace.mark("names")
-        source = _source(services, request, attachment, facts, writer, line, wishes)
+        wait = request.config.policy_setup_timeout
+        subject = delete.subject_of(attachment)
+
+        def offer() -> None:
+            _offer(services, subject, writer, wait, progress)
+
+        source = _source(services, request, attachment, facts, writer, line, wishes, offer)
         progress.source = source
         if request.config.ipam.type == "dhcp" and ends is None:
             # It asks for its lease on the container's interface, which must stand by then.
@@ -152,9 +158,8 @@ async def _add(
         for _ in range(3):
             await asyncio.sleep(0)
         trace.mark("plan")
-        wait = request.config.policy_setup_timeout
-        subject = delete.subject_of(attachment)
-        _offer(services, subject, writer, wait, progress)
+        if not progress.offered:
+            offer()
         trace.mark("offer")
         if ends is None:
             progress.wired = True
@@ -169,7 +174,7 @@ async def _add(
         if granted.addresses != addresses:
             log.info("a race was lost: wiring again", extra={"attachment": str(attachment)})
             addresses = granted.addresses
-            _offer(services, subject, writer, wait, progress)
+            offer()
             _configure(pod, netns_fd, cable, replace(ends, reused=True), addresses, ways)
             trace.mark("rewire")
     if wait:
@@ -208,6 +213,7 @@ def _source(
     writer: EndpointWriter,
     line: Line,
     wishes: EndpointRequest,
+    offer: Callable[[], None],
 ) -> Source:
     if is_delegated(request):
         check_delegated(request, facts)
@@ -220,6 +226,8 @@ def _source(
     if wanted.unmanaged:
         return UnmanagedAddresses(services, attachment, writer, wanted.fixed)
     ticket = services.allocator.submit(_allocation(attachment, wanted, writer))
+    # felix begins while the transaction is written and the pod is wired.
+    ticket.when_planned = offer
     return OwnAddresses(services, attachment, ticket)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ipam.blocks import IPAddress
 from ipam.requests import Granted, Request
@@ -13,7 +14,8 @@ class Ticket:
 
     `tentative` is heard as soon as the address is planned, so that the pod can be wired while
     the datastore writes; only `done` says that the address is its own. After a lost race the
-    two may differ.
+    two may differ. `when_planned` is called before anything is written: what others can begin
+    with need not wait until the caller has its turn.
     """
 
     def __init__(self, request: Request) -> None:
@@ -21,6 +23,7 @@ class Ticket:
         self.request = request
         self.tentative: asyncio.Future[tuple[IPAddress, ...]] = loop.create_future()
         self.done: asyncio.Future[Granted] = loop.create_future()
+        self.when_planned: Callable[[], None] = lambda: None
         self.started = False
         self.alone = False
 
@@ -33,6 +36,7 @@ class Ticket:
         """The addresses are planned."""
         if not self.tentative.done():
             self.tentative.set_result(addresses)
+            self.when_planned()
 
     def grant(self, answer: Granted) -> None:
         """The datastore has it."""

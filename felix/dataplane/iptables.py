@@ -23,6 +23,7 @@ from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
 from linux.iptables.plan import Renderer
+from linux.iptables.table import Report
 
 SCHEME = HashScheme(
     "cali:",
@@ -176,6 +177,17 @@ class IptablesTables:
         """Write the tables that differ, several at once; returns failures by table."""
         failures: dict[str, str] = {}
 
+        def written(place: tuple[Family, str], report: Report) -> None:
+            self.refused.pop(place, None)
+            self.drifted += len(report.drift)
+            (self._garbage.add if report.garbage else self._garbage.discard)(place)
+
+        def at_once(place: tuple[Family, str], table: Table) -> bool:
+            report = table.commit_now(sweep=sweep)
+            if report is not None:
+                written(place, report)
+            return report is not None
+
         async def one(place: tuple[Family, str], table: Table) -> None:
             try:
                 report = await table.commit(sweep=sweep)
@@ -183,9 +195,7 @@ class IptablesTables:
                 failures[_title(place)] = str(error)
                 self.refused[place] = await table.refused()
                 return
-            self.refused.pop(place, None)
-            self.drifted += len(report.drift)
-            (self._garbage.add if report.garbage else self._garbage.discard)(place)
+            written(place, report)
 
         for last in (False, True):
             due = [
@@ -193,6 +203,7 @@ class IptablesTables:
                 for place, table in self._tables.items()
                 if (place[1] == "filter") is last
                 and (table.dirty or (sweep and place in self._garbage))
+                and not at_once(place, table)
             ]
             if due:
                 await asyncio.gather(*due)

@@ -62,6 +62,7 @@ from linux.prefixes import Prefix
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 IDLE_BEAT = 10.0
+TURNS_FOR_WRITES = 3
 MUCH = 1000
 """Chains that were rendered in one turn, from which on the collector leaves them alone."""
 SWEEP_DELAY, SWEEP_LIMIT = 0.5, 10.0
@@ -353,13 +354,18 @@ class Dataplane:
                 else:
                     self._guarded = asked
             else:
-                # The writes are handed to their threads; what follows runs beside them.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
+                # The writes are made, or handed to their threads; what follows runs beside them.
+                # And what the kernel has told is heard: of a new pod's link, as a rule.
+                for _ in range(TURNS_FOR_WRITES):
+                    await asyncio.sleep(0)
+            self._heard.clear()
             link_failures = self._apply_links(host, active)
             route_failures = await self._apply_routes(host, active)
-            while await self._hears_before(rules):
-                # Such as the link of the pod whose rules are being written.
+            last = False
+            while not last and await self._hears_before(rules):
+                # Such as the link of the pod whose rules are being written, or just were.
+                last = rules.done()
+                self._heard.clear()
                 await host.refresh(everything=False, all_routes=False)
                 link_failures = self._apply_links(host, active)
                 route_failures = await self._apply_routes(host, active)
@@ -387,14 +393,15 @@ class Dataplane:
         return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
 
     async def _hears_before(self, rules: asyncio.Task[dict[str, str]]) -> bool:
-        """Whether the kernel tells something before the rules are written."""
-        self._heard.clear()
+        """Whether the kernel has told something by the time the rules are written."""
+        if rules.done():
+            return self._heard.is_set()
         heard = asyncio.create_task(self._heard.wait())
         try:
             await asyncio.wait({rules, heard}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             heard.cancel()
-        return not rules.done()
+        return self._heard.is_set()
 
     def _sweep_now(self) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""

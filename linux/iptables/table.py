@@ -252,6 +252,41 @@ class Table:
                 )
             raise AssertionError("unreachable")
 
+    def commit_now(self, *, sweep: bool = True) -> Report | None:
+        """As `commit`, before this returns; None where that takes a program or time.
+
+        Nothing has been done then.
+        """
+        if self._packer is None or self._actual is None or self._turn.locked():
+            return None
+        plan = self._plan(sweep)
+        requests = self._packer.pack(plan.lines)
+        if requests is None or len(requests) > _AT_ONCE:
+            return None
+        if requests:
+            try:
+                self._packer.send(requests)
+            except (KernelError, OSError):
+                self._packer.forget()
+                return None
+            self.packed += 1
+            self.lines += len(plan.lines)
+            self._holds(plan, self._actual)
+        self._changed.clear()
+        self._committed, self._garbage = True, plan.garbage
+        lines = len(plan.lines)
+        return Report(plan.written, plan.deleted, plan.edited, lines=lines, garbage=plan.garbage)
+
+    def _holds(self, plan: Plan, actual: Actual) -> None:
+        """The kernel has what the plan wanted."""
+        for name, hashes in plan.chains.items():
+            if hashes is None:
+                actual.chains.pop(name, None)
+            else:
+                actual.chains[name] = hashes
+        actual.kernel.update(plan.kernel)
+        self._actual = actual
+
     def _want_all(self, desired: Desired) -> None:
         # Rendered as a whole first: what is refused changes nothing.
         self._renderer.render(desired)
@@ -293,13 +328,7 @@ class Table:
                     self._restore.prepare(_PAUSE_BEFORE_START)
             if self._packer is not None:
                 self._packer.learn(plan.lines)
-        for name, hashes in plan.chains.items():
-            if hashes is None:
-                actual.chains.pop(name, None)
-            else:
-                actual.chains[name] = hashes
-        actual.kernel.update(plan.kernel)
-        self._actual = actual
+        self._holds(plan, actual)
 
     async def _write_packed(self, lines: Sequence[str]) -> bool:
         """Write without a program, where all of it is known; False: nothing was written."""
