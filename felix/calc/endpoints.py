@@ -143,8 +143,9 @@ class LocalEndpoints:
         if endpoint is None:
             old, offered = self._stored.pop(key, None), self._offered.get(key)
             self._retracted.pop(key, None)
-            # The end of a predecessor, told late, is not the end of its offered successor.
-            if offered and (old is None or old.container_id == offered.container_id):
+            # The end of a predecessor, told late, is not the end of its offered successor; one of
+            # the same container was an attempt that failed, and had another address.
+            if offered and old in (None, offered):
                 del self._offered[key]
         else:
             self._offered.pop(key, None)

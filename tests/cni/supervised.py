@@ -36,6 +36,7 @@ from cni.server import Server
 from cni.services import Settings
 from cni.unplugging import Unplugger
 from ipam.service import NodeAllocator
+from libcalico import logs
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
@@ -151,6 +152,7 @@ def listen() -> None:
 
 async def serve(settings: Settings, endpoint: str) -> None:
     """One daemon."""
+    logs.configure("cni", "DEBUG")
     store = await connect(
         DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=5.0)
     )

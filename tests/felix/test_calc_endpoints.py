@@ -94,6 +94,16 @@ def test_a_predecessors_late_end_does_not_end_an_offer() -> None:
     assert table.store(KEY, None)
 
 
+def test_a_failed_attempts_late_end_does_not_end_the_next_ones_offer() -> None:
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("c1", address="10.0.0.1"))
+    table.offer(endpoint("c1", address="10.0.0.2"))
+    assert not table.store(KEY, None)
+    assert table.get(KEY) == endpoint("c1", address="10.0.0.2")
+    assert not table.store(KEY, endpoint("c1", address="10.0.0.2"))
+    assert table.store(KEY, None)
+
+
 def test_a_retraction_hides_its_container_until_the_store_agrees() -> None:
     table = LocalEndpoints()
     table.store(KEY, endpoint("c1"))
