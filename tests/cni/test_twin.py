@@ -8,6 +8,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import cni.twin
 from cni.install import own_interpreter
 from cni.result import SUPPORTED_VERSIONS
