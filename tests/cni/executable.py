@@ -38,6 +38,7 @@ SANITIZERS = (
     "-fno-sanitize-recover=undefined",
     "-DRETRY_MS=20",
 )
+QUICK = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DRETRY_MS=20")
 SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=600", "-DRETRY_MS=20")
 BASE = {
     "CNI_COMMAND": "ADD",

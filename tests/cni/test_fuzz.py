@@ -29,6 +29,7 @@ from cni.twin.main import main
 from tests.cni.executable import (
     BASE,
     FULL_SIZE,
+    QUICK,
     SANITIZERS,
     Daemon,
     Done,
@@ -41,7 +42,6 @@ from tests.cni.test_vectors import SMALL, configuration, environment, mutated
 
 CALLS, PROGRAMS = (98_000, 2_000) if FULL_SIZE else (1_500, 24)
 U32 = struct.Struct("=I")
-PLAIN = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DRETRY_MS=20")
 VERBS = ("ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "add", "")
 ODD = (
     "", "/", "..", "../../etc/passwd", "a" * 300, "\x7f", "é", "\udcff", "%s%n", "a;b=c",
@@ -95,7 +95,7 @@ class Driver:
 @pytest.fixture(scope="module")
 def drivers() -> Iterator[list[Driver]]:
     with contextlib.ExitStack() as stack:
-        found = [Driver(*PLAIN), Driver(*SANITIZERS)]
+        found = [Driver(*QUICK), Driver(*SANITIZERS)]
         for driver in found:
             stack.enter_context(driver.process)
             stack.callback(driver.process.kill)
@@ -226,6 +226,6 @@ def test_mutated_calls_of_programs(places: dict[str, str]) -> None:
     """As a runtime calls: the twin's and the executable's processes."""
     for case, _ in zip(cases(random.Random(101), places), range(PROGRAMS), strict=False):
         name, env, stdin = case
-        done = call(built(name, *PLAIN), env, stdin)
+        done = call(built(name, *QUICK), env, stdin)
         judge(case, done.status, done.stdout, done.stderr)
         assert call(impatient_twin(name), env, stdin) == done, case
