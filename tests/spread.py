@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 _BACKEND = re.compile(r"\[(?:.*[-_])?(nft|nftables|legacy)(?:-.*)?\]$")
-_SESSION_WORLDS = {"advisories": "advisories", "netpol": "nine pods", "cyclonus": "nine pods"}
+_SESSION_WORLDS = {
+    "advisories": "advisories",
+    "cri": "containerd",
+    "cyclonus": "nine pods",
+    "netpol": "nine pods",
+}
 # The groups that take longest, longest first: begun late, each would run on alone in the end.
 _LONGEST = (
     "tests/e2e/test_demo.py",
@@ -45,6 +50,7 @@ _LONGEST = (
     "tests/bgp/test_interop.py",
     "tests/tunnels/test_modes.py",
     "tests/bgp_interop/test_bird.py",
+    "containerd",
     "tests/libcalico/test_etcd_failover.py",
     "tests/cni/test_check.py",
     "tests/felix/test_foreign_rules.py nft",

@@ -31,11 +31,17 @@ class Wish:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     ports: Mapping[int, int] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 0
 
     def config(self, cgroup: str) -> dict[str, Any]:
         """PodSandboxConfig."""
         return {
-            "metadata": {"name": self.name, "namespace": self.namespace, "uid": self.uid},
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "uid": self.uid,
+                "attempt": self.attempt,
+            },
             "hostname": self.name,
             "port_mappings": [
                 {"container_port": inside, "host_port": outside}

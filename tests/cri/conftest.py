@@ -15,7 +15,7 @@ from tests.k8s.binaries import BuildError
 
 HERE = Path(__file__).parent
 FULL_SIZE = "MUSLIN_FULL_SIZE" in os.environ
-SLOW = ("test_failures.py", "test_status.py")
+SLOW = ("test_collection.py", "test_failures.py", "test_pods.py", "test_status.py")
 """Files whose waits are minutes in sum: at full size only."""
 
 

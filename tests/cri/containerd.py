@@ -57,9 +57,15 @@ class Containerd:
     """One runtime; `programs` is where containerd, ctr and the shim lie, Debian's by default."""
 
     def __init__(
-        self, machine: Machine, folder: Path, *, plugins: str, programs: Path | None = None
+        self,
+        machine: Machine,
+        folder: Path,
+        archive: Path,
+        *,
+        plugins: str,
+        programs: Path | None = None,
     ) -> None:
-        self.machine, self.folder, self.programs = machine, folder, programs
+        self.machine, self.archive, self.programs = machine, archive, programs
         self.cgroup = f"/muslin-cri-{os.getpid()}-{machine.record.pid}"
         self.config = folder / "containerd.toml"
         self.config.write_text(
@@ -84,10 +90,20 @@ class Containerd:
         self._client = Client(self.machine.path(SOCKET), self.cgroup)
         proc.wait_until(self._serves, f"containerd serves\n{self.log()}", timeout=60, every=0.05)
 
-    def load(self, archive: Path) -> None:
-        """Import the sandbox image."""
-        ctr = [self._program("ctr"), "-n", "k8s.io", "images", "import", str(archive)]
-        self.machine.run(ctr, timeout=60)
+    def ctr(self, *arguments: str, namespace: str = "k8s.io") -> None:
+        """containerd's own command line."""
+        self.machine.run([self._program("ctr"), "-n", namespace, *arguments], timeout=60)
+
+    def begin(self, *arguments: str, namespace: str = "default") -> subprocess.Popen[bytes]:
+        """The same, going on."""
+        return self.machine.start([self._program("ctr"), "-n", namespace, *arguments])
+
+    def processes(self, sandbox: str) -> list[int]:
+        """The processes of a sandbox."""
+        listed = (folder / sandbox / "cgroup.procs" for folder in self._groups())
+        return sorted(
+            {int(pid) for one in listed if one.exists() for pid in one.read_text().split()}
+        )
 
     def kill(self) -> None:
         """SIGKILL; sandboxes go on."""
@@ -154,10 +170,10 @@ def running(
     machine: Machine, folder: Path, archive: Path, *, plugins: str, programs: Path | None = None
 ) -> Iterator[Containerd]:
     """A runtime with the sandbox image, until the end of the block."""
-    made = Containerd(machine, folder, plugins=plugins, programs=programs)
+    made = Containerd(machine, folder, archive, plugins=plugins, programs=programs)
     try:
         made.start()
-        made.load(archive)
+        made.ctr("images", "import", str(archive))
         yield made
     finally:
         made.close()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cri.client import RuntimeFailed, Wish
-from tests.cri.world import NODE_ADDRESS, World, until
+from lab import proc
+from tests.cri.client import READY, RuntimeFailed, Wish
+from tests.cri.world import NODE_ADDRESS, World, fails, until
 
 FULL = """\
 apiVersion: projectcalico.org/v3
@@ -21,13 +22,6 @@ TINY = {"cni.projectcalico.org/ipv4pools": '["tiny"]'}
 PORT = 18090
 
 
-def fails(node: World, wish: Wish) -> str:
-    """What the runtime says to a pod that cannot start; nothing of it may be left."""
-    with pytest.raises(RuntimeFailed) as failed:
-        node.cri.run(wish)
-    return str(failed.value)
-
-
 def ends(node: World, pod: str) -> list[str]:
     """The DELs of our plugin for a pod: whether each had a namespace."""
     return [
@@ -35,24 +29,6 @@ def ends(node: World, pod: str) -> list[str]:
         for call in node.calls.about(pod)
         if call.title == "DEL calico"
     ]
-
-
-@pytest.mark.promise("M-16")
-def test_a_later_plugin_fails(node: World) -> None:
-    error = {"cniVersion": "1.0.0", "code": 111, "msg": "no more queues", "details": "of its own"}
-    node.calls.fail("ADD", "bandwidth", error)
-    wish = Wish("later", ports={PORT: 80})
-    said = fails(node, wish)
-    assert 'plugin type="bandwidth" failed (add): no more queues; of its own' in said
-    titles = [call.title for call in node.calls.about("later")]
-    assert titles == [
-        *("ADD calico", "ADD portmap", "ADD bandwidth"),
-        *("DEL bandwidth", "DEL portmap", "DEL calico"),
-    ]
-    node.assert_clean()
-    node.calls.mend("ADD", "bandwidth")
-    node.cri.end(node.cri.run(wish).id)
-    node.assert_clean()
 
 
 def test_the_pool_is_full(node: World) -> None:
@@ -111,7 +87,6 @@ def test_a_runtime_that_gives_up_leaves_nothing(node: World) -> None:
     node.assert_clean()
 
 
-@pytest.mark.promise("M-16")
 def test_a_runtime_that_is_killed_finds_its_pods_again(node: World) -> None:
     pod = node.cri.run(Wish("stays", ports={PORT: 8080}))
     node.serve(pod, 8080)
@@ -122,6 +97,21 @@ def test_a_runtime_that_is_killed_finds_its_pods_again(node: World) -> None:
     again = node.cri.look(pod.id)
     assert (again.state, again.addresses) == (pod.state, pod.addresses)
     assert [call.title for call in node.calls.about("stays")][:1] == ["ADD calico"]
+    node.cri.end(pod.id)
+    node.assert_clean()
+
+
+def test_a_runtime_that_dies_with_its_pods_takes_them_down_later(node: World) -> None:
+    """As after a crash of the machine's services: no process of a pod or of the runtime is left."""
+    pod = node.cri.run(Wish("lost", ports={PORT: 8080}))
+    processes = node.runtime.processes(pod.id)
+    assert processes
+    node.runtime.kill()
+    node.runtime.close()
+    until(lambda: not any(proc.start_time(pid) for pid in processes))
+    assert "lost" in node.endpoints()
+    node.runtime.start()
+    assert node.cri.look(pod.id).state != READY
     node.cri.end(pod.id)
     node.assert_clean()
 

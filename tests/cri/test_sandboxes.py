@@ -4,6 +4,7 @@
 2. A port of the host leads into the pod, as far as policy lets it.
 3. The pod's bandwidth is limited in both directions.
 4. Stop and remove are two DELs, the second without namespace and result; both succeed.
+5. When a later plugin fails, the runtime takes back what ours did.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import json
 
 import pytest
 
-from tests.cri.client import READY, Sandbox
-from tests.cri.world import NODE_ADDRESS, World, until
+from tests.cri.client import READY, Sandbox, Wish
+from tests.cri.world import NODE_ADDRESS, World, fails, until
 
 HOST_PORT, POD_PORT = 18080, 8080
 RATE = 10_000_000
@@ -84,3 +85,21 @@ def deleted_twice(node: World) -> None:
     assert remove.env["CNI_NETNS"] == ""
     assert "prevResult" not in remove.config
     assert node.endpoints() == {}
+
+
+@pytest.mark.promise("M-16")
+def test_a_later_plugin_fails(node: World) -> None:
+    error = {"cniVersion": "1.0.0", "code": 111, "msg": "no more queues", "details": "of its own"}
+    node.calls.fail("ADD", "bandwidth", error)
+    wish = Wish("later", ports={HOST_PORT: POD_PORT})
+    said = fails(node, wish)
+    assert 'plugin type="bandwidth" failed (add): no more queues; of its own' in said
+    titles = [call.title for call in node.calls.about("later")]
+    assert titles == [
+        *("ADD calico", "ADD portmap", "ADD bandwidth"),
+        *("DEL bandwidth", "DEL portmap", "DEL calico"),
+    ]
+    node.assert_clean()
+    node.calls.mend("ADD", "bandwidth")
+    node.cri.end(node.cri.run(wish).id)
+    node.assert_clean()

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab import agents, cluster, namespaces, proc
 from lab.cluster import Lab
 from lab.demo import look
@@ -26,7 +28,7 @@ from lab.pods import RESPONDER
 from libcalico import paths
 from tests.cri import containerd
 from tests.cri.calls import BIN, Calls
-from tests.cri.client import Client, Sandbox, Wish
+from tests.cri.client import Client, RuntimeFailed, Sandbox, Wish
 from tests.cri.containerd import Containerd
 
 POOL = "10.65.0.0/24"
@@ -85,13 +87,13 @@ class World:
 
     def reached(self, address: str, port: int) -> str:
         """What a program at an address says to the router; empty when it cannot be reached."""
-        command = ["nc", "-w", "2", address, str(port)]
+        command = ["nc", "-N", "-w", "1", address, str(port)]
         done = self.lab.router.run(command, stdin=b"", check=False, timeout=30)
         return done.stdout
 
-    def reinstall(self, *options: str) -> None:
+    def reinstall(self, *options: str, **variables: str) -> None:
         """install-cni on the node."""
-        install(self.node, self.lab, *options)
+        install(self.node, self.lab, *options, **variables)
 
     @contextmanager
     def datastore_away(self) -> Iterator[None]:
@@ -107,9 +109,10 @@ class World:
                 os.kill(pid, signal.SIGCONT)
 
     def endpoints(self) -> dict[str, Any]:
-        """The stored endpoints of pods, by the pod's name."""
+        """The stored endpoints by the pod's name, a container's without a pod by its id."""
         found = look.etcd(self.lab, f"{look.RESOURCES}/workloadendpoints/")
-        return {value["spec"]["pod"]: value["spec"] for value in found.values()}
+        specs = [value["spec"] for value in found.values()]
+        return {spec.get("pod") or spec["containerID"]: spec for spec in specs}
 
     def left(self) -> list[str]:
         """Whatever there is of any pod."""
@@ -134,6 +137,10 @@ class World:
         until(lambda: not self.left(), lambda: "\n".join(self.left()))
         assert self.cri.sandboxes() == []
 
+    def addresses(self) -> int:
+        """How many are given to somebody."""
+        return sum(look.in_use(self.lab).values())
+
     @contextmanager
     def daemon_away(self) -> Iterator[None]:
         """calico-cni is killed, and its supervisor does not start it again until the end."""
@@ -155,6 +162,13 @@ class World:
             agents.wait(self.node, timeout=PATIENCE)
 
 
+def fails(node: World, wish: Wish) -> str:
+    """What the runtime says to a pod that cannot start; nothing of it may be left."""
+    with pytest.raises(RuntimeFailed) as failed:
+        node.cri.run(wish)
+    return str(failed.value)
+
+
 def until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
     """Poll with patience; AssertionError that tells `what()`."""
     end = time.monotonic() + PATIENCE
@@ -163,10 +177,10 @@ def until(condition: Callable[[], object], what: Callable[[], str] = str) -> Non
         time.sleep(0.1)
 
 
-def install(node: Machine, lab: Lab, *options: str) -> None:
+def install(node: Machine, lab: Lab, *options: str, **variables: str) -> None:
     """Our plugins and their configuration, as by hand."""
     command = [sys.executable, "-m", "cni.install", *options]
-    node.run(command, environment=agents.environment(lab.plan, node.name))
+    node.run(command, environment={**agents.environment(lab.plan, node.name), **variables})
 
 
 @contextmanager
@@ -174,7 +188,8 @@ def world(
     name: str, folder: Path, archive: Path, *, chain: str, programs: Path | None = None
 ) -> Iterator[World]:
     """A node with agents, pool and runtime; `chain` names the plugins after ours."""
-    lab = cluster.up(name, nodes=1, topology="flat", say=lambda _: None)
+    asked = {"CALICO_CNI_CRI_SOCKET": f"unix://{containerd.SOCKET}"}
+    lab = cluster.up(name, nodes=1, topology="flat", environment=asked, say=lambda _: None)
     try:
         node = lab.machine("node1")
         install(node, lab, f"--chain={chain}")
