@@ -19,18 +19,19 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
+from controllers.counts import Counts, count
 from controllers.leaks import (
     GAP,
     Candidate,
     ClusterView,
     Judgement,
-    PodView,
     Watchlist,
     judge,
     unused,
 )
 from controllers.node_view import NodeView, kubernetes_name
-from controllers.objects import PODS, Pod
+from controllers.objects import PODS
+from controllers.pod_table import PodTable, view_of
 from ipam import affinities, blocks
 from ipam.collector import plan_release
 from ipam.committer import settle
@@ -38,6 +39,7 @@ from ipam.cooling import sweep_cooled
 from ipam.edit import release_stamp
 from ipam.errors import IPAMError
 from ipam.hosts import release_host_affinities
+from ipam.pools import from_resource
 from ipam.proof import Suspect
 from ipam.settings import get_config
 from ipam.view import View
@@ -46,8 +48,6 @@ from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Sele
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
-from libcalico.kubernetes.names import Name
-from libcalico.kubernetes.reflector import Reflector
 from libcalico.model.keys import AffinityKey, BlockKey
 
 log = logging.getLogger(__name__)
@@ -55,40 +55,6 @@ log = logging.getLogger(__name__)
 GRACE = 900.0
 WITHOUT_GRACE = 300.0
 """Seconds between two looks where the grace period is 0: then only nodes that are gone count."""
-POD_IPS = ("cni.projectcalico.org/podIPs", "cni.projectcalico.org/podIP")
-
-
-def view_of(pod: Pod) -> PodView:
-    """A pod as it is judged (data model 3.3: where its addresses stand)."""
-    status = pod.status
-    texts = [one.ip for one in status.podIPs or ()] or [status.podIP]
-    notes = pod.metadata.annotations or {}
-    for name in POD_IPS:
-        texts += notes.get(name, "").split(",")
-    return PodView(
-        pod.spec.nodeName,
-        frozenset(text.partition("/")[0].strip() for text in texts if text.strip()),
-        status.phase == "Failed" and status.reason == "Evicted",
-    )
-
-
-class PodTable:
-    """The pods of the cluster, reduced to what is judged."""
-
-    def __init__(self, client: Client) -> None:
-        self.known: dict[tuple[str, str], PodView] = {}
-        self.reflector = Reflector(client, PODS, self)
-
-    def put(self, name: Name, value: Pod) -> None:
-        """A pod is so now."""
-        self.known[name.namespace, name.name] = view_of(value)
-
-    def gone(self, name: Name) -> None:
-        """It is gone."""
-        self.known.pop((name.namespace, name.name), None)
-
-    def listed(self) -> None:
-        """All have been told."""
 
 
 class Collection:
@@ -111,6 +77,7 @@ class Collection:
         self._empty: dict[tuple[BlockKey, int], float] = {}
         self._gone: dict[str, float] = {}
         self._soon = asyncio.Event()
+        self.counts = Counts()
         self.released = 0
         self.looks = 0
 
@@ -175,6 +142,10 @@ class Collection:
         judgement = judge((entry.value for entry in found), cluster)
         for candidate in self._watchlist.observe(judgement.unused.values(), now):
             await self._release(candidate, cluster)
+        listing = await self._store.list(Selection("IPPool"))
+        pools = [from_resource(entry.value) for entry in listing.entries]
+        unused_now = judgement.unused.values()
+        self.counts = count((entry.value for entry in found), pools, unused_now)
         waiting = await self._claims(found, judgement, cluster, now)
         await sweep_cooled(self._store)
         self.looks += 1

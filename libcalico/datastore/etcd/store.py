@@ -211,6 +211,17 @@ class EtcdDatastore:
         """
         return watching.watch(self._connection, selections, revision)
 
+    async def compact(self, revision: int) -> None:
+        """Forget the history before a revision; what is forgotten already is no error.
+
+        Raises DatastoreError. A watch from before ends in `Compacted`, and its owner lists anew.
+        """
+        try:
+            request = pb.CompactionRequest(revision=revision)
+            await self._connection.read(lambda link: link.compact, request)
+        except Compacted:
+            return
+
     async def close(self) -> None:
         """Close the channels."""
         await self._connection.close()

@@ -1,0 +1,51 @@
+"""How many addresses and blocks each pool and node has: what the metrics tell. Pure.
+
+Source: data model 8.6. Tested in tests/controllers/test_leaks.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+
+from controllers.leaks import Candidate
+from ipam import blocks
+from ipam.pools import Pool, containing
+from libcalico.model import Block
+
+NO_POOL, NO_NODE, NO_AFFINITY = "no_ippool", "unknown_node", "no_affinity"
+Pair = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Counts:
+    """By pool and node: `blocks` by owner, the others by who holds the address."""
+
+    in_use: Counter[Pair] = field(default_factory=Counter)
+    borrowed: Counter[Pair] = field(default_factory=Counter)
+    blocks: Counter[Pair] = field(default_factory=Counter)
+    candidates: Counter[Pair] = field(default_factory=Counter)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def count(found: Iterable[Block], pools: list[Pool], unused: Iterable[Candidate]) -> Counts:
+    """What there is."""
+    counts = Counts(sizes={pool.name: pool.cidr.num_addresses for pool in pools})
+    for block in found:
+        if blocks.problem(block):
+            continue
+        pool = containing(pools, blocks.network(block))
+        name, owner = pool.name if pool else NO_POOL, blocks.owner_host(block)
+        counts.blocks[name, owner or NO_AFFINITY] += 1
+        for one in blocks.allocations(block):
+            node = one.attributes.get("node") or NO_NODE
+            counts.in_use[name, node] += 1
+            if owner and node != owner:
+                counts.borrowed[name, node] += 1
+    for candidate in unused:
+        for held in candidate.held:
+            pool = containing(pools, ip_network(held.address))
+            counts.candidates[pool.name if pool else NO_POOL, candidate.node] += 1
+    return counts

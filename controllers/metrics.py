@@ -1,0 +1,53 @@
+"""Metrics of the controllers, as Prometheus reads them. Names of Calico's where there are such."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+if TYPE_CHECKING:
+    from controllers.process import Process
+
+
+def render(process: Process) -> bytes:
+    """The text of all metrics, as of now."""
+    registry = CollectorRegistry()
+    leading = Gauge("muslin_controllers_leading", "This process works.", registry=registry)
+    leading.set(process.elector.leading)
+    queue = Gauge("muslin_controllers_queue", "Names that wait.", ["controller"], registry=registry)
+    failing = Gauge(
+        "muslin_controllers_failing", "Names that failed last.", ["controller"], registry=registry
+    )
+    writes = Counter(
+        "muslin_controllers_writes", "Objects written.", ["controller"], registry=registry
+    )
+    for part in process.parts:
+        if hasattr(part, "queue"):
+            queue.labels(part.name).set(len(part.queue))
+            failing.labels(part.name).set(part.queue.failing)
+            writes.labels(part.name).inc(part.writes)
+    if process.collection is not None:
+        ipam(process, registry)
+    return generate_latest(registry)
+
+
+def ipam(process: Process, registry: CollectorRegistry) -> None:
+    """What the collection saw at its last look, by pool and node."""
+    collection = process.collection
+    assert collection is not None
+    for name, text, values in (
+        ("ipam_allocations_in_use", "Addresses in use.", collection.counts.in_use),
+        ("ipam_allocations_borrowed", "Addresses in others' blocks.", collection.counts.borrowed),
+        ("ipam_blocks", "Blocks.", collection.counts.blocks),
+        ("ipam_allocations_gc_candidates", "Look unused.", collection.counts.candidates),
+    ):
+        gauge = Gauge(name, text, ["ippool", "node"], registry=registry)
+        for (pool, node), value in values.items():
+            gauge.labels(pool, node).set(value)
+    sizes = Gauge("ipam_ippool_size", "Addresses of a pool.", ["ippool"], registry=registry)
+    for pool, size in collection.counts.sizes.items():
+        sizes.labels(pool).set(size)
+    Counter("ipam_allocations_gc_reclamations", "Addresses that came back.", registry=registry).inc(
+        collection.released
+    )

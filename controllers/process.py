@@ -1,0 +1,208 @@
+"""The process: start-up, health, who works, and the parts that work.
+
+One process works, the others wait for the lease. A configuration that changes ends the parts and
+begins them anew with the same lease. Each part that fails by a fault of ours ends the process:
+whatever supervises it starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controllers import metrics
+from controllers.collection import Collection
+from controllers.configuration import Configuration
+from controllers.endpoint_labels import EndpointLabels
+from controllers.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
+from controllers.leader import Elector
+from controllers.mirror import Mirror
+from controllers.node_view import NodeView
+from controllers.nodes import Nodes
+from controllers.settings import Settings
+from controllers.status import Status
+from libcalico import logs, paths
+from libcalico.clusterinfo import KEY as CLUSTER
+from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore.interface import Datastore, Selection
+from libcalico.errors import DatastoreError, MuslinError
+from libcalico.health import ANYWHERE, HealthServer, Reporter
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import KubernetesError
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 60.0
+HEALTH_SECONDS = 10.0
+NAMESPACE = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line."""
+
+    status_file: Path | None
+    health_port: int = 0
+
+
+class Process:
+    """One process of the controllers, on a datastore and an API that are there or will be."""
+
+    def __init__(
+        self, store: Datastore, client: Client, environ: Mapping[str, str], options: Options
+    ) -> None:
+        self._store, self._client, self._environ = store, client, environ
+        self._options = options
+        self.status = Status(options.status_file)
+        self.configuration = Configuration(store, environ)
+        me = f"{environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+        self.elector = Elector(client, lease_namespace(environ), me)
+        self.parts: list[Any] = []
+        self.collection: Collection | None = None
+        self._reporter = Reporter("calico-kube-controllers", timeout=HEALTH_SECONDS * 6)
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises MuslinError when it cannot start or lost its lease."""
+        self.status.tell("Startup", False, "initializing the datastore")
+        await self._start()
+        self.status.tell("Startup", True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.configuration.run())
+            group.create_task(self._health())
+            if self._options.health_port:
+                server = HealthServer(
+                    "localhost", self._options.health_port, [self._reporter], metrics=False
+                )
+                group.create_task(server.run())
+            await self.elector.run(self._work)
+
+    async def _start(self) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while True:
+                    try:
+                        await ensure_initialized(self._store, "k8s", "")
+                        await self.configuration.load()
+                        return
+                    except DatastoreError as error:
+                        self.status.tell("Startup", False, str(error))
+                        log.warning("the datastore cannot be used yet: %s", error)
+                        await asyncio.sleep(1.0)
+        except TimeoutError:
+            reason = self.status.reason or "no answer"
+            raise MuslinError(f"not started within {START_SECONDS:g} s: {reason}") from None
+
+    async def _work(self) -> None:
+        while True:
+            self.configuration.changed.clear()
+            settings = self.configuration.settings
+            level = settings.running.logSeverityScreen or "Info"
+            logging.getLogger().setLevel(logs.level_number(level))
+            await self.configuration.report()
+            work = asyncio.ensure_future(self._generation(settings))
+            changed = asyncio.ensure_future(self.configuration.changed.wait())
+            try:
+                await asyncio.wait({work, changed}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                work.cancel()
+                changed.cancel()
+                ended = await asyncio.gather(work, changed, return_exceptions=True)
+            if isinstance(ended[0], Exception):
+                raise ended[0]
+            log.info("the configuration changed: everything begins anew")
+
+    async def _generation(self, settings: Settings) -> None:
+        self.parts = self._build(settings)
+        async with asyncio.TaskGroup() as group:
+            for part in self.parts:
+                group.create_task(part.run())
+            if settings.compaction and hasattr(self._store, "compact"):
+                group.create_task(self._compact(self._store, settings.compaction))
+            if settings.running.prometheusMetricsPort:
+                port = settings.running.prometheusMetricsPort
+                server = HealthServer(ANYWHERE, port, metrics=lambda: metrics.render(self))
+                group.create_task(server.run())
+
+    def _build(self, settings: Settings) -> list[Any]:
+        chosen, client, store = settings.controllers, self._client, self._store
+
+        def common(member: str) -> dict[str, Any]:
+            return {"workers": settings.workers[member], "period": settings.period(member)}
+
+        parts: list[Any] = []
+        if chosen.policy is not None:
+            parts.append(Mirror(POLICIES, client, store, **common("policy")))
+        if chosen.namespace is not None:
+            parts.append(Mirror(NAMESPACE_PROFILES, client, store, **common("namespace")))
+        if chosen.serviceAccount is not None:
+            parts.append(Mirror(ACCOUNT_PROFILES, client, store, **common("serviceAccount")))
+        if chosen.workloadEndpoint is not None:
+            parts.append(EndpointLabels(client, store, **common("workloadEndpoint")))
+        self.collection = None
+        if chosen.node is not None:
+            view = NodeView(client, store)
+            self.collection = Collection(view, client, store, grace=settings.grace)
+            nodes = Nodes(
+                view,
+                client,
+                store,
+                sync_labels=chosen.node.syncLabels != "Disabled",
+                endpoints=chosen.node.hostEndpoint,
+                removed=self.collection.look_soon,
+                **common("node"),
+            )
+            parts += [view, nodes, self.collection]
+        if chosen.loadBalancer is not None:
+            log.warning("addresses of LoadBalancer services are not allocated yet")
+        return parts
+
+    async def _compact(self, store: Any, period: float) -> None:
+        """History older than one period goes: watches that were away that long list again."""
+        before = 0
+        while True:
+            try:
+                if before:
+                    await store.compact(before)
+                before = (await store.list(Selection("IPAMConfig"))).revision
+            except DatastoreError as error:
+                log.warning("etcd is not compacted: %s", error)
+            await asyncio.sleep(period)
+
+    async def _health(self) -> None:
+        while True:
+            if self.configuration.settings.health:
+                self.status.tell("CalicoDatastore", *await self._datastore())
+                self.status.tell("KubeAPIServer", *await self._api())
+            doing = "works" if self.elector.leading else "waits for the lease"
+            self._reporter.ready(self.status.ready, self.status.reason or doing)
+            await asyncio.sleep(HEALTH_SECONDS)
+
+    async def _datastore(self) -> tuple[bool, str]:
+        try:
+            entry = await self._store.get(CLUSTER)
+        except MuslinError as error:
+            return False, str(error)
+        return entry is not None, "" if entry else "the datastore is not initialized"
+
+    async def _api(self) -> tuple[bool, str]:
+        try:
+            await self._client.request("GET", "/healthz")
+        except KubernetesError as error:
+            return False, str(error)
+        return not self.elector.error, self.elector.error
+
+
+def lease_namespace(environ: Mapping[str, str]) -> str:
+    """Where the lease lies: the pod's own namespace, else kube-system."""
+    if found := environ.get("POD_NAMESPACE", ""):
+        return found
+    try:
+        return (paths.SERVICE_ACCOUNT / "namespace").read_text().strip() or NAMESPACE
+    except OSError:
+        return NAMESPACE

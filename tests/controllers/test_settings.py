@@ -1,0 +1,101 @@
+"""The configuration and the environment over it; the status file and its probe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from controllers import status
+from controllers.main import main
+from controllers.settings import default, effective
+from libcalico.errors import InvalidValue
+from libcalico.model.validate import problems
+
+MANIFEST = "policy,namespace,serviceaccount,workloadendpoint,node,loadbalancer"
+
+
+def test_without_an_environment_the_object_counts_and_everything_runs() -> None:
+    found = effective(default().spec, {})
+    assert found.running == default().spec
+    assert (found.environment, found.compaction, found.grace) == ({}, 600.0, 900.0)
+    assert found.period("policy") == 300.0
+    assert found.running.prometheusMetricsPort is None
+    assert problems(default()) == []
+
+
+def test_the_environment_chooses_controllers_and_their_settings() -> None:
+    environ = {
+        "ENABLED_CONTROLLERS": "node, profile",
+        "RECONCILER_PERIOD": "90s",
+        "SYNC_NODE_LABELS": "false",
+        "AUTO_HOST_ENDPOINTS": "enabled",
+        "COMPACTION_PERIOD": "0",
+        "HEALTH_ENABLED": "false",
+        "LOG_LEVEL": "debug",
+        "PROFILE_WORKERS": "3",
+    }
+    found = effective(default().spec, environ)
+    controllers = found.controllers
+    assert controllers.policy is None
+    assert controllers.loadBalancer is None
+    assert controllers.node is not None
+    assert controllers.node.syncLabels == "Disabled"
+    assert controllers.node.hostEndpoint is not None
+    assert controllers.node.hostEndpoint.autoCreate == "Enabled"
+    assert (found.period("namespace"), found.period("node")) == (90.0, 90.0)
+    assert (found.compaction, found.health, found.workers["namespace"]) == (0.0, False, 3)
+    assert found.running.logSeverityScreen == "Debug"
+    assert set(found.environment) == set(environ)
+
+
+def test_a_controller_that_the_object_leaves_out_runs_when_the_environment_names_it() -> None:
+    from msgspec.structs import replace
+
+    from libcalico.model.controllers import ControllersConfig
+
+    spec = replace(default().spec, controllers=ControllersConfig())
+    assert effective(spec, {}).controllers.node is None
+    controllers = effective(spec, {"ENABLED_CONTROLLERS": MANIFEST}).controllers
+    assert None not in (controllers.node, controllers.policy, controllers.loadBalancer)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ENABLED_CONTROLLERS", "node,nodes"),
+        ("ENABLED_CONTROLLERS", "flannelmigration"),
+        ("RECONCILER_PERIOD", "soon"),
+        ("COMPACTION_PERIOD", "-1s"),
+        ("HEALTH_ENABLED", "perhaps"),
+        ("SYNC_NODE_LABELS", "on"),
+        ("AUTO_HOST_ENDPOINTS", "true"),
+        ("POLICY_WORKERS", "0"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(InvalidValue, match=name):
+        effective(default().spec, {name: value})
+
+
+def test_a_probe_reads_what_was_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "status" / "status.json"
+    assert not status.check(path, liveness=True)[0]
+    told = status.Status(path)
+    told.tell("Startup", True)
+    told.tell("KubeAPIServer", False, "no answer")
+    assert not told.ready
+    assert status.check(path, liveness=True) == (True, "Ready")
+    assert status.check(path, liveness=False) == (False, "KubeAPIServer: no answer")
+    assert main(["check-status", "-r", "-f", str(path)]) == 1
+    assert "KubeAPIServer: no answer" in capsys.readouterr().out
+    told.tell("KubeAPIServer", True)
+    assert main(["check-status", "-r", "-f", str(path)]) == 0
+    assert capsys.readouterr().out == "Ready\n"
+    assert main(["check-status", "-l", "-f", str(path)]) == 0
+    stale = path.stat().st_mtime - status.STALE - 60
+    os.utime(path, (stale, stale))
+    assert main(["check-status", "-l", "-f", str(path)]) == 1
+    path.write_text('{"Readiness": 3}')
+    assert main(["check-status", "-r", "-f", str(path)]) == 1
