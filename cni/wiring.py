@@ -22,6 +22,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
 from cni.attachment import FIRST_INTERFACE
@@ -167,7 +168,10 @@ def configure(
         )
     for family in families:
         own = [network for network in destinations if network.version == family]
-        batch += _gateway(ends.pod, family, own, others)
+        if others:
+            batch += _gateway(ends.pod, family, own, others)
+        else:
+            batch += _first_gateway(ends.pod, family, tuple(own))
         if any(route.dst in own for route in others):
             batch += _own_table(ends.pod, family, own)
             sources += [address for address in addresses if address.version == family]
@@ -210,6 +214,14 @@ def _route_by_source(pod: Socket, index: int, sources: Sequence[IPAddress]) -> N
     for result in pod.transact(wanted):
         if result.errno != errno.EEXIST:
             result.check("route by source in the container")
+
+
+@lru_cache(maxsize=256)
+def _first_gateway(
+    index: int, family: int, destinations: tuple[IPNetwork, ...]
+) -> tuple[bytes, ...]:
+    """`_gateway` of a first interface: the same for nearly all pods."""
+    return tuple(_gateway(index, family, destinations))
 
 
 def _gateway(

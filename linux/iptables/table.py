@@ -37,8 +37,8 @@ _TRIES = 5
 _FIRST_PAUSE = 0.05
 # Whoever waited for the write goes on first; a burst of writes starts its own.
 _PAUSE_BEFORE_START = 0.005
-# Requests to the kernel that are made in the loop: about 2 ms.
-_AT_ONCE = 60
+# Lines that are written in the loop: about 2 ms.
+_AT_ONCE = 80
 _JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
 
 
@@ -260,8 +260,10 @@ class Table:
         if self._packer is None or self._actual is None or self._turn.locked():
             return None
         plan = self._plan(sweep)
+        if len(plan.lines) > _AT_ONCE:
+            return None
         requests = self._packer.pack(plan.lines)
-        if requests is None or len(requests) > _AT_ONCE:
+        if requests is None:
             return None
         if requests:
             try:
@@ -336,7 +338,7 @@ class Table:
         if not requests or self._packer is None:
             return False
         try:
-            if len(requests) <= _AT_ONCE:
+            if len(lines) <= _AT_ONCE:
                 self._packer.send(requests)
             else:
                 await asyncio.shield(asyncio.to_thread(self._packer.send, requests))
