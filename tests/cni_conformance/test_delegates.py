@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.cni import test_delegation, test_ipam_plugin
 from tests.cni import test_executable_delegate as delegates
 from tests.cni.executable import FULL_SIZE
 from tests.cni.world import CIDR4, container_id, network_config, result_of
+from tests.cni_conformance import lease_server
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import REFERENCE, Stage
 from tests.support.netns import Namespace
@@ -381,6 +383,34 @@ def dhcp_behind_us(stage: Stage) -> None:
         assert "eth0" not in pod.run("ip", "link")
         assert stage.node.links() == []
         assert stage.node.endpoints() == {}
+
+
+@checks("DLG-17", "IPM-39")
+def dhcp_with_a_server(stage: Stage) -> None:
+    """Its daemon asks on the container's interface, which therefore stands before."""
+    path = stage.fresh() / "dhcp.sock"
+    options = _reference(stage, {"type": "dhcp", "daemonSocketPath": str(path)})
+    given = IPv4Address("10.73.0.9")
+    node = stage.node
+    daemon = subprocess.Popen(
+        [REFERENCE / "dhcp", "daemon", "-socketpath", path], stderr=subprocess.DEVNULL
+    )
+    try:
+        with lease_server.serving(given, IPv4Address("10.73.0.1")) as heard, stage.pod() as pod:
+            deadline = time.monotonic() + 20
+            while not path.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            result = stage.add(pod, **options)
+            assert heard[:2] == [lease_server.DISCOVER, lease_server.REQUEST]
+            assert result["ips"] == [{"interface": 1, "address": f"{given}/32"}]
+            assert f"{given}/32" in pod.run("ip", "addr", "show", "eth0")
+            stage.delete(pod, **options)
+            stage.delete(pod, **options)
+    finally:
+        daemon.kill()
+        daemon.wait()
+    node.assert_clean()
 
 
 # calico-ipam by itself and under others
