@@ -102,12 +102,12 @@ class Publisher:
         self._told_complete = False
         await connection.send(node_api.PathsBegin())
         while True:
+            self._wake.clear()  # before what is said: more may come while felix does not read
             while self._pending:
                 await connection.send(self._batch())
             if self._complete and not self._told_complete:
                 await connection.send(node_api.PathsEnd())
                 self._told_complete = True
-            self._wake.clear()
             await self._wake.wait()
 
     def _batch(self) -> node_api.Paths:

@@ -153,3 +153,22 @@ async def test_what_comes_and_goes_while_felix_is_away_costs_nothing() -> None:
         publisher.publish([(net, None)])
     assert publisher.current == {}
     assert publisher._pending == {}
+
+
+async def test_a_change_while_felix_does_not_read_the_end_mark_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PUB-1: a full socket holds the end mark up, and the picture changes meanwhile."""
+    felix, publisher = Felix(path), Publisher(path)
+    publisher.publish([change(1)])
+    publisher.complete()
+    send = framing.Connection.send
+
+    async def slow(self: framing.Connection, message: Any) -> None:
+        await send(self, message)
+        if isinstance(message, PathsEnd):
+            publisher.publish([change(1, None), change(2)])
+
+    monkeypatch.setattr(framing.Connection, "send", slow)
+    async with running(publisher), await framing.serve_unix(path, felix.hear):
+        await felix.until(lambda: set(felix.table) == {str(change(2)[0])})
