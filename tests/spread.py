@@ -34,6 +34,9 @@ _LONGEST = (
     "tests/e2e/test_planted_faults.py",
     "tests/policy_random/test_differential.py",
     "tests/cni/test_vectors.py",
+    "tests/cni_conformance/test_verbs.py",
+    "tests/cni_conformance/test_chains.py",
+    "tests/cni_conformance/test_input.py",
     "tests/lab_scenarios/test_two_reflectors.py",
     "tests/lab_scenarios/test_mixed.py",
     "nine pods nft",
@@ -68,7 +71,7 @@ _LONGEST = (
 # Rooms whose tests are few and long; the others fill what is left at the end.
 _LONG_ROOMS = (
     "uml", "lab_scenarios", "bgp_interop", "tunnels", "apiserver", "e2e", "policy_random",
-    "felix", "bgp", "lab", "node", "cni",
+    "felix", "bgp", "lab", "node", "cni", "cni_conformance",
 )  # fmt: skip
 
 
