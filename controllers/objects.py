@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from libcalico.kubernetes.objects import Node, Object, Resource
+from libcalico.kubernetes.objects import Node, Object, Resource, ServiceStatus
 
 
 class NetworkPolicy(Object, kw_only=True):
@@ -77,9 +77,26 @@ class Lease(Object, kw_only=True):
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
+class ServiceSpec(msgspec.Struct):
+    """What is asked of a service, as far as its load-balancer addresses go."""
+
+    type: str = "ClusterIP"
+    loadBalancerClass: str | None = None
+    loadBalancerIP: str = ""
+    ipFamilies: list[str] | None = None
+
+
+class Service(Object, kw_only=True):
+    """`v1` Service."""
+
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+    status: ServiceStatus = msgspec.field(default_factory=ServiceStatus)
+
+
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies", NetworkPolicy)
 NAMESPACES = Resource("v1", "namespaces", Namespace, namespaced=False)
 SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts", ServiceAccount)
 PODS = Resource("v1", "pods", Pod)
 NODES = Resource("v1", "nodes", Node, namespaced=False)
+SERVICES = Resource("v1", "services", Service)
 LEASES = Resource("coordination.k8s.io/v1", "leases", Lease)

@@ -22,6 +22,7 @@ from controllers.configuration import Configuration
 from controllers.endpoint_labels import EndpointLabels
 from controllers.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
 from controllers.leader import Elector
+from controllers.load_balancers import LoadBalancers
 from controllers.mirror import Mirror
 from controllers.node_view import NodeView
 from controllers.nodes import Nodes
@@ -159,7 +160,7 @@ class Process:
             )
             parts += [view, nodes, self.collection]
         if chosen.loadBalancer is not None:
-            log.warning("addresses of LoadBalancer services are not allocated yet")
+            parts.append(LoadBalancers(client, store, assign=chosen.loadBalancer.assignIPs))
         return parts
 
     async def _compact(self, store: Any, period: float) -> None:

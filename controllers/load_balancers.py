@@ -1,0 +1,251 @@
+"""Addresses of services of type LoadBalancer: from pools for this use, told in their status.
+
+Invariants (tests/controllers/test_load_balancers.py):
+  SVC-1  A service keeps its addresses as long as they fit what it asks for.
+  SVC-2  What a service held is given back when it is gone, also while nobody watched; the API is
+         asked for it first.
+  SVC-3  The status of a service that is not ours is not touched.
+Source: data model 8.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from ipaddress import ip_network
+
+from controllers.mirror import PERIOD
+from controllers.objects import SERVICES, Service
+from controllers.queue import WorkQueue
+from controllers.service_wishes import handle_of, steps, wish_of
+from ipam import blocks
+from ipam.assign import AssignRequest, assign_ip, auto_assign
+from ipam.blocks import LOAD_BALANCER, IPAddress
+from ipam.errors import IPAMError, NotAllocated
+from ipam.naming import go_timestamp
+from ipam.pools import SERVICE, Pool, from_resource
+from ipam.release import Release, release_by_handle, release_ips
+from libcalico.datastore.interface import CommitConflict, Datastore, Selection
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import ObjectNotFound
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.reflector import Reflector
+from libcalico.model.keys import BlockKey, HandleKey
+
+log = logging.getLogger(__name__)
+
+HOST = "load-balancer"
+
+
+class LoadBalancers:
+    """Keeps addresses so while `run` runs. `writes` counts changes of both kinds."""
+
+    name = "loadbalancer"
+
+    def __init__(
+        self, client: Client, store: Datastore, *, assign: str = "", period: float = PERIOD
+    ) -> None:
+        self._client, self._store = client, store
+        self._assign, self._period = assign, period
+        self._services: dict[Name, Service] = {}
+        self._handles: dict[Name, str] = {}
+        self.queue: WorkQueue[Name] = WorkQueue()
+        self.reflector = Reflector(client, SERVICES, self)
+        self._listed = asyncio.Event()
+        self.swept = 0
+        self.writes = self.failures = 0
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether everything was looked at, and nothing waits."""
+        return bool(self.swept) and not len(self.queue)
+
+    def put(self, name: Name, value: Service) -> None:
+        """A service is so now."""
+        handle = handle_of(name.name, name.namespace, value.metadata.uid)
+        if value.spec.type == "LoadBalancer" or name in self._handles:
+            self._services[name] = value
+            self._handles.setdefault(name, handle)
+            self.queue.add(name)
+
+    def gone(self, name: Name) -> None:
+        """It is gone."""
+        if self._services.pop(name, None) is not None:
+            self.queue.add(name)
+
+    def listed(self) -> None:
+        """All have been told."""
+        self._listed.set()
+
+    async def run(self) -> None:
+        """Work until cancelled: one service after the other, for they share blocks."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.reflector.run())
+                group.create_task(self._resync())
+                group.create_task(self._work())
+        finally:
+            self.queue.close()
+
+    async def _work(self) -> None:
+        await self._listed.wait()
+        await self.queue.work(self._settle)
+
+    async def _resync(self) -> None:
+        await self._listed.wait()
+        while True:
+            try:
+                await self._sweep()
+                self.swept += 1
+            except (MuslinError, CommitConflict) as error:
+                log.warning("addresses of services are not swept: %s", error)
+            for name in list(self._services):
+                self.queue.add(name)
+            await asyncio.sleep(self._period)
+
+    async def _settle(self, name: Name) -> bool:
+        try:
+            await self._service(name)
+        except CommitConflict:
+            return False
+        except InvalidValue as problem:
+            # Its next change brings it back.
+            log.error("no addresses: %s", problem, extra={"service": str(name)})
+        except MuslinError as error:
+            self.failures += 1
+            log.warning("tried again: %s", error, extra={"service": str(name)})
+            return False
+        return True
+
+    async def _service(self, name: Name) -> None:
+        service = self._services.get(name)
+        handle = self._handles[name]
+        own = handle_of(name.name, name.namespace, service.metadata.uid) if service else ""
+        if own != handle:
+            # It is gone, or another service has its name.
+            await self._release(handle)
+            if service is None:
+                del self._handles[name]
+                return
+            self._handles[name] = handle = own
+        assert service is not None
+        before = await self._held(handle)
+        wish = wish_of(service, self._assign)
+        if wish is None and not before:
+            return
+        todo = steps(wish, before, await self._pools())
+        if todo.release:
+            await release_ips(self._store, [Release(one, handle) for one in todo.release])
+            self.writes += 1
+        short = await self._take(name, handle, todo.take, todo.choose, wish.pools if wish else {})
+        now = await self._held(handle)
+        if wish is not None or _ingress(service) == sorted(map(str, before)):
+            await self._tell(name, service, now)
+        if short:
+            raise IPAMError(short)
+
+    async def _take(
+        self,
+        name: Name,
+        handle: str,
+        fixed: tuple[IPAddress, ...],
+        families: tuple[int, ...],
+        pools: object,
+    ) -> str:
+        """Take what is missing; why something still is."""
+        attributes = {
+            "namespace": name.namespace,
+            "service": name.name,
+            "timestamp": go_timestamp(time.time_ns()),
+            "type": SERVICE,
+        }
+        assert isinstance(pools, dict)
+        short = []
+        for address in fixed:
+            try:
+                await assign_ip(
+                    self._store, address, HOST, handle_id=handle, attributes=attributes, use=SERVICE
+                )
+                self.writes += 1
+            except IPAMError as error:
+                short.append(str(error))
+        if families:
+            request = AssignRequest(
+                HOST,
+                handle,
+                attributes,
+                num4=int(4 in families),
+                num6=int(6 in families),
+                pools4=pools.get(4, ()),
+                pools6=pools.get(6, ()),
+                use=SERVICE,
+            )
+            result = await auto_assign(self._store, request)
+            self.writes += len(result.ipv4) + len(result.ipv6)
+            short += result.shortfall.values()
+        return "; ".join(short)
+
+    async def _tell(self, name: Name, service: Service, held: list[IPAddress]) -> None:
+        texts = [str(one) for one in held]
+        if sorted(texts) == _ingress(service):
+            return
+        body = {"status": {"loadBalancer": {"ingress": [{"ip": text} for text in texts]}}}
+        try:
+            await self._client.patch(SERVICES, name.name, body, name.namespace, part="status")
+        except ObjectNotFound:
+            return
+        self.writes += 1
+        log.info("addresses: %s", ", ".join(texts) or "none", extra={"service": str(name)})
+
+    async def _held(self, handle: str) -> list[IPAddress]:
+        entry = await self._store.get(HandleKey(handle))
+        if entry is None:
+            return []
+        keys = [BlockKey(ip_network(cidr, strict=False)) for cidr in entry.value.block or {}]
+        found = await self._store.get_many(keys)
+        return [
+            one.address
+            for block in found.values()
+            if block is not None
+            for one in blocks.allocations(block.value)
+            if one.handle_id == handle
+        ]
+
+    async def _release(self, handle: str) -> None:
+        try:
+            await release_by_handle(self._store, handle)
+            self.writes += 1
+        except NotAllocated:
+            return
+
+    async def _pools(self) -> list[Pool]:
+        listing = await self._store.list(Selection("IPPool"))
+        return [from_resource(entry.value) for entry in listing.entries]
+
+    async def _sweep(self) -> None:
+        """Give back what services held that are gone (SVC-2)."""
+        known = set(self._handles.values())
+        left: dict[str, Name] = {}
+        for entry in (await self._store.list(Selection("Block"))).entries:
+            if entry.value.owner != LOAD_BALANCER or blocks.problem(entry.value):
+                continue
+            for one in blocks.allocations(entry.value):
+                words = one.attributes
+                if words.get("type") == SERVICE and one.handle_id not in known:
+                    left[one.handle_id] = Name(words.get("namespace", ""), words.get("service", ""))
+        for handle, name in left.items():
+            if all(name) and await self._is_gone(name, handle):
+                await self._release(handle)
+
+    async def _is_gone(self, name: Name, handle: str) -> bool:
+        try:
+            found = await self._client.get(SERVICES, name.name, name.namespace)
+        except ObjectNotFound:
+            return True
+        return handle_of(name.name, name.namespace, found.metadata.uid) != handle
+
+
+def _ingress(service: Service) -> list[str]:
+    return sorted(one.ip for one in service.status.loadBalancer.ingress or () if one.ip)

@@ -1,0 +1,98 @@
+"""Addresses of services, with a real API and a real etcd (SVC-1 to SVC-3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.load_balancers import LoadBalancers
+from tests.controllers.running import running, until
+from tests.ipam.world import put_pool
+from tests.support.apiserver import ApiServer
+from tests.support.etcd import Etcd
+
+PATH = "/api/v1/namespaces/lb/services"
+HANDLES = "/calico/ipam/v2/handle/"
+
+
+def service(
+    cluster: ApiServer, name: str, notes: dict[str, Any] | None = None, **spec: Any
+) -> None:
+    body = {
+        "metadata": {"name": name, "annotations": notes or {}},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], **spec},
+    }
+    cluster.ensure(PATH, body)
+
+
+def told(cluster: ApiServer, name: str) -> list[str]:
+    status = cluster.call("GET", f"{PATH}/{name}")["status"]["loadBalancer"]
+    return [one["ip"] for one in status.get("ingress") or ()]
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("F-94")
+async def test_a_service_gets_an_address_keeps_it_and_gives_it_back(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        service(cluster, "web")
+        service(cluster, "theirs", loadBalancerClass="example.com/other")
+        client = cluster.client()
+        part = LoadBalancers(client, store)
+        async with running(part):
+            await until(lambda: part.in_sync and told(cluster, "web"))
+            (address,) = told(cluster, "web")
+            assert address.startswith("10.9.0.")
+            assert told(cluster, "theirs") == [], "SVC-3"
+            assert stored.keys("/calico/ipam/v2/virtual/load-balancer/")
+            # Asked for by name.
+            service(cluster, "named", {"projectcalico.org/loadBalancerIPs": '["10.9.0.77"]'})
+            await until(lambda: told(cluster, "named") == ["10.9.0.77"])
+            await until(lambda: part.in_sync)
+        before = stored.keys(HANDLES)
+        assert len(before) == 2
+        again = LoadBalancers(client, store)
+        async with running(again):
+            await until(lambda: again.in_sync)
+            assert (again.writes, told(cluster, "web")) == (0, [address]), "SVC-1"
+            cluster.delete(f"{PATH}/named")
+            await until(lambda: len(stored.keys(HANDLES)) == 1)
+        # Gone, and another of its name, while nobody watched.
+        cluster.delete(f"{PATH}/web")
+        service(cluster, "web")
+        third = LoadBalancers(client, store)
+        async with running(third):
+            await until(lambda: third.in_sync and told(cluster, "web"))
+            await until(lambda: len(stored.keys(HANDLES)) == 1 and stored.keys(HANDLES) != before)
+        cluster.delete(f"{PATH}/web")
+        last = LoadBalancers(client, store)
+        async with running(last):
+            await until(lambda: last.in_sync and not stored.keys(HANDLES))
+        await client.close()
+    cluster.delete(f"{PATH}/theirs")
+
+
+@pytest.mark.asyncio
+async def test_without_a_pool_it_waits_and_a_service_that_changes_gives_back(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        service(cluster, "early")
+        client = cluster.client()
+        part = LoadBalancers(client, store, period=1.0)
+        async with running(part):
+            await until(lambda: part.in_sync)
+            assert told(cluster, "early") == []
+            await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+            await until(lambda: told(cluster, "early"))
+            patch = "application/merge-patch+json"
+            change = {"spec": {"type": "ClusterIP"}}
+            cluster.call("PATCH", f"{PATH}/early", change, content=patch)
+            await until(lambda: not stored.keys(HANDLES))
+        await client.close()
+    cluster.delete(f"{PATH}/early")
