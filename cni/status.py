@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from cni.delegation import Delegate, Line, is_delegated
 from cni.errors import CNIError, Code
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 WAIT_SECONDS = 0.05
 QUIET_SECONDS = 5.0
+STALE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -211,6 +213,12 @@ def _felix_away(services: Services, room: Room) -> bool:
 def _sessions(services: Services) -> str:
     """Why no BGP session stands where some are wanted, or ""."""
     told = status_file.read("bgp", services.settings.status) or {}
+    try:
+        age = datetime.now(UTC) - datetime.fromisoformat(str(told.get("time")))
+    except (TypeError, ValueError):
+        return ""
+    if age.total_seconds() > STALE_SECONDS:
+        return ""  # whoever wrote it is gone, and so are its sessions: not ours to judge
     peers = told.get("peers")
     if not isinstance(peers, list) or not peers:
         return ""

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from libcalico import status_file
 from tests.cni import (
     test_annotations,
     test_attachment,
@@ -388,6 +389,16 @@ def status_says_when_running_pods_suffer(stage: Stage) -> None:
         assert (error["code"], "ip_forward" in error["msg"]) == (51, True), error
     finally:
         space.run("sysctl", "-qw", f"net.ipv4.ip_forward={forwarding}")
+    folder = stage.node.settings.status
+    peers = [{"address": "10.0.0.9", "state": "start"}]
+    status_file.write("bgp", {"peers": peers}, folder)
+    try:
+        error = stage.error("STATUS", None, "", config=NEWEST)
+        assert (error["code"], "BGP" in error["msg"]) == (51, True), error
+        status_file.write("bgp", {"peers": [*peers, {"state": "up"}]}, folder)
+        assert stage.cni("STATUS", None, "", config=NEWEST).status == 0
+    finally:
+        (folder / "bgp.json").unlink()
     away = NEWEST | {"policy_setup_timeout_seconds": 5}
     for _ in range(100):
         done = stage.cni("STATUS", None, "", config=away)
