@@ -22,7 +22,8 @@ def kill(pids: list[int]) -> None:
 def swept(node: World) -> bool:
     """Whether the daemon, new since its last death, has looked twice and collected."""
     asked = ["curl", "-s", f"http://127.0.0.1:{paths.CNI_PORT}/metrics"]
-    return 'calico_cni_ipam_sweeps_total{outcome="complete"} ' in node.node.run(asked, check=False).stdout
+    told = node.node.run(asked, check=False).stdout
+    return 'calico_cni_ipam_sweeps_total{outcome="complete"} ' in told
 
 
 def test_the_sandboxes_of_a_real_runtime_are_read(node: World) -> None:

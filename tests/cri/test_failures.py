@@ -71,6 +71,8 @@ def test_the_datastore_is_away(node: World) -> None:
     with node.datastore_away():
         said = fails(node, Wish("no-store"))
     assert 'plugin type="calico" failed (add)' in said
+    assert "datastore" in said, said
+    assert ends(node, "no-store") == ["with"]
     node.assert_clean()
     node.cri.end(node.cri.run(Wish("no-store")).id)
     node.assert_clean()
