@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from cni.attachment import Attachment
 from cni.delegation import destinations, is_delegated
 from cni.errors import CNIError, Code
+from cni.half_made import HOST_MAC
 from cni.request import Request
 from cni.result import Interface4or6, decode
-from cni.wiring import EVERYTHING, GATEWAYS, HOST_INET, HOST_MAC
+from cni.wiring import EVERYTHING, GATEWAYS, HOST_INET
 from ipam.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import IPNetwork

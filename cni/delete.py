@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from cni import call_log, wiring
+from cni import call_log, half_made, wiring
 from cni.attachment import Attachment, attachment_of
 from cni.delegation import Delegate, Line, is_delegated
 from cni.endpoint import is_of, recorded_addresses, remover
@@ -44,9 +44,15 @@ log = call_log.logger(__name__)
 
 
 async def delete(
-    services: Services, request: Request, trace: Trace, line: Line | None = None
+    services: Services,
+    request: Request,
+    trace: Trace,
+    line: Line | None = None,
+    netns_fd: int | None = None,
 ) -> None:
     """Serve one DEL. Raises CNIError only if something is neither removed nor remembered.
+
+    `netns_fd`: the container's namespace, if the runtime still has one.
 
     The failure of another IPAM plugin is the caller's answer: only the runtime's next DEL can
     run it again, since the plugin lives where the runtime does.
@@ -58,6 +64,9 @@ async def delete(
     removed = False
     try:
         removed = await _remove_cable(services, attachment)
+        if not removed and netns_fd is not None:
+            names = (attachment.host_interface, attachment.ifname)
+            removed = half_made.remove_in(services.host, netns_fd, *names)
     except Exception as error:
         left.append(error)
     trace.mark("unwire")

@@ -24,10 +24,10 @@ from typing import Any
 import msgspec
 
 from cni.errors import CNIError, Code
+from cni.half_made import HOST_MAC
 from cni.pod_source import PodFacts
 from cni.reader import MAC_RULE, mac_address
 from cni.request import Request
-from cni.wiring import HOST_MAC
 from ipam.blocks import IPAddress
 
 PREFIX = "cni.projectcalico.org/"

@@ -199,7 +199,7 @@ class Server:
                 return encode(result, request.config.result_version).decode()
             case Command.DEL:
                 # Shielded: a DEL goes on when the executable goes away.
-                work = self._services.keep(self._delete(request, trace, caller))
+                work = self._services.keep(self._delete(request, trace, caller, descriptor))
                 await asyncio.shield(work)
             case Command.CHECK if request.plugin == IPAM_PLUGIN:
                 await ipam_plugin.check(self._services, request, trace, seconds)
@@ -229,11 +229,17 @@ class Server:
             )
         return await add.add(self._services, request, descriptor, trace, seconds, caller)
 
-    async def _delete(self, request: Request, trace: Trace, caller: Caller | None = None) -> None:
+    async def _delete(
+        self,
+        request: Request,
+        trace: Trace,
+        caller: Caller | None = None,
+        descriptor: int | None = None,
+    ) -> None:
         if request.plugin == IPAM_PLUGIN:
             await ipam_plugin.delete(self._services, request, trace)
         else:
-            await delete.delete(self._services, request, trace, caller)
+            await delete.delete(self._services, request, trace, caller, descriptor)
 
     async def _collect(self, caller: Caller, request: Request) -> None:
         """GC: our own part first, then the delegate's (GC-05)."""

@@ -25,8 +25,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
+from cni import half_made
 from cni.attachment import FIRST_INTERFACE
 from cni.errors import CNIError, Code
+from cni.half_made import HOST_MAC
 from ipam.blocks import IPAddress
 from libcalico.model.keys import IPNetwork
 from linux import addresses as kernel_addresses
@@ -36,7 +38,6 @@ from linux.netlink import Socket, open_in_netns
 
 log = logging.getLogger(__name__)
 
-HOST_MAC = "ee:ee:ee:ee:ee:ee"
 EVERYTHING: tuple[IPNetwork, ...] = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 GATEWAYS: dict[int, IPAddress] = {
     4: IPv4Address("169.254.1.1"),
@@ -93,13 +94,16 @@ def random_mac() -> str:
 def existing(host: Socket, pod: Socket, cable: Cable) -> Ends | None:
     """The cable of an earlier ADD of this attachment, or None if the name is free.
 
-    Raises CNIError naming the interface when somebody else's link has the name (CNI-14).
+    What a killed daemon began is removed, and counts as none. Raises CNIError naming the interface
+    when somebody else's link has the name (CNI-14).
     """
     inner = links.get(pod, cable.ifname)
     if inner is None:
         return None
     outer = links.get(host, inner.peer_index) if inner.peer_index else None
     if outer is None or outer.alias != cable.mark or outer.name != cable.host_interface:
+        if half_made.remove(host, pod, cable.host_interface, cable.ifname):
+            return None
         raise CNIError(
             Code.INTERNAL,
             f"interface {cable.ifname} exists in the container already and is not ours",

@@ -40,6 +40,7 @@ from libcalico import logs
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
+from linux import links
 
 PLACES: dict[str, tuple[Any, str]] = {
     "parse": (server, "parse_request"),
@@ -48,6 +49,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "submit": (NodeAllocator, "submit"),
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
+    "made": (links, "made"),
     "configure": (wiring, "configure"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),

@@ -27,7 +27,7 @@ from tests.cni.world import container_id, pod_namespace
 
 ADD = (
     "before:parse", "after:parse", "before:facts", "after:existing", "before:submit",
-    "after:submit", "before:offer", "after:offer", "before:create", "after:create",
+    "after:submit", "before:offer", "after:offer", "after:made", "after:create",
     "before:configure", "after:configure", "before:commit", "after:commit", "before:in_force",
     "after:in_force", "after:result", "after:deliver",
 )  # fmt: skip
