@@ -281,7 +281,13 @@ ROWS: dict[str, Rows] = {
         ),
     },
     "KubeControllersConfiguration": {
-        **stored("this release has no controllers", "spec"),
+        **enforced("controllers", "spec"),
+        **stored(
+            "this release renames no policies: names of every release are read as they are",
+            "spec.controllers.migration",
+            "spec.controllers.policyMigration",
+        ),
+        **stored("there is no profiler to ask", "spec.debugProfilePort"),
         **information("written by the controllers", "status"),
     },
     "CalicoNodeStatus": {
