@@ -67,6 +67,9 @@ class Driver:
             Kind("bridge", bridge, bare),
         )
         self.places = [self._space() for _ in range(BURST)]
+        # Nodes are seldom empty: one pod stays all the time, so that the policies are in use.
+        self._standing = pods([self._space()], lambda: "standing")
+        run([Call(self.kinds[0], "ADD", pod) for pod in self._standing], 1)
 
     def _space(self) -> str:
         name = f"bench-{self._mark}-{len(self._made)}"
@@ -74,7 +77,8 @@ class Driver:
         return str(netns.create(name))
 
     def close(self) -> None:
-        """Remove the namespaces."""
+        """Remove the pod that stood, and the namespaces."""
+        run([Call(self.kinds[0], "DEL", pod) for pod in self._standing], 1)
         for name in self._made:
             netns.delete(name)
 
