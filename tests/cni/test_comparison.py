@@ -24,7 +24,8 @@ from cni.comparison import (
     stored_complaints,
 )
 from cni.errors import CNIError
-from cni.wiring import GATEWAYS, HOST_MAC
+from cni.half_made import HOST_MAC
+from cni.wiring import GATEWAYS
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux.addresses import Address
 from linux.links import INET6_CONF, INET_CONF, Link
