@@ -40,7 +40,7 @@ from tests.cni.executable import (
 )
 from tests.cni.test_vectors import SMALL, configuration, environment, mutated
 
-CALLS, PROGRAMS = (98_000, 2_000) if FULL_SIZE else (1_500, 24)
+CALLS, PROGRAMS = (98_000, 2_000) if FULL_SIZE else (1_200, 16)
 U32 = struct.Struct("=I")
 VERBS = ("ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "add", "")
 ODD = (

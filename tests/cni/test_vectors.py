@@ -1,4 +1,7 @@
-"""The one table of input checks against everything that checks input (REQ-1)."""
+"""The one table of input checks against everything that checks input (REQ-1).
+
+Mutated input: tests/cni/test_fuzz.py.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,6 @@ from tests.cni.executable import (
     call,
     plugin,
     sanitized,
-    twin,
 )
 
 FOLDER = Path(cni.__file__).parent / "vectors"
@@ -178,58 +180,6 @@ def mutated(stdin: bytes, dice: random.Random) -> bytes:
         else:
             del found[at:]
     return bytes(found)
-
-
-def mutated_calls(seed: int, count: int) -> list[tuple[dict[str, str], bytes]]:
-    """Environments and configurations with something odd in most of them."""
-    dice = random.Random(seed)
-    cases = []
-    for number in range(count):
-        env = dict(BASE) | {"CNI_COMMAND": dice.choice(["ADD", "DEL", "CHECK", "GC", "STATUS"])}
-        if number % 4 == 0:
-            key = dice.choice(list(BASE))
-            value = mutated(env[key].encode(), dice).replace(b"\0", b"").decode("utf-8", "replace")
-            env[key] = value
-        stdin = configuration(dice.choice(SMALL) if number % 3 else {})
-        cases.append((env, mutated(stdin, dice)))
-    return cases
-
-
-def test_sanitized_executable_on_mutated_input(socket: str) -> None:
-    """Whatever comes in: valid CNI JSON comes out, and executable and daemon agree on the code."""
-
-    def run(case: tuple[dict[str, str], bytes]) -> None:
-        env, stdin = case
-        done = call(sanitized("calico-ipam"), env | {"CNI_CALICO_SOCKET": socket}, stdin)
-        try:
-            parse_request("calico-ipam", env, stdin)
-            expected = 0
-        except CNIError as error:
-            expected = error.code
-        if not env.get("CNI_COMMAND"):
-            assert (done.status, done.stdout) == (0, b"")
-        elif env["CNI_COMMAND"] == "VERSION" or (done.status == 0 and expected == 0):
-            assert done.status == 0
-        elif done.status == 0:
-            # What the daemon alone refuses: its own configuration.
-            assert expected in (4, 7), (case, expected)
-        else:
-            assert done.error["code"] == expected, (case, done, expected)
-
-    sanitized()
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run, mutated_calls(20, 400)))
-
-
-def test_executable_and_twin_agree_on_mutated_input(socket: str) -> None:
-    """TWIN-1: the same bytes; most of the twin's calls in process, some by process."""
-    for number, (env, stdin) in enumerate(mutated_calls(21, 20_000 if FULL_SIZE else 1_200)):
-        env |= {"CNI_CALICO_SOCKET": socket}
-        expected = call(plugin("calico-ipam"), env, stdin)
-        found = in_process(env, stdin)
-        assert found == (expected.status, expected.stdout, expected.stderr), (env, stdin)
-        if number % 40 == 0:
-            assert call(twin("calico-ipam"), env, stdin) == expected, (env, stdin)
 
 
 json_like = st.recursive(
