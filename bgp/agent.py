@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from bgp import telling
+from bgp import reflectors, telling
 from bgp.birdctl import ControlServer
 from bgp.graceful_restart import START_DEADLINE, StartGate
 from bgp.handover import Handover
@@ -119,7 +119,7 @@ class Agent:
         self._service_patience = service_patience
         self._resolver = resolver
         self._complete = False
-        self._announced = False
+        self._announced = self._told_all = False
         self._timer = asyncio.Event()
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
@@ -273,7 +273,10 @@ class Agent:
         # A source says what it knows only after the first plan has asked it.
         unread = plan.secrets - self.picture.known_passwords.values.keys()
         self.gate.lacking = bool(plan.refused and unread)
-        self.sessions.hold({each.peer.address: each for each in ordered})
+        reflecting = reflectors.cluster_ids(self.view)
+        self.sessions.hold({each.peer.address: each for each in ordered}, reflecting)
+        if not self.sessions.clients.check(self._loop.time()):
+            self.speaker.withhold(True)  # let go in `keep_time`
         self.routing.fix(
             {
                 ip_network(each.peer.address): each.reachable_by
@@ -323,6 +326,7 @@ class Agent:
             moments = (
                 self.sessions.helper.next_deadline(),
                 self.gate.next_check(),
+                self.sessions.clients.next_check(),
                 self.handover.next_check(now),
             )
             wait = min((each for each in moments if each is not None), default=None)
@@ -335,8 +339,12 @@ class Agent:
             self.sessions.expired(self._loop.time())
             self._check_gate()
             await self._release()
+            complete = self.sessions.clients.check(self._loop.time())
             if self._announced:
                 await self._tell_speaker()
+                if complete and not self._told_all:
+                    self._told_all = True
+                    self.speaker.withhold(False)
 
     async def keep_resolving(self, resolver: Resolver, pause: float = PAUSE) -> None:
         """Ask again and again whether the next hops of the table can be reached, for ever."""

@@ -177,6 +177,10 @@ class StartGate:
         self._seen: set[tuple[IPAddress, Family]] = set()
         self.lacking = self.passed = False
 
+    def same_time(self) -> StartGate:
+        """Another gate with the same deadline."""
+        return StartGate(self._end, 0.0)
+
     def expect(self, peers: Collection[tuple[IPAddress, Family]]) -> None:
         """The sessions to wait for: called when the plan is known, and when it changes."""
         old = self._waiting or {}
@@ -197,8 +201,11 @@ class StartGate:
     def check(self, now: float) -> bool:
         """Whether the gate is open now."""
         if not self.passed and self._waiting is not None:
-            pending = [at for at in self._waiting.values() if at is None or at > now]
-            self.passed = not (pending or self.lacking) or now >= self._end
+            settled = {key for key, at in self._waiting.items() if at is not None and at <= now}
+            self._seen |= settled  # or `next_check` would name a moment that is gone
+            for key in settled:
+                del self._waiting[key]
+            self.passed = not (self._waiting or self.lacking) or now >= self._end
         return self.passed
 
     def next_check(self) -> float | None:

@@ -7,7 +7,7 @@ which sessions there are. Tested in tests/bgp/test_agent.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from bgp.bestpath import Source
 from bgp.graceful_restart import Action, Helper, StartGate, Verb
@@ -34,10 +34,16 @@ log = logging.getLogger(__name__)
 
 
 class Sessions:
-    """All sessions of this node."""
+    """All sessions of this node.
+
+    `clients`: whether all those have spoken since our start that we reflect for, other reflectors
+    left out: each would wait for the other.
+    """
 
     def __init__(self, routing: Routing, gate: StartGate, metrics: Metrics) -> None:
-        self._routing, self._gate, self._metrics = routing, gate, metrics
+        self._routing, self._metrics = routing, metrics
+        self.clients = gate.same_time()
+        self._gates = (gate, self.clients)
         self.planned: dict[IPAddress, PlannedPeer] = {}
         self.status: dict[IPAddress, PeerStatus] = {}
         self.helper = Helper()
@@ -45,8 +51,10 @@ class Sessions:
         self._sources: dict[IPAddress, Source] = {}
         self._spoken: set[tuple[IPAddress, Family]] = set()
 
-    def hold(self, planned: Mapping[IPAddress, PlannedPeer]) -> None:
-        """These are the sessions now."""
+    def hold(
+        self, planned: Mapping[IPAddress, PlannedPeer], reflectors: Collection[str] = ()
+    ) -> None:
+        """These are the sessions now. `reflectors`: the names of the nodes that reflect."""
         old, self.planned = self.planned, dict(planned)
         for address in old.keys() - self.planned.keys():
             self._act(self.helper.forget(address))
@@ -59,13 +67,11 @@ class Sessions:
                 self.status[address] = PeerStatus(_waiting(each))
             elif old[address] != each and old[address].peer == each.peer:
                 self._know(each)
-        self._gate.expect(
-            [
-                (address, family)
-                for address, each in self.planned.items()
-                for family in each.peer.families
-            ]
-        )
+        clients = [each for each in planned.values() if each.client and each.node not in reflectors]
+        for gate, some in zip(self._gates, (planned.values(), clients), strict=True):
+            gate.expect(
+                [(each.peer.address, family) for each in some for family in each.peer.families]
+            )
 
     def up(self, address: IPAddress) -> bool:
         """There is a session with this address, and it is Established."""
@@ -89,7 +95,8 @@ class Sessions:
             log.info("End-of-RIB", extra={"peer": event.peer, "family": event.family.value})
             self._spoken.add((event.peer, event.family))
             self._act(self.helper.end_of_rib(event.peer, event.family))
-            self._gate.end_of_rib(event.peer, event.family)
+            for gate in self._gates:
+                gate.end_of_rib(event.peer, event.family)
         elif isinstance(event, PeerOpen):
             self.helper.opened(event)
         elif isinstance(event, PeerUp):
@@ -114,7 +121,8 @@ class Sessions:
         message = self.helper.peer_open(event.peer)
         self._know(planned, fresh=True)
         self._act(self.helper.up(event.peer, planned.peer.families, now))
-        self._gate.up(event.peer, bool(message and message.restart_time is not None), now)
+        for gate in self._gates:
+            gate.up(event.peer, bool(message and message.restart_time is not None), now)
         self.status[event.peer].change(ESTABLISHED)
         self._metrics.ups.inc()
         self._metrics.peer_ups.labels(str(event.peer)).inc()

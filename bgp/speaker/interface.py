@@ -8,7 +8,7 @@ speaker finds the difference.
 Invariants (tests/bgp/test_speaker_contract.py runs them against every speaker):
   SPK-1  `configure` never disturbs the session of a peer whose definition did not change.
   SPK-2  On every `PeerUp` the speaker offers all announced routes of that peer, then sends
-         End-of-RIB for each of its families.
+         End-of-RIB for each of its families: at once, or when `withhold` lets it.
   SPK-3  Events of one peer arrive in order: `PeerUp`, routes and End-of-RIB, `PeerDown`.
          There is one `PeerDown` for each `PeerUp`.
   SPK-4  When the speaker itself dies, its sessions end without NOTIFICATION and
@@ -272,6 +272,12 @@ class Speaker(Protocol):
 
     async def announce(self, routes: Collection[Route]) -> None:
         """Offer exactly these routes."""
+
+    def withhold(self, held: bool) -> None:
+        """Whether End-of-RIB waits: what is offered is not all yet (RFC 4724 4.1). At first: no.
+
+        False sends it, behind all that was announced, to the sessions that lack it.
+        """
 
     def events(self) -> AsyncIterator[Event]:
         """What happens, in order, for one reader."""

@@ -47,6 +47,8 @@ class MemorySpeaker:
         self._up: dict[IPAddress, dict[Route, None]] = {}
         self._routes: frozenset[Route] = frozenset()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._withheld = False
+        self._owed: set[IPAddress] = set()
 
     async def configure(self, peers: Collection[Peer]) -> None:
         wanted = {peer.address: peer for peer in peers}
@@ -65,6 +67,13 @@ class MemorySpeaker:
         self._routes = frozenset(routes)
         for address in self._up:
             self._offer(address)
+
+    def withhold(self, held: bool) -> None:
+        self._withheld = held
+        if not held:
+            owed, self._owed = self._owed, set()
+            for address in owed & self._up.keys():
+                self._offer(address, end=True)
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
@@ -149,7 +158,9 @@ class MemorySpeaker:
                     PathsReceived(peer.local_address, _attributes(route, peer), (announced,))
                 )
         self._up[address] = wish
-        if end:
+        if end and self._withheld:
+            self._owed.add(address)
+        elif end:
             for family in peer.families:
                 other._events.put_nowait(EndOfRib(peer.local_address, family))
 

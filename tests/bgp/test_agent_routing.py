@@ -55,6 +55,29 @@ async def test_clients_of_a_reflector_reach_each_other_directly() -> None:
     await cluster.stop()
 
 
+async def test_a_reflector_that_starts_again_takes_nothing_from_its_clients() -> None:
+    """It says End-of-RIB when it has heard all of them, not before (RFC 4724 4.1)."""
+    cluster = Cluster()
+    for number in (1, 2, 3):
+        cluster.add(f"n{number}")
+    told = [POOL, *NODES, *BLOCKS, *REFLECTED]
+    await cluster.say(*told)
+    changes: list[Any] = []
+    for name in ("n1", "n2"):
+        cluster.agents[name].routing._publish = changes.extend
+    await cluster.speakers["n3"].close()
+    await cluster.calm()
+    fresh = cluster.add("n3")
+    entries = {key: Entry(key, value, 1, b"") for key, value in told}
+    await fresh.take(SyncBatch([Update(key, entry) for key, entry in entries.items()], True))
+    await cluster.calm()
+    assert changes == []
+    for name in ("n1", "n2"):
+        assert [peer["stale"] for peer in cluster.agents[name].describe()["peers"]] == [0]
+        assert cluster.agents[name].sessions.complete(ip_address("10.0.0.3"))
+    await cluster.stop()
+
+
 async def test_a_reflector_says_what_it_keeps_to_itself_for_want_of_a_pool() -> None:
     """No pool covers the clients' blocks: a condition that names them, until one does."""
     cluster = Cluster()

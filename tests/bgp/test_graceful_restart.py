@@ -221,3 +221,17 @@ def test_a_peer_that_cannot_be_configured_yet_delays_as_one_that_does_not_come_u
     assert not gate.check(59)
     assert gate.next_check() == 60
     assert gate.check(60)
+
+
+def test_a_settled_peer_asks_for_no_further_look() -> None:
+    """Its moment has passed, and the gate waits for another: nobody shall look in a circle."""
+    gate = StartGate(0, deadline=60)
+    gate.expect([(P, V4), (Q, V4)])
+    gate.up(P, graceful=False, now=0)
+    assert gate.next_check() == 5.0
+    assert not gate.check(6)
+    assert gate.next_check() == 60
+    gate.expect([(P, V4), (Q, V4)])
+    assert gate.next_check() == 60
+    gate.end_of_rib(Q, V4)
+    assert gate.check(7)

@@ -126,6 +126,26 @@ def test_every_peer_hears_its_own(steps: list[list[Route] | IPv4Address]) -> Non
             assert offers.sent(address) == len(wish)
 
 
+def test_end_of_rib_waits_and_is_told_once() -> None:
+    """OFR-2: to the sessions that lack it and still are, behind all that was announced."""
+    offers, tables = Offers(), Tables()
+    assert offers.withhold(True) == []
+    first, second, third = (hearing(address) for address in PEERS[:3])
+    for address, heard in zip(PEERS, (first, second, third), strict=False):
+        tables.begin(heard)
+        tables.take(offers.up(address, heard))
+    offers.down(PEERS[2])
+    tables.take(offers.change([Route(ip_network("10.65.0.0/26"))]))
+    assert not any(tables.ended.values())
+    tables.take(offers.withhold(False))
+    assert tables.ended == {1: first.families, 2: second.families, 3: set()}
+    assert offers.withhold(False) == []
+    again = hearing(PEERS[2], 7)
+    tables.begin(again)
+    tables.take(offers.up(PEERS[2], again))
+    assert tables.ended[7] == again.families
+
+
 def test_a_change_costs_what_it_changes() -> None:
     """One route more among a thousand is one line for all peers that hear it alike."""
     offers = Offers()

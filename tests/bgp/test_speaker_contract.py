@@ -137,9 +137,13 @@ def test_contract(factory: Factory) -> None:
 
     async def body(a: Listener, b: Listener, port: int) -> None:
         await a.speaker.announce([R1])
+        a.speaker.withhold(True)
         await a.speaker.configure([peer(A, B, port)])
         await b.speaker.configure([peer(B, A, port)])
-        # SPK-2, SPK-3: open, up, the route, End-of-RIB, in this order
+        # SPK-2, SPK-3: open, up, the route, End-of-RIB when it may come, in this order
+        await b.until(lambda _: b.prefixes() == {R1.prefix})
+        assert not count(EndOfRib)(b.heard)
+        a.speaker.withhold(False)
         await b.until(count(EndOfRib))
         seen = [event for event in b.heard if isinstance(event, (PeerOpen, PeerUp, EndOfRib))]
         assert [type(event) for event in seen] == [PeerOpen, PeerUp, EndOfRib]

@@ -4,6 +4,7 @@ A change costs what it changes, not the number of routes times the number of pee
 reflector offers thousands of routes to hundreds of clients. Sessions that need the same change
 on equal terms share the bytes and the commands.
 
+  OFR-2  While End-of-RIB is withheld no session is told it; each session is told it once.
   OFR-1  A route that a peer cannot be told (its attributes fit no message, no next hop of ours is
          of its family) is a condition of that peer, until it is told or withdrawn, or its session
          ends. An earlier route for the prefix is withdrawn.
@@ -47,6 +48,8 @@ class Offers:
         self._up: dict[IPAddress, Hearing] = {}
         self._sent: dict[IPAddress, int] = {}
         self._unfit: dict[IPAddress, dict[IPNetwork, str]] = {}
+        self._withheld = False
+        self._owed: set[IPAddress] = set()
 
     def up(self, address: IPAddress, hearing: Hearing) -> Iterator[Command]:
         """A session is Established: all routes for it, then End-of-RIB (SPK-2)."""
@@ -54,18 +57,32 @@ class Offers:
         wish = [route for route in self._routes if _meant_for(route, address, hearing)]
         self._sent[address] = len(wish)
         messages = self._announced(wish, hearing.terms, [address])
-        messages += [encoding.end_of_rib(family) for family in Family if family in hearing.families]
+        if self._withheld:
+            self._owed.add(address)
+        else:
+            messages += _ends(hearing)
         return protocol.send(messages, [hearing.number])
+
+    def withhold(self, held: bool) -> list[Command]:
+        """End-of-RIB waits from now on, or is owed to nobody any more (OFR-2)."""
+        self._withheld = held
+        if held:
+            return []
+        owed, self._owed = self._owed, set()
+        heard = [self._up[address] for address in owed]
+        return [each for one in heard for each in protocol.send(_ends(one), [one.number])]
 
     def down(self, address: IPAddress) -> None:
         """A session ended."""
         self._up.pop(address, None)
+        self._owed.discard(address)
         self._sent.pop(address, None)
         self._unfit.pop(address, None)
 
     def clear(self) -> None:
         """ExaBGP ended, and all sessions with it."""
         self._up.clear()
+        self._owed.clear()
         self._sent.clear()
         self._unfit.clear()
 
@@ -180,6 +197,10 @@ class Offers:
                 table.pop(net, None)
             if not table:
                 del self._unfit[address]
+
+
+def _ends(hearing: Hearing) -> list[bytes]:
+    return [encoding.end_of_rib(family) for family in Family if family in hearing.families]
 
 
 def _meant_for(route: Route, address: IPAddress, hearing: Hearing) -> bool:

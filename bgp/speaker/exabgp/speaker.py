@@ -111,6 +111,9 @@ class ExaBGPSpeaker:
     async def announce(self, routes: Collection[Route]) -> None:
         self._command(self._offers.change(routes))
 
+    def withhold(self, held: bool) -> None:
+        self._command(self._offers.withhold(held))
+
     async def events(self) -> AsyncIterator[Event]:
         while True:
             if self._events.empty():
