@@ -10,6 +10,7 @@ import pytest
 
 from tests.cri import image
 from tests.cri.binaries import CONTAINERD2, LIBCNI_DRIVER, Programs
+from tests.cri.containerd import unusable
 from tests.cri.world import World, world
 from tests.k8s.binaries import BuildError
 
@@ -42,7 +43,9 @@ def programs(wanted: Programs, *, build: bool) -> Path:
 
 @pytest.fixture(scope="session")
 def pause(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sandbox image."""
+    """The sandbox image, on a machine that can run it."""
+    if reason := unusable():
+        pytest.skip(reason)
     return image.build(tmp_path_factory.mktemp("image"))
 
 

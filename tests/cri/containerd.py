@@ -53,6 +53,15 @@ disabled_plugins = [
 """
 
 
+def unusable() -> str:
+    """Why no sandbox can run on this machine; empty when one can."""
+    # Version 2 has one tree, version 1 a tree for each controller.
+    roots = [CGROUPS / "cgroup.procs", *CGROUPS.glob("*/cgroup.procs")]
+    if any(os.access(root, os.W_OK) for root in roots):
+        return ""
+    return f"no control group can be made below {CGROUPS}"
+
+
 class Containerd:
     """One runtime; `programs` is where containerd, ctr and the shim lie, Debian's by default."""
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from lab.demo import look
 from tests.cri.client import READY
-from tests.cri.world import World, until
+from tests.cri.world import NODE_ADDRESS, World, until
+
+PORT = 18200
 
 
 def ready(node: World) -> bool:
@@ -70,3 +73,30 @@ def test_the_configuration_on_disk_is_the_one_for_every_runtime(newer: World) ->
     text = newer.node.path("/etc/cni/net.d/10-calico.conflist").read_text()
     assert json.loads(text)["cniVersion"] == "1.0.0"
     assert json.loads(text)["cniVersions"] == ["1.0.0", "1.1.0"]
+
+
+@pytest.fixture
+def chained(newer: World) -> Iterator[None]:
+    """Debian's portmap and bandwidth follow ours."""
+    newer.reinstall("--configuration-only", "--chain=portmap,bandwidth")
+    yield
+    newer.reinstall("--configuration-only", "--chain=")
+
+
+@pytest.mark.promise("F-5")
+@pytest.mark.usefixtures("chained")
+def test_with_plugins_of_1_0_0_behind_us_the_list_stays_there(newer: World) -> None:
+    text = newer.node.path("/etc/cni/net.d/10-calico.conflist").read_text()
+    assert "cniVersions" not in json.loads(text)
+    limits = {"kubernetes.io/ingress-bandwidth": "10M"}
+    until(lambda: "bandwidth" in newer.runtime_list())
+    with newer.sandbox("chained", ports={PORT: 8080}, annotations=limits) as pod:
+        ours, *others = newer.calls.about("chained")
+        assert ours.config["cniVersion"] == ours.answer["cniVersion"] == "1.0.0"
+        assert [call.title for call in others] == ["ADD portmap", "ADD bandwidth"]
+        newer.serve(pod, 8080)
+        until(lambda: "peer" in newer.reached(NODE_ADDRESS, PORT))
+        shaped = json.loads(newer.node.run(["tc", "-j", "qdisc", "show"]).stdout)
+        assert [queue["dev"][:4] for queue in shaped if queue["kind"] == "tbf"] == ["cali"]
+    ends = [call.title for call in newer.calls.about("chained")[3:]]
+    assert ends == ["DEL bandwidth", "DEL portmap", "DEL calico"] * 2

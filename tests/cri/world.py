@@ -76,6 +76,10 @@ class World:
             self.cri.end(made.id)
         self.assert_clean()
 
+    def runtime_list(self) -> str:
+        """The network configuration as the runtime has read it."""
+        return str(self.cri.call("Status", {"verbose": True})["info"].get("cniconfig", ""))
+
     def serve(self, sandbox: Sandbox, port: int) -> None:
         """A program that listens in a sandbox."""
         log = f"/var/log/served-{sandbox.id[:12]}.log"
