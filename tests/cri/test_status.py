@@ -56,7 +56,6 @@ def test_felix_away_and_no_pool_are_told_by_their_names(newer: World) -> None:
     until(lambda: ready(newer), lambda: str(newer.cri.network_ready()))
 
 
-@pytest.mark.promise("M-17")
 def test_pods_start_and_end_in_the_newest_version(newer: World) -> None:
     until(lambda: ready(newer), lambda: str(newer.cri.network_ready()))
     with newer.sandbox("modern") as pod:
