@@ -102,7 +102,11 @@ def graceful_restart(lab: Fabric) -> None:
     lab.node.start()
     while (table := lab.heard()) == both:
         pass
-    assert table == {BLOCK: OUR_BLOCK}
+    if table == {} and lab.router.loses_forwarding:
+        # OpenBGPD looks its next hops up anew then: for some milliseconds none is valid.
+        lab.told({BLOCK: OUR_BLOCK})
+    else:
+        assert table == {BLOCK: OUR_BLOCK}
     lab.up(ROUTER)
     eventually("a complete snapshot", lambda: lab.node.status["start_complete"])
     lab.learned({OUTSIDE: (ROUTER,)})
