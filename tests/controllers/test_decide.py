@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.mirror import Kept, decide
+from controllers.families import NAMESPACE_PROFILES
+from controllers.mirror import Kept, Mirror, decide
 from libcalico.datastore.interface import ABSENT, Delete, Entry, Put
+from libcalico.kubernetes.decoding import NAMELESS
+from libcalico.kubernetes.names import Name
 from libcalico.model import Metadata, Profile, ProfileSpec, codec
 from libcalico.model.keys import ResourceKey
 
@@ -52,3 +56,21 @@ def test_what_is_gone_is_deleted_as_it_was_seen_and_what_is_kept_is_not(there: A
 
 def test_what_could_be_read_in_part_only_is_written_anew() -> None:
     assert isinstance(decide(KEY, profile({}, {}), entry(profile({}, {}), "cut short")), Put)
+
+
+@pytest.mark.parametrize(
+    ("broken", "deleted"),
+    [(None, True), (Name("", "b"), True), (Name("", "a"), False), (NAMELESS, False)],
+    ids=["all can be read", "another cannot", "its source cannot", "some cannot be named"],
+)
+def test_nothing_goes_while_its_source_may_be_there_unread(
+    broken: Name | None, deleted: bool
+) -> None:
+    nothing: Any = None
+    mirror = Mirror(NAMESPACE_PROFILES, nothing, nothing)
+    mirror._stored[KEY] = profile({}, {}).spec
+    mirror._stored_whole = mirror.reflector.has_listed = True
+    if broken is not None:
+        mirror.reflector.broken[broken] = "not JSON"
+    mirror.listed()
+    assert (len(mirror.queue) == 1) == deleted, "CTL-2"

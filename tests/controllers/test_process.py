@@ -213,6 +213,22 @@ def test_the_configuration_is_made_told_and_taken_up(
     assert one.stop() == 0
 
 
+def test_history_older_than_a_period_is_dropped(
+    stored: Etcd, start: Callable[..., Running]
+) -> None:
+    revision = stored.revision()
+    one = start("compacting", COMPACTION_PERIOD="500ms", ENABLED_CONTROLLERS="policy")
+
+    def dropped() -> bool:
+        try:
+            stored.ctl("get", "/calico/none", f"--rev={revision}")
+        except RuntimeError as error:
+            return "compacted" in str(error)
+        return False
+
+    wait(dropped, one.log.read_text)
+
+
 def test_without_a_datastore_it_says_so_and_a_wrong_variable_ends_it(
     start: Callable[..., Running],
 ) -> None:
