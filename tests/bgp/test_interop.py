@@ -304,7 +304,7 @@ def test_datastore_away(pair: tuple[World, Node, Node]) -> None:
     assert n1.up(ROUTER, n2.address)
     n1.kill()
     n1.start()
-    eventually("n1 is back without etcd", lambda: n1.status.get("start_complete"))
+    eventually("n1 is back without etcd", lambda: n1.status.get("start_complete"), 60)
     assert n1.up(ROUTER, n2.address)
     since = n1.peers()[ROUTER]["since"], n1.peers()[n2.address]["since"]
     world.start_etcd()
