@@ -240,6 +240,7 @@ async def _cluster_objects(store: Datastore, name: str) -> None:
         store,
         ResourceKey("FelixConfiguration", f"node.{name}"),
         lambda stored: defaults.felix_node(stored, name),
+        bare=True,
     )
     await _ensure(
         store, ResourceKey("BGPConfiguration", "default"), lambda old: old or defaults.bgp_default()
@@ -251,8 +252,14 @@ async def _cluster_objects(store: Datastore, name: str) -> None:
     )
 
 
-async def _ensure(store: Datastore, key: ResourceKey, want: Callable[[Any], Any]) -> None:
-    """Store what `want` makes of the stored value, if that differs."""
+async def _ensure(
+    store: Datastore, key: ResourceKey, want: Callable[[Any], Any], *, bare: bool = False
+) -> None:
+    """Store what `want` makes of the stored value, if that differs.
+
+    `bare`: without the API's defaults. A node's own FelixConfiguration goes before the cluster's,
+    so a default spelled out there would silence what an operator sets for all nodes.
+    """
     for _ in range(WRITE_TRIES):
         entry = await store.get(key)
         stored = entry.value if entry else None
@@ -260,7 +267,7 @@ async def _ensure(store: Datastore, key: ResourceKey, want: Callable[[Any], Any]
         if stored is not None and wanted == stored:
             return
         try:
-            fresh = apply_defaults(wanted)
+            fresh = wanted if bare else apply_defaults(wanted)
             await store.commit([Put(key, fresh, entry.revision if entry else ABSENT, entry)])
             return
         except CommitConflict:
