@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from felix.calc.absences import HOLD
 from libcalico.names import vxlan_mac
 from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, eventually, make_world
@@ -276,16 +277,23 @@ def test_a_device_on_a_new_port_replaces_one_on_the_old(world: World) -> None:
 
 def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: World) -> None:
     """For five seconds (`felix.calc.absences`); then they go."""
-    eventually(lambda: stands(world, 4) and stands(world, 6), 10)
-    before = writes(world)
-    world.put("nodes", OTHER, "Node", {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}})
-    for _ in range(20):
-        assert stands(world, 4)
-    put_nodes(world)
-    assert world.pods[0].reaches(THEIR_POD[4])
-    assert writes(world) == before, "not a route, not an entry was touched"
+    without = {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}}
     try:
-        world.put("nodes", OTHER, "Node", {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}})
+        for _ in range(5):
+            eventually(lambda: stands(world, 4) and stands(world, 6), 15)
+            before, began = writes(world), time.monotonic()
+            world.put("nodes", OTHER, "Node", without)
+            stood = [stands(world, 4)]
+            while time.monotonic() - began < HOLD / 3:
+                stood.append(stands(world, 4))
+            put_nodes(world)
+            # On a machine that has much to do the moment may have been longer than what is held.
+            if time.monotonic() - began < HOLD / 2:
+                break
+        assert all(stood)
+        assert world.pods[0].reaches(THEIR_POD[4])
+        assert writes(world) == before, "not a route, not an entry was touched"
+        world.put("nodes", OTHER, "Node", without)
         eventually(lambda: not world.route(THEIR_BLOCK), 15, "gone for good")
     finally:
         put_nodes(world)
