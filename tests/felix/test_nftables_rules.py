@@ -15,6 +15,7 @@ from felix.rules.model import (
     Accept,
     AddressType,
     Conntrack,
+    DestinationNat,
     Drop,
     Goto,
     Icmp,
@@ -89,7 +90,7 @@ ACTIONS: dict[model.Action, str] = {
     Nothing(): "",
 }
 COUNTER = "counter packets 0 bytes 0"
-ELSEWHERE = {NoTrack, Masquerade, SourceNat, ReversePathFails}
+ELSEWHERE = {DestinationNat, NoTrack, Masquerade, SourceNat, ReversePathFails}
 
 
 @pytest.mark.parametrize("family", [4, 6])
@@ -121,6 +122,9 @@ def test_words_that_belong_elsewhere(space: Namespace) -> None:
         f"meta l4proto tcp {COUNTER} masquerade to :1024-65535 fully-random",
         f"meta l4proto udp {COUNTER} snat to 192.0.2.1:1-9",
         f"{COUNTER} masquerade fully-random",
+    ]
+    assert listed(space, 4, (Rule(DestinationNat("192.0.2.9")),), "nat", "PREROUTING") == [
+        f"{COUNTER} dnat to 192.0.2.9",
     ]
 
 
