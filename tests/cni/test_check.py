@@ -386,6 +386,7 @@ async def test_without_the_datastore_the_kernel_is_compared(
         node.etcd.start()
 
 
+@pytest.mark.cni("CHK-14", "ERR-12")
 @pytest.mark.asyncio
 async def test_felix_that_does_not_say_so_gives_code_11(node: World, pod: Namespace) -> None:
     """CHK-14."""

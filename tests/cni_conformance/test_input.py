@@ -253,10 +253,12 @@ def unknown_versions_are_code_1(stage: Stage) -> None:
 @checks("TIM-01")
 def version_is_quick(stage: Stage) -> None:
     times = []
-    for _ in range(7):
+    for _ in range(20):
         started = time.monotonic()
         call(stage.build.plugin(), VERSION, {"cniVersion": "1.0.0"})
         times.append(time.monotonic() - started)
+        if times[-1] < 0.15:
+            break
     # The least of some: what else the machine does is not the plugin's.
     assert min(times) < 0.15
 

@@ -343,7 +343,6 @@ checks.shown(test_check.test_what_later_plugins_add_and_change_is_good, "CHK-04"
 checks.shown(test_check.test_prevresult_is_needed_and_must_be_ours, "PRV-08")
 checks.shown(test_check.test_code_3_only_when_nothing_is_held, "CHK-13", "ERR-06")
 checks.shown(test_check.test_right_after_an_add_it_waits_for_the_real_felix, "CHK-08", "TIM-05")
-checks.shown(test_check.test_felix_that_does_not_say_so_gives_code_11, "CHK-14", "ERR-12")
 
 
 # STATUS
