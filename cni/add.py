@@ -389,6 +389,7 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
     """Take back what this call did, and only that (ADD-07). Never raises."""
     attachment = progress.attachment
     left: list[Exception] = []
+    gone = True
     if progress.wired:
         try:
             await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
@@ -396,12 +397,15 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
             left.append(error)
     if progress.source is not None:
         try:
-            await progress.source.undo()
+            gone = await progress.source.undo()
         except Exception as error:
             # Whether the datastore did it is unknown; the journal finds out when it is back.
             left.append(error)
-    if progress.offered:
+    if progress.offered and (gone or progress.wired):
         services.felix.retract(delete.subject_of(attachment))
+    elif progress.offered:
+        # The first ADD's pod runs on: felix must not take its routes and policy away (ADD-07).
+        services.felix.forget(delete.subject_of(attachment))
     if left:
         try:
             await delete.remember(services, request, left)

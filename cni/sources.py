@@ -40,8 +40,11 @@ class Source(Protocol):
     async def settled(self) -> Granted:
         """The addresses, given; they may differ from the planned ones after a lost race."""
 
-    async def undo(self) -> None:
-        """Take back what came of it; raises whatever leaves that open."""
+    async def undo(self) -> bool:
+        """Take back what came of it; raises whatever leaves that open.
+
+        False: an earlier ADD of the attachment had the same, and it stands.
+        """
 
 
 @dataclass(slots=True)
@@ -61,18 +64,19 @@ class OwnAddresses:
         """What it has committed."""
         return await asyncio.shield(self.ticket.done)
 
-    async def undo(self) -> None:
+    async def undo(self) -> bool:
         """Release, unless nothing was granted or the attachment held it before."""
         if not self.ticket.started:
             self.ticket.abandon()
-            return
+            return True
         async with asyncio.timeout(self.services.settings.release_seconds):
             try:
                 granted = await asyncio.shield(self.ticket.done)
             except IPAMError:
-                return  # refused: there is nothing to give back
+                return True  # refused: there is nothing to give back
         if granted.fresh:
             await delete.release(self.services, self.attachment)
+        return granted.fresh
 
 
 @dataclass(slots=True)
@@ -101,10 +105,11 @@ class _EndpointAlone:
             ) from error
         return Granted(self._given)
 
-    async def undo(self) -> None:
+    async def undo(self) -> bool:
         """Remove the endpoint, if it was written."""
         if self._written:
             await delete.release(self.services, self.attachment)
+        return True
 
 
 @dataclass(slots=True)
@@ -136,9 +141,10 @@ class DelegatedAddresses(_EndpointAlone):
         self.writer.change(entry, self._given)
         return self._given
 
-    async def undo(self) -> None:
+    async def undo(self) -> bool:
         """The plugin's DEL (its own failure undid itself), then the endpoint."""
         if self._given:
             await self.delegate.delete()
         if self._written:
             await delete.release(self.services, self.attachment)
+        return True

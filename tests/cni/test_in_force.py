@@ -78,6 +78,20 @@ async def test_an_add_waits_for_the_policy_and_undoes_everything(
             felix.resume()
         # What felix was offered and then told to forget leaves no rule and no route either.
         await until(lambda: traces(node, LINK, address) == [])
-        result_of(await node.add(pod, config={"policy_setup_timeout_seconds": 30}))
+        first = result_of(await node.add(pod, config={"policy_setup_timeout_seconds": 30}))
+        address = first["ips"][0]["address"].removesuffix("/32")
+        before = traces(node, LINK, address)
+        # A repeated ADD that fails leaves the first in force (ADD-07): felix is not told of an end.
+        felix.pause()
+        try:
+            error = (await node.add(pod, config={"policy_setup_timeout_seconds": 1})).error
+            assert error["code"] == 11
+        finally:
+            felix.resume()
+        with pod_namespace("later") as other:
+            config = {"policy_setup_timeout_seconds": 30}
+            result_of(await node.add(other, "web-3", config=config))  # felix has read all by now
+            assert traces(node, LINK, address) == before
+            assert (await node.delete(other, "web-3")).status == 0
         assert (await node.delete(pod)).status == 0
         node.assert_clean()
