@@ -32,8 +32,8 @@ class Caller:
         try:
             if self._gone:
                 raise OSError("the executable is gone")
-            await self.channel.send(msgspec.structs.replace(message, id=number))
             async with asyncio.timeout(message.timeout + MARGIN_SECONDS):
+                await self.channel.send(msgspec.structs.replace(message, id=number))
                 result: protocol.ExecResult = await ended
                 return result
         except (OSError, TimeoutError) as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from cni import protocol
+from cni.caller import Caller
+from cni.channel import Channel
 from cni.delegation import with_pod_cidr
+from cni.errors import CNIError, Code
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
 from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of
@@ -171,6 +177,23 @@ def test_only_the_words_are_replaced() -> None:
         },
     }
     assert document["ipam"]["subnet"] == "UsePodCIDR"  # type: ignore[index]
+
+
+@pytest.mark.asyncio
+async def test_an_executable_that_reads_nothing_does_not_hold_a_call() -> None:
+    """CNI-41: the time of a plugin's run counts from its sending."""
+    here, there = socket.socketpair(socket.AF_UNIX)
+    channel = Channel(here)
+    try:
+        stdin = json.dumps({"name": "n" * 1_900_000})
+        message = protocol.Exec(plugin="host-local", env={}, stdin=stdin, timeout=0.1)
+        async with asyncio.timeout(10):
+            with pytest.raises(CNIError, match="could not be run") as found:
+                await Caller(channel).run(message)
+        assert found.value.code == Code.TRY_AGAIN_LATER
+    finally:
+        channel.close()
+        there.close()
 
 
 def test_host_local_is_there() -> None:
