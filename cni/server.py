@@ -35,6 +35,8 @@ from cni.trace import IN_FLIGHT, Trace, Traces
 log = logging.getLogger(__name__)
 
 CONCURRENCY = 64
+COLLECTIONS = 4
+"""How many GCs run at a time, beside the other calls."""
 REQUEST_SECONDS = 10.0
 GOODBYE_SECONDS = 5.0
 LONGEST_SECONDS = 120.0
@@ -48,6 +50,7 @@ class Server:
     def __init__(self, services: Services, release: str, traces: Traces) -> None:
         self._services, self._release, self._traces = services, release, traces
         self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._collecting = asyncio.Semaphore(COLLECTIONS)
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self.called: set[str] | None = None
         """Containers with a call, while somebody wants to know (CNI-72)."""
@@ -161,7 +164,10 @@ class Server:
             for seen in (self.called, *self._watching):
                 if seen is not None:
                     seen.add(container)
-            async with self._slots, self.turn(container):
+            # The turn first: who waits for it takes no place from other containers. A GC waits for
+            # turns while it works, so it has a place that no turn's holder waits for.
+            places = self._collecting if request.command is Command.GC else self._slots
+            async with self.turn(container), places:
                 IN_FLIGHT.inc()
                 trace.mark("request")
                 try:
@@ -261,7 +267,7 @@ class Server:
         `file` is gone if an ADD of this attachment succeeded while the record waited.
         """
         request = parse_request(record.argv0, {**record.env, "CNI_COMMAND": "DEL"}, record.stdin)
-        async with self._slots, self.turn(request.container_id):
+        async with self.turn(request.container_id), self._slots:
             if not file.exists():
                 return
             if request.plugin == IPAM_PLUGIN:

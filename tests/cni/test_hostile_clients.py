@@ -301,5 +301,27 @@ async def test_at_most_64_calls_run_at_a_time(
     node.assert_clean()
 
 
+@pytest.mark.asyncio
+async def test_calls_that_wait_for_their_turn_hold_up_no_other_container(
+    node: World, daemon: Supervisor, pod: Namespace
+) -> None:
+    """CNI-41: as many calls of one container as may run at a time, behind one that hangs."""
+    async with FelixPeer(node.settings.felix_socket) as felix:
+        felix.hold = True
+        await asyncio.sleep(2.5)  # the daemon looks for felix every two seconds at most
+        with contextlib.ExitStack() as stack:
+            for number in range(CONCURRENCY + 1):
+                sock = stack.enter_context(connected(node))
+                sent = request(pod, "same", f"e{number}", policy_setup_timeout_seconds=30)
+                socket.send_fds(sock, [HELLO], [])
+                socket.send_fds(sock, [protocol.encode_frame(sent)], [pod.fd])
+            await until(lambda: waiting(felix), 30)
+            await asyncio.sleep(0.5)
+            assert len(waiting(felix)) == 1
+            await pod_starts(node, SOON)
+    await until(lambda: node.in_use() == 0 and not node.links() and not node.endpoints(), 60)
+    node.assert_clean()
+
+
 def waiting(felix: FelixPeer) -> list[Await]:
     return [message for message in felix.messages if isinstance(message, Await)]
