@@ -254,7 +254,8 @@ class Server:
         try:
             await garbage.collect(self._services, self.turn, called, request)
         finally:
-            self._watching.remove(called)
+            # This very set: that of another GC may hold the same.
+            self._watching = [each for each in self._watching if each is not called]
             if (valid := request.config.valid_attachments) is not None:
                 # The collector looks twice, and so also finds what was half made before.
                 self.collect(request.config.name, {one.containerID for one in valid})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ipam.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Entry
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import IPNetwork, ResourceKey
-from tests.cni.world import World, container_id, node_world, pod_namespace, result_of
+from tests.cni.world import World, container_id, node_world, pod_namespace, result_of, until
 
 
 @pytest.fixture
@@ -97,3 +98,35 @@ async def test_one_failure_does_not_stop_the_others(
             monkeypatch.setattr(cni.garbage, "_remove", real)
             assert (await node.cni("GC", None, "", config=gc)).status == 0
             node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_each_of_two_collections_hears_of_later_calls(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-85: the one that ends first takes its own list of callers away, not the other's."""
+    lists: list[Any] = []
+    ends = [asyncio.Event(), asyncio.Event()]
+
+    async def collect(_services: Any, _turn: Any, called: Any, _request: Any) -> None:
+        lists.append(called)
+        await ends[len(lists) - 1].wait()
+
+    monkeypatch.setattr(cni.garbage, "collect", collect)
+    gc = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
+    async with node.daemon() as daemon:
+        calls = []
+        for number in (1, 2):
+            calls.append(asyncio.create_task(node.cni("GC", None, "", config=gc)))
+            await until(lambda number=number: len(lists) == number)
+        await node.cni("STATUS", None, "", config={"cniVersion": "1.1.0"})
+        assert lists[0] == lists[1] == {""}
+        ends[1].set()
+        assert (await calls[1]).status == 0
+        with pod_namespace() as pod:
+            result_of(await node.add(pod, "late-1"))
+            assert container_id("late-1") in lists[0]
+            ends[0].set()
+            assert (await calls[0]).status == 0
+            assert daemon.server._watching == []
+            await node.delete(pod, "late-1")
