@@ -73,8 +73,7 @@ class EndpointWriter:
         )
         if self._interface:
             endpoint = _at(endpoint, self._interface)
-        if self.tells_network:
-            endpoint = _in(endpoint, self.attachment.network)
+        endpoint = _in(endpoint, self.attachment.network if self.tells_network else "")
         guard = current.revision if current else ABSENT
         self.written = Put(self.key, endpoint, guard, current)
         return self.written
@@ -151,8 +150,14 @@ def _at(endpoint: WorkloadEndpoint, interface: str) -> WorkloadEndpoint:
 
 
 def _in(endpoint: WorkloadEndpoint, network: str) -> WorkloadEndpoint:
-    annotations = {**(endpoint.metadata.annotations or {}), NETWORK_ANNOTATION: network}
-    metadata = msgspec.structs.replace(endpoint.metadata, annotations=annotations)
+    """It tells its network, or no longer that of an older sandbox: a GC of that is not about it."""
+    before = endpoint.metadata.annotations or {}
+    if before.get(NETWORK_ANNOTATION, "") == network:
+        return endpoint
+    annotations = {key: value for key, value in before.items() if key != NETWORK_ANNOTATION}
+    if network:
+        annotations[NETWORK_ANNOTATION] = network
+    metadata = msgspec.structs.replace(endpoint.metadata, annotations=annotations or None)
     return msgspec.structs.replace(endpoint, metadata=metadata)
 
 

@@ -7,10 +7,11 @@ import json
 from ipaddress import ip_address
 from typing import Any
 
+import msgspec
 import pytest
 
 from cni.attachment import Attachment, attachment_of, check_names
-from cni.endpoint import EndpointWriter, remover
+from cni.endpoint import NETWORK_ANNOTATION, EndpointWriter, remover
 from cni.pod_source import PodFacts, RuntimePodSource
 from cni.request import Request, parse_request
 from libcalico.datastore.interface import ABSENT, Delete, Entry, Put
@@ -82,6 +83,14 @@ def test_an_endpoint_keeps_its_identity_and_goes_only_with_its_container() -> No
     assert again.guard == 7
     assert again.value.metadata.uid == stored.value.metadata.uid
     assert again.value.metadata.creationTimestamp == stored.value.metadata.creationTimestamp
+
+    # A network that an older sandbox's endpoint told is not the newer one's.
+    told = {NETWORK_ANNOTATION: "older", "mine": "stays"}
+    noted = msgspec.structs.replace(stored.value.metadata, annotations=told)
+    older = dataclasses.replace(stored, value=msgspec.structs.replace(stored.value, metadata=noted))
+    after = EndpointWriter(newer, PodFacts(), "02:00:00:00:00:02").change(older, [address])
+    assert isinstance(after, Put)
+    assert after.value.metadata.annotations == {"mine": "stays"}
 
     assert remover(newer).change(stored, []) is None
     assert remover(WEB).change(stored, []) == Delete(WEB.endpoint_key, 7)
