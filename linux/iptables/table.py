@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +32,7 @@ from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Packer
 from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
 from linux.iptables.save import Actual, parse_counters, parse_save
+from linux.nftables.connection import Refused
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
@@ -255,7 +256,7 @@ class Table:
     def commit_now(self, *, sweep: bool = True) -> Report | None:
         """As `commit`, before this returns; None where that takes a program or time.
 
-        Nothing has been done then.
+        Nothing has been done then, or the table is read again before anything is.
         """
         if self._packer is None or self._actual is None or self._turn.locked():
             return None
@@ -268,8 +269,13 @@ class Table:
         if requests:
             try:
                 self._packer.send(requests)
-            except (KernelError, OSError):
+            except Refused:
                 self._packer.forget()
+                return None
+            except (KernelError, OSError):
+                # No answer: it may have happened. The next commit looks first.
+                self._packer.forget()
+                self._actual = None
                 return None
             self.packed += 1
             self.lines += len(plan.lines)
@@ -333,7 +339,10 @@ class Table:
         self._holds(plan, actual)
 
     async def _write_packed(self, lines: Sequence[str]) -> bool:
-        """Write without a program, where all of it is known; False: nothing was written."""
+        """Write without a program, where all of it is known; False: nothing was written.
+
+        Raises `CommandError` where the kernel gave no answer, so that nobody knows.
+        """
         requests = self._packer.pack(lines) if self._packer is not None else None
         if not requests or self._packer is None:
             return False
@@ -341,11 +350,14 @@ class Table:
             if len(lines) <= _AT_ONCE:
                 self._packer.send(requests)
             else:
-                await asyncio.shield(asyncio.to_thread(self._packer.send, requests))
-        except (KernelError, OSError):
+                await _to_its_end(asyncio.to_thread(self._packer.send, requests))
+        except Refused:
             # The restore knows what to say of it, if there is anything to be said.
             self._packer.forget()
             return False
+        except (KernelError, OSError) as error:
+            self._packer.forget()
+            raise CommandError("a batch of nf_tables", error.errno or 0, str(error)) from error
         self.packed += 1
         self.lines += len(lines)
         return True
@@ -415,3 +427,19 @@ class Table:
             return False
         wanted = self._renderer.render(desired)
         return not make_plan(self._actual, wanted, self.backend, self._stuck).lines
+
+
+async def _to_its_end(work: Awaitable[None]) -> None:
+    """Wait for it even when cancelled meanwhile: a thread cannot be taken back."""
+    running, cancelled = asyncio.ensure_future(work), False
+    while not running.done():
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:
+            break
+    if cancelled:
+        running.exception()
+        raise asyncio.CancelledError
+    running.result()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import pytest
 
 from linux.iptables import Desired, HashScheme, Table
+from linux.iptables.table import _to_its_end
 from tests.support.netns import Namespace, network_namespace
 
 SCHEME = HashScheme("our:", ("our-",))
@@ -148,3 +152,51 @@ def test_what_the_kernel_refuses_goes_to_the_restore(spaces: tuple[Namespace, Na
         asyncio.run(repair())
     assert sum(":our-fw" in line for line in saved(packed, 4)) == 8
     assert made.packed == 4
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_a_batch_without_an_answer_is_not_written_twice(
+    spaces: tuple[Namespace, Namespace], now: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel did it and the answer was lost: the table is read again before the next write."""
+    packed, restored = spaces
+    with packed.entered():
+        made = grow(packed, 4, warm=True, now=now)
+        packer = made._packer
+        assert packer is not None
+        lost: list[bool] = []
+        whole = packer.send
+
+        def send(requests: Sequence[bytes]) -> None:
+            whole(requests)
+            if not lost:
+                lost.append(True)
+                raise OSError(errno.ENOBUFS, "No buffer space available")
+
+        monkeypatch.setattr(packer, "send", send)
+        asyncio.run(commit(made, wanted(8)) if now else made.commit(wanted(8), sweep=False))
+        assert lost
+    with restored.entered():
+        plain = grow(restored, 4, warm=False)
+        asyncio.run(plain.commit(wanted(8)))
+    assert sorted(saved(packed, 4)) == sorted(saved(restored, 4))
+
+
+def test_a_cancelled_write_is_waited_for() -> None:
+    """The thread of a large batch has the connection until it is done."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.2)
+        ended.set()
+
+    async def story() -> None:
+        task = asyncio.create_task(_to_its_end(asyncio.to_thread(work)))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    asyncio.run(story())
