@@ -305,6 +305,8 @@ def node_world(folder: Path) -> Iterator[World]:
         space.run("ip", "link", "set", "fabric", "up")
         space.run("ip", "address", "add", "10.99.1.1/24", "dev", "uplink")
         space.run("ip", "link", "set", "uplink", "up")
+        # As felix does at its start; a namespace begins with what its host happens to have.
+        space.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
         with space.entered():
             # gRPC's threads end with its last channel; one that an exception still holds would
             # keep them, and with them the next connection, in the namespace of the last test.
