@@ -51,9 +51,12 @@ async def add(
     addresses = addresses_of(request, previous)
     trace.mark("names")
     subject, wait = delete.subject_of(attachment), request.config.policy_setup_timeout
+    stood = False
     try:
         async with asyncio.timeout(settings.datastore_seconds):
-            writer.change(await services.store.get(writer.key), addresses)
+            entry = await services.store.get(writer.key)
+            stood = bool(writer.held(entry))
+            writer.change(entry, addresses)
             assert writer.written is not None
             services.felix.offer(subject, writer.stored_bytes())
             await services.store.commit([writer.written])
@@ -67,7 +70,10 @@ async def add(
             Code.TRY_AGAIN_LATER, f"the endpoint of {attachment} was changed meanwhile"
         ) from error
     except BaseException:
-        await asyncio.shield(services.keep(_undo(services, request)))
+        if stood:  # the first ADD's pod runs on (ADD-07)
+            services.felix.forget(subject)
+        else:
+            await asyncio.shield(services.keep(_undo(services, request)))
         raise
     services.felix.forget(subject)
     services.journal.drop(request)

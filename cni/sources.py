@@ -117,12 +117,19 @@ class UnmanagedAddresses(_EndpointAlone):
     """The pod names its addresses, and no pool is asked (`ipAddrsNoIpam`)."""
 
     wanted: tuple[IPAddress, ...]
+    _stood: bool = field(default=False, init=False)
 
     async def planned(self) -> tuple[IPAddress, ...]:
         """As wanted."""
         self._given = self.wanted
-        self.writer.change(await self.services.store.get(self.writer.key), self._given)
+        entry = await self.services.store.get(self.writer.key)
+        self._stood = bool(self.writer.held(entry))
+        self.writer.change(entry, self._given)
         return self._given
+
+    async def undo(self) -> bool:
+        """Remove the endpoint, unless an earlier ADD wrote it (ADD-07)."""
+        return False if self._stood else await _EndpointAlone.undo(self)
 
 
 @dataclass(slots=True)

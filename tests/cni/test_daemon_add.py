@@ -233,6 +233,31 @@ async def test_the_answer_waits_for_felix(node: World, pod: Namespace) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_repeated_add_that_fails_leaves_the_first_one_without_ipam(
+    node: World, pod: Namespace
+) -> None:
+    """The endpoint of addresses that no pool gave stands as the first ADD wrote it (ADD-07)."""
+    asked = {"cni.projectcalico.org/ipAddrsNoIpam": '["192.0.2.50"]'}
+    config = {
+        "policy_setup_timeout_seconds": 1,
+        "capabilities": {"io.kubernetes.cri.pod-annotations": True},
+        "runtimeConfig": {"io.kubernetes.cri.pod-annotations": asked},
+        "feature_control": {"ip_addrs_no_ipam": True},
+    }
+    async with FelixPeer(node.settings.felix_socket) as felix, node.daemon() as daemon:
+        await until(lambda: daemon.services.felix.connected)
+        result_of(await node.add(pod, config=config))
+        before = node.endpoints()
+        felix.hold = True
+        assert (await node.add(pod, config=config)).error["code"] == 11
+        felix.hold = False
+        assert node.endpoints() == before
+        assert felix.retractions() == []
+        await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
 async def test_felix_away_gives_code_11_and_nothing_left(node: World, pod: Namespace) -> None:
     async with node.daemon():
         error = (await node.add(pod, config={"policy_setup_timeout_seconds": 1})).error
