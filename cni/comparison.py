@@ -25,7 +25,7 @@ from cni.errors import CNIError, Code
 from cni.half_made import HOST_MAC
 from cni.request import Request
 from cni.result import Interface4or6, decode
-from cni.wiring import EVERYTHING, GATEWAYS, HOST_INET
+from cni.wiring import EVERYTHING, GATEWAYS
 from ipam.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import IPNetwork
@@ -34,6 +34,8 @@ from linux.links import Link
 from linux.neighbours import Neighbour
 from linux.routes import Route
 
+# Not rp_filter: felix sets it as the pod's own source prefixes ask.
+HOST_INET = {"forwarding": 1, "proxy_arp": 1, "route_localnet": 1}
 HOST_INET6 = {"forwarding": 1, "proxy_ndp": 1}
 
 

@@ -9,6 +9,7 @@ Tested in tests/cni_conformance/test_runtimes.py.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -17,28 +18,46 @@ from cni.request import Request
 from cni.services import Services
 from libcalico import selectors
 from libcalico.datastore.interface import ABSENT, CommitConflict, Put
-from libcalico.errors import InvalidValue
+from libcalico.errors import InvalidValue, PermissionDenied
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
+
+log = logging.getLogger(__name__)
 
 
 async def ensure(services: Services, request: Request) -> None:
     """Create the profile if it is missing; asks the datastore once a network and process.
 
-    Raises DatastoreError or TimeoutError.
+    Raises DatastoreError or TimeoutError. Where nodes may not write profiles, pods of Kubernetes
+    do without: theirs are those of the namespace and the service account.
     """
     network = request.config.name
-    key = ResourceKey("Profile", network)
     known = f"profile {network}"
     if request.config.policy_type or known in services.told:
         return
-    if await services.store.get(key) is None:
-        value = decode_value(key, _document(network, kubernetes=request.pod is not None))
-        try:
-            await services.store.commit([Put(key, value, ABSENT)])
-        except CommitConflict:
-            pass  # another node was first: it stays as it is
+    try:
+        await _create(services, network, kubernetes=request.pod is not None)
+    except PermissionDenied as error:
+        if request.pod is None:
+            raise
+        log.warning(
+            "no profile of the network's name: this node may not write it, and no pod of "
+            "Kubernetes needs it (policy.type k8s does without): %s",
+            error,
+            extra={"network": network},
+        )
     services.told.add(known)
+
+
+async def _create(services: Services, network: str, *, kubernetes: bool) -> None:
+    key = ResourceKey("Profile", network)
+    if await services.store.get(key) is not None:
+        return
+    try:
+        value = decode_value(key, _document(network, kubernetes=kubernetes))
+        await services.store.commit([Put(key, value, ABSENT)])
+    except CommitConflict:
+        pass  # another node was first: it stays as it is
 
 
 def _document(network: str, *, kubernetes: bool) -> bytes:

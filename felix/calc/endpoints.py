@@ -10,6 +10,9 @@ Invariants:
   EPT-2  A retraction names a container and never hides the endpoint of another container.
   EPT-3  An interface belongs to one endpoint; of several claimants the smallest name has it,
          and the others are named, not served.
+  EPT-5  What is told late of an earlier attempt, a predecessor under the same name, touches no
+         offer: an offer ends by the store's word on the same object (its uid), by its retraction,
+         or when whoever offered it is gone.
   EPT-4  An endpoint that names an interface without our prefix (the node's own `eth0`, say) is
          named, not served: felix never changes a link that is no workload's.
 Tested in tests/felix/test_calc_endpoints.py.
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -44,6 +47,7 @@ class Endpoint:
 
     `spoofable`: networks whose addresses it asks to use as its source besides.
     `floating`: pairs of a floating address, which is to lead to it, and its own.
+    `uid`: of the stored object; two that are equal else may be two attempts at one pod.
     """
 
     key: ResourceKey
@@ -59,6 +63,7 @@ class Endpoint:
     ports: tuple[NamedPort, ...] = ()
     spoofable: tuple[IPNetwork, ...] = ()
     floating: tuple[tuple[IPAddress, IPAddress], ...] = ()
+    uid: str = field(default="", compare=False)
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -88,6 +93,7 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         ports=named_ports(value),
         spoofable=tuple(_network(text, key) for text in spec.allowSpoofedSourcePrefixes),
         floating=tuple(_floating(nat, spec.ipNetworks, key) for nat in spec.ipNATs),
+        uid=value.metadata.uid,
     )
 
 
@@ -140,15 +146,15 @@ class LocalEndpoints:
     def store(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """The datastore says so; None: it is gone. Returns whether the result changed."""
         before = self.get(key)
+        offered = self._offered.get(key)
         if endpoint is None:
-            old, offered = self._stored.pop(key, None), self._offered.get(key)
+            old = self._stored.pop(key, None)
             self._retracted.pop(key, None)
-            # The end of a predecessor, told late, is not the end of its offered successor; one of
-            # the same container was an attempt that failed, and had another address.
-            if offered and old in (None, offered):
+            if offered and old and old.uid == offered.uid:
                 del self._offered[key]
         else:
-            self._offered.pop(key, None)
+            if offered and endpoint.uid == offered.uid:
+                del self._offered[key]
             self._stored[key] = endpoint
             if self._retracted.get(key) != endpoint.container_id:
                 self._retracted.pop(key, None)
@@ -158,7 +164,8 @@ class LocalEndpoints:
         """`cni` is about to store it. Returns whether the result changed."""
         before = self.get(endpoint.key)
         self._retracted.pop(endpoint.key, None)
-        if self._stored.get(endpoint.key) == endpoint:
+        stored = self._stored.get(endpoint.key)
+        if stored == endpoint and stored.uid == endpoint.uid:
             self._offered.pop(endpoint.key, None)
         else:
             self._offered[endpoint.key] = endpoint

@@ -177,10 +177,13 @@ def start_bird(space: Namespace, folder: Path, name: str, text: str) -> subproce
 
 
 def cpu(pids: list[int]) -> float:
-    """Processor seconds of processes so far."""
+    """Processor seconds of processes so far; those that ended meanwhile count for nothing."""
     total = 0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:
+            continue
         total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
 
@@ -189,6 +192,9 @@ def resident(pids: list[int]) -> float:
     """Proportional memory of processes together, MiB: pages that they share count once."""
     total = 0
     for pid in pids:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
         total += int(text.split("\nPss:")[1].split()[0])
     return round(total / 1024, 1)

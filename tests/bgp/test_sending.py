@@ -9,6 +9,8 @@ from dataclasses import replace
 from ipaddress import IPv4Address, ip_network
 from pathlib import Path
 
+import pytest
+
 from bgp.speaker.attributes import Session
 from bgp.speaker.interface import EndOfRib, Family, PathsReceived, PeerDown, Route
 from bgp.speaker.wire import Decoder
@@ -263,6 +265,7 @@ def test_what_cannot_be_told_is_a_condition() -> None:
     story(body)
 
 
+@pytest.mark.alone
 def test_sessions_that_say_nothing_cost_nothing() -> None:
     """A hundred of them, which ExaBGP would look at a hundred times a second; all hear a route."""
 

@@ -31,7 +31,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
     "configure": (wiring, "configure"),
-    "remove": (unplugging, "remove_all"),
+    "remove": (unplugging.Unplugger, "remove"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),
     "result": (add, "_result"),

@@ -20,6 +20,7 @@ def endpoint(
     interface: str = "cali1",
     key: ResourceKey = KEY,
     address: str = "10.0.0.1",
+    uid: str = "",
 ) -> Endpoint:
     return Endpoint(
         key,
@@ -31,6 +32,7 @@ def endpoint(
         "k8s",
         f"default/{key.name}",
         "eth0",
+        uid=uid,
     )
 
 
@@ -86,22 +88,33 @@ def test_an_offer_that_was_stored_differently_gives_way() -> None:
 
 def test_a_predecessors_late_end_does_not_end_an_offer() -> None:
     table = LocalEndpoints()
-    table.store(KEY, endpoint("old"))
-    table.offer(endpoint("new"))
+    table.store(KEY, endpoint("old", uid="1"))
+    table.offer(endpoint("new", uid="2"))
     assert not table.store(KEY, None)
     assert table.get(KEY) == endpoint("new")
-    assert not table.store(KEY, endpoint("new"))
+    assert not table.store(KEY, endpoint("new", uid="2"))
     assert table.store(KEY, None)
 
 
-def test_a_failed_attempts_late_end_does_not_end_the_next_ones_offer() -> None:
+def test_what_is_told_late_of_a_failed_attempt_does_not_touch_the_next_one() -> None:
+    """EPT-5: the same container, interface and address; only the stored object is another."""
     table = LocalEndpoints()
-    table.store(KEY, endpoint("c1", address="10.0.0.1"))
-    table.offer(endpoint("c1", address="10.0.0.2"))
+    second = endpoint("c1", uid="2")
+    table.offer(endpoint("c1", uid="1"))
+    table.retract(KEY, "c1")
+    table.offer(second)
+    assert not table.store(KEY, endpoint("c1", address="10.0.0.9", uid="1"))
     assert not table.store(KEY, None)
-    assert table.get(KEY) == endpoint("c1", address="10.0.0.2")
-    assert not table.store(KEY, endpoint("c1", address="10.0.0.2"))
+    assert table.get(KEY) == second
+    assert not table.store(KEY, second)
     assert table.store(KEY, None)
+    # The store had the first one when the second was offered.
+    table.store(KEY, endpoint("c1", uid="3"))
+    table.offer(endpoint("c1", uid="4"))
+    assert not table.store(KEY, None)
+    assert table.get(KEY) == second
+    assert not table.store(KEY, None), "both ends of an attempt in one event"
+    assert table.retract(KEY, "c1")
 
 
 def test_a_retraction_hides_its_container_until_the_store_agrees() -> None:
@@ -163,7 +176,8 @@ def test_after_the_store_spoke_it_is_right(operations: list[tuple[str, str]]) ->
                 table.retract(KEY, container)
                 found = table.get(KEY)
                 assert found is None or found.container_id != container
-    table.store(KEY, None)
+    for container in "ab":
+        table.retract(KEY, container)
     table.store(KEY, None)
     assert table.get(KEY) is None
     table.store(KEY, endpoint("z"))

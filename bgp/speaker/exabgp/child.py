@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 SPEAKER_ID = 61179
 """Uid and gid of ExaBGP: in a range that distributions leave to nobody."""
 
-_START_TIMEOUT = 20.0
+_START_TIMEOUT = 60.0
 _PIPE_SIZE = 1 << 20
 _LAUNCH = Path(__file__).with_name("launch.py")
 _RELAY = Path(__file__).with_name("relay.py")
