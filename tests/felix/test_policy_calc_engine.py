@@ -88,7 +88,11 @@ def test_a_retracted_endpoint_goes_and_stays_gone_when_the_watch_agrees() -> Non
 def test_an_offer_outlives_the_late_deletion_of_its_predecessor() -> None:
     calc, told = calculator(namespace("default"), HERE, OPEN)
     key, successor = pod("here", "10.0.0.9", {"app": "new"})
-    successor = replace(successor, spec=replace(successor.spec, containerID="successor"))
+    successor = replace(
+        successor,
+        metadata=replace(successor.metadata, uid="of the successor"),
+        spec=replace(successor.spec, containerID="successor"),
+    )
     calc.endpoints.offer(from_resource(key, successor))
     calc.update(key, None)
     told.apply(calc.policy.flush())
