@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from bgp.kubernetes import RETRY, connect
-from bgp.passwords import Passwords, SecretRef
+from bgp.passwords import Passwords, Wanted
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.names import Name
@@ -39,24 +39,17 @@ def namespace(environ: Mapping[str, str], file: Path = NAMESPACE_FILE) -> str:
     return DEFAULT_NAMESPACE
 
 
-class KubernetesPasswords:
+class KubernetesPasswords(Wanted):
     """A `bgp.passwords.PasswordSource`: one watch for each Secret that is named."""
 
     def __init__(self, environ: Mapping[str, str], retry: float = RETRY) -> None:
+        super().__init__()
         self._environ, self._namespace, self._retry = environ, namespace(environ), retry
         self._faults: dict[str, str] = {}
-        self._refs: frozenset[SecretRef] = frozenset()
         self._data: dict[str, dict[str, bytes]] = {}
         self._listed: set[str] = set()
         self._reflectors: dict[str, Reflector[Secret]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._wake = asyncio.Event()
-
-    def want(self, refs: frozenset[SecretRef]) -> None:
-        """These references are needed now."""
-        if refs != self._refs:
-            self._refs = refs
-            self._wake.set()
 
     async def changes(self) -> AsyncIterator[Passwords]:
         """What is known, at first and after each change; for ever."""

@@ -81,13 +81,10 @@ class PasswordSource(Protocol):
         """What is known of the wanted references, at first and after each change; for ever."""
 
 
-class FilePasswords:
-    """Passwords in files, `directory/<secret>/<key>`; looked at every `period` seconds."""
+class Wanted:
+    """The references that a source of passwords is asked for; `_wake` is set when they change."""
 
-    problem = ""
-
-    def __init__(self, directory: Path, period: float = 5.0) -> None:
-        self._directory, self._period = directory, period
+    def __init__(self) -> None:
         self._refs: frozenset[SecretRef] = frozenset()
         self._wake = asyncio.Event()
 
@@ -96,6 +93,16 @@ class FilePasswords:
         if refs != self._refs:
             self._refs = refs
             self._wake.set()
+
+
+class FilePasswords(Wanted):
+    """Passwords in files, `directory/<secret>/<key>`; looked at every `period` seconds."""
+
+    problem = ""
+
+    def __init__(self, directory: Path, period: float = 5.0) -> None:
+        super().__init__()
+        self._directory, self._period = directory, period
 
     async def changes(self) -> AsyncIterator[Passwords]:
         """What is known, at first and after each change."""
