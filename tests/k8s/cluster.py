@@ -1,0 +1,112 @@
+"""A cluster: a control plane and nodes, brought up and taken down whole.
+
+Nothing of it is the machine's: namespaces, control groups and folders carry the process id, the
+network is inside. Logs stay in the test's folder; the disks go.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.k8s.api import Api
+from tests.k8s.control_plane import ControlPlane
+from tests.k8s.credentials import Credentials
+from tests.k8s.node import Flavour, Node
+from tests.k8s.wires import Wires
+
+DISKS = "muslin-k8s-"
+
+
+class Cluster:
+    """What the tests of a file share."""
+
+    def __init__(
+        self, disk: Path, logs: Path, archives: Sequence[Path], nodes: int, flavour: Flavour
+    ) -> None:
+        names = [f"node{number}" for number in range(1, nodes + 1)]
+        self.disk, self.logs, self.archives = disk, logs, list(archives)
+        self.wires = Wires()
+        self.credentials = Credentials(disk / "credentials", names)
+        self.control = ControlPlane(self.wires, self.credentials, disk, logs)
+        self.nodes = {
+            name: Node(number, self.wires, self.credentials, disk, logs, flavour)
+            for number, name in enumerate(names, 1)
+        }
+
+    @property
+    def api(self) -> Api:
+        """The administrator's way in."""
+        return self.control.api
+
+    def start(self) -> None:
+        """Everything; the nodes join, and are ready once there is a network."""
+        self.wires.up()
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            begun = [pool.submit(self._prepare, node) for node in self.nodes.values()]
+            self.control.start()
+            for one in begun:
+                one.result()
+        for node in self.nodes.values():
+            node.join()
+        self.api.wait("the nodes joined", lambda: set(self.nodes) <= set(self.conditions("Ready")))
+
+    def _prepare(self, node: Node) -> None:
+        node.start()
+        node.load(self.archives)
+
+    def reboot(self, name: str) -> None:
+        """Switch a node off and on; its disk stays."""
+        node = self.nodes[name]
+        node.stop()
+        node.start()
+        node.join()
+
+    def conditions(self, kind: str) -> dict[str, str]:
+        """What each node says of a condition, by the node's name; empty where it says nothing."""
+        return {
+            node["metadata"]["name"]: next(
+                (one["status"] for one in node["status"].get("conditions", [])
+                 if one["type"] == kind), "",
+            )
+            for node in self.api.items("/api/v1/nodes")
+        }  # fmt: skip
+
+    def wait_ready(self, timeout: float = 180.0) -> float:
+        """Until every node is Ready; seconds it took."""
+
+        def ready() -> bool:
+            said = self.conditions("Ready")
+            return all(said.get(name) == "True" for name in self.nodes)
+
+        return self.api.wait("the nodes are Ready", ready, timeout=timeout)
+
+    def stop(self) -> None:
+        """Everything, whatever state it is in."""
+        with ExitStack() as stack:
+            stack.callback(self.wires.down)
+            stack.callback(self.control.stop)
+            for node in self.nodes.values():
+                stack.callback(node.stop)
+
+
+@contextmanager
+def cluster(
+    logs: Path, archives: Sequence[Path], *, nodes: int = 2, flavour: Flavour | None = None
+) -> Iterator[Cluster]:
+    """A cluster until the end of the block, with these images on every node."""
+    logs.mkdir(parents=True, exist_ok=True)
+    disk = Path(tempfile.mkdtemp(prefix=DISKS))
+    try:
+        made = Cluster(disk, logs, archives, nodes, flavour or Flavour())
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+    finally:
+        shutil.rmtree(disk)

@@ -1,0 +1,283 @@
+"""A node: containerd, kubelet and kube-proxy in network, mount, UTS and process namespaces.
+
+Its first process is tests/k8s/node_tree.py; killing it kills everything on the node, as a power cut
+does. Its disk stays: a node that is started again finds its files, its images and the records of
+its pods, and an empty /run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import proc
+from tests.cri.containerd import CGROUPS
+from tests.k8s import images, wires
+from tests.k8s.binaries import folder as binaries
+from tests.k8s.control_plane import PODS
+from tests.k8s.credentials import Credentials
+from tests.k8s.daemons import Daemon
+from tests.k8s.node_tree import READY
+from tests.k8s.wires import Wires
+
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE = 60.0
+RUNTIME = """\
+version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.tracing.processor.v1.otlp", "io.containerd.nri.v1.nri",
+]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image}"
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+"""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What may differ from node to node."""
+
+    proxy: str = "iptables"
+    """kube-proxy's mode, or empty for none."""
+    runtime: Path | None = None
+    """Where another containerd, its shim and ctr are; Debian's by default."""
+
+
+class Node:
+    """One node, counted from 1."""
+
+    def __init__(
+        self,
+        number: int,
+        wires_: Wires,
+        credentials: Credentials,
+        disk: Path,
+        logs: Path,
+        flavour: Flavour,
+    ) -> None:
+        self.number, self.name = number, f"node{number}"
+        self.wires, self.credentials, self.flavour = wires_, credentials, flavour
+        self.address = wires.address(number)
+        self.disk, self.logs = disk / self.name, logs
+        self.cgroup = f"{wires_.name}-{self.name}"
+        self.daemons: dict[str, Daemon] = {}
+        self._first: subprocess.Popen[bytes] | None = None
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Switch it on: its namespaces, then its programs. Does not wait for the kubelet."""
+        self.disk.mkdir(parents=True, exist_ok=True)
+        (self.disk / READY).unlink(missing_ok=True)
+        self.wires.plug(self.number)
+        self._boot()
+        self._configure()
+        self.daemons = self._programs()
+        self.daemons["containerd"].start()
+        proc.wait_until(
+            lambda: self.run(self._ctr(), "version", check=False).returncode == 0,
+            f"containerd of {self.name} serves\n{self.daemons['containerd'].tail()}",
+            timeout=PATIENCE,
+        )
+
+    def join(self) -> None:
+        """Start the kubelet, and kube-proxy."""
+        self.daemons["kubelet"].start()
+        if self.flavour.proxy:
+            self.daemons["kube-proxy"].start()
+
+    def load(self, archives: Sequence[Path]) -> None:
+        """Have images, from archives."""
+        for archive in archives:
+            # Archives may lie anywhere on this machine: the node sees what it is handed.
+            command = self.inside(self._ctr(), "-n", "k8s.io", "images", "import", "-")
+            with archive.open("rb") as content:
+                done = subprocess.run(command, stdin=content, capture_output=True, check=False)
+            assert done.returncode == 0, done.stderr.decode()
+
+    def stop(self) -> None:
+        """A power cut: every process at once, and the network with them."""
+        if self._first is not None:
+            inner = self._inner()
+            self._first.kill()
+            self._first.wait()
+            self._first = None
+            # The kernel ends a first process once it has ended all others.
+            what = f"the processes of {self.name} end"
+            proc.wait_until(lambda: not any(map(proc.start_time, inner)), what, timeout=PATIENCE)
+        for daemon in self.daemons.values():
+            daemon.kill()
+        self.wires.unplug(self.number)
+        self._remove_groups()
+
+    # -- inside --------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """Its first process, as this machine counts."""
+        assert self._first is not None, f"{self.name} is off"
+        return self._inner()[0]
+
+    def _inner(self) -> list[int]:
+        assert self._first is not None
+        at = Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children")
+        return [int(pid) for pid in at.read_text().split()] if at.exists() else []
+
+    def inside(self, *command: str) -> list[str]:
+        """A command in all of the node's namespaces."""
+        return ["nsenter", "-t", str(self.pid), "-m", "-u", "-n", "-p", "--", *command]
+
+    def run(
+        self, *command: str, check: bool = True, timeout: float = PATIENCE
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the node, as root."""
+        return proc.run(self.inside(*command), check=check, timeout=timeout)
+
+    def read(self, path: str) -> str:
+        """A file of the node; empty when there is none."""
+        return self.run("cat", path, check=False).stdout
+
+    def tail(self) -> str:
+        """What its programs said last."""
+        return "\n".join(f"-- {name}\n{one.tail(1500)}" for name, one in self.daemons.items())
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        tree = {
+            "disk": str(self.disk),
+            "name": self.name,
+            "address": self.address,
+            "cgroup": self.cgroup,
+            "programs": [str(place) for place in self._folders()],
+        }
+        spaces = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+        script = str(Path(__file__).with_name("node_tree.py"))
+        first = ["unshare", *spaces, sys.executable, "-I", "-S", script, json.dumps(tree)]
+        log = self.logs / f"{self.name}-first.log"
+        with log.open("ab") as out:
+            self._first = subprocess.Popen(
+                self.wires.inside(self.wires.space(self.number), first),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+        def there() -> bool:
+            assert self._first is not None
+            assert self._first.poll() is None, log.read_text()
+            return (self.disk / READY).exists()
+
+        proc.wait_until(there, f"{self.name} starts", timeout=PATIENCE, every=0.02)
+
+    def _folders(self) -> list[Path]:
+        """What must be seen inside, wherever it is mounted from."""
+        more = [self.flavour.runtime] if self.flavour.runtime else []
+        return [binaries(), self.credentials.folder, *more]
+
+    def _configure(self) -> None:
+        (self.disk / "containerd.toml").write_text(RUNTIME.format(image=images.PAUSE))
+        kubelet = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "failCgroupV1": False,
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroup}",
+            "enforceNodeAllocatable": [],
+            "failSwapOn": False,
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "clusterDNS": ["10.96.0.10"],
+            "clusterDomain": "cluster.local",
+            "kubeAPIQPS": 100,
+            "kubeAPIBurst": 200,
+            "nodeStatusUpdateFrequency": "1s",
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
+            "evictionHard": {"memory.available": "100Mi"},
+        }
+        (self.disk / "kubelet.json").write_text(json.dumps(kubelet))
+        proxy = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": self.flavour.proxy or "iptables",
+            "clusterCIDR": PODS,
+            "hostnameOverride": self.name,
+            "clientConnection": {"kubeconfig": str(self.credentials.config("proxy"))},
+            # The kernel's own limits stay as they are.
+            "conntrack": {
+                "maxPerCore": 0,
+                "min": 0,
+                "tcpEstablishedTimeout": "0s",
+                "tcpCloseWaitTimeout": "0s",
+            },
+            "healthzBindAddress": "127.0.0.1:10256",
+            "metricsBindAddress": "127.0.0.1:10249",
+        }
+        (self.disk / "proxy.json").write_text(json.dumps(proxy))
+
+    def _programs(self) -> dict[str, Daemon]:
+        at = self.disk
+        folder = self.flavour.runtime
+        ways = {"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin"} if folder else {}
+        runtime = str(folder / "containerd") if folder else "containerd"
+        words = {
+            "containerd": [runtime, "-c", str(at / "containerd.toml")],
+            "kubelet": [
+                str(binaries() / "kubelet"),
+                f"--config={at / 'kubelet.json'}",
+                f"--kubeconfig={self.credentials.config(self.name)}",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.address}",
+                "--cert-dir=/var/lib/kubelet/pki",
+                "--v=2",
+            ],
+            "kube-proxy": [
+                str(binaries() / "kube-proxy"),
+                f"--config={at / 'proxy.json'}",
+                "--v=2",
+            ],
+        }
+        return {
+            name: Daemon(
+                self.logs / f"{self.name}-{name}.log",
+                self.inside(*command),
+                ways if name == "containerd" else {},
+            )
+            for name, command in words.items()
+        }
+
+    def _ctr(self) -> str:
+        return str(self.flavour.runtime / "ctr") if self.flavour.runtime else "ctr"
+
+    def _remove_groups(self) -> None:
+        """Its control groups, once the kernel has seen the last process off."""
+
+        def gone() -> bool:
+            folders = [path for path in CGROUPS.glob(f"*/{self.cgroup}") if path.is_dir()]
+            for folder in folders:
+                inner = [path for path in folder.rglob("*") if path.is_dir()]
+                for path in [*sorted(inner, reverse=True), folder]:
+                    try:
+                        path.rmdir()
+                    except OSError:
+                        return False
+            return True
+
+        proc.wait_until(gone, f"control groups of {self.name} are empty", timeout=PATIENCE)
