@@ -4,6 +4,10 @@
 namespace use `linux.netns.run_in(fd, lambda: sysctl.set(...))`. Interface names may hold dots;
 names here use "/" as separator ("net/ipv4/conf/eth0.5/rp_filter"), so they need no escape.
 
+A container that is not privileged has /proc/sys read-only, whatever its capabilities. Our manifest
+mounts the host's /proc/sys/net at /host/proc/sys/net as well; where that is, `net/` is found there:
+the kernel shows it for the reading thread's network namespace all the same.
+
 Tested in tests/linux/test_sysctl.py.
 """
 
@@ -14,12 +18,20 @@ import os
 from linux.errors import KernelError
 
 _ROOT = "/proc/sys/"
+_MOUNTED = "/host/proc/sys/"
+
+
+def _net_root(mounted: str = _MOUNTED) -> str:
+    return mounted if os.path.isdir(f"{mounted}net") else _ROOT
+
+
+_NET_ROOT = _net_root()
 
 
 def _path(name: str) -> str:
     if name.startswith("/") or any(part in ("", ".", "..") for part in name.split("/")):
         raise ValueError(f"sysctl name {name!r}: want parts separated by '/', none empty or dotted")
-    return _ROOT + name
+    return (_NET_ROOT if name.startswith("net/") else _ROOT) + name
 
 
 def get(name: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from linux import netns, sysctl
@@ -38,3 +42,34 @@ def test_errors_name_the_setting() -> None:
 def test_names_that_leave_the_tree_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="sysctl name"):
         sysctl.get(name)
+
+
+UNPRIVILEGED = """
+import os, subprocess, sys
+from linux import sysctl
+mounted = sys.argv[1] + "/"
+for command in (
+    ["mount", "--bind", "/proc/sys/net", mounted + "net"],
+    ["mount", "--bind", "/proc/sys", "/proc/sys"],
+    ["mount", "-o", "remount,bind,ro", "/proc/sys"],
+):
+    subprocess.run(command, check=True)
+print(sysctl.try_set("net/ipv4/ip_forward", 1))
+sysctl._NET_ROOT = sysctl._net_root(mounted)
+print(sysctl.ensure("net/ipv4/ip_forward", 1), sysctl.get("net/ipv4/ip_forward"))
+print(open("/proc/sys/net/ipv4/ip_forward").read().strip(), sysctl.get("kernel/ostype"))
+"""
+
+
+def test_a_container_writes_where_its_manifest_mounts_the_net_settings(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", sys.executable, "-c", UNPRIVILEGED, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    refused, written, seen = done.stdout.splitlines()
+    assert "EROFS" in refused or "Read-only" in refused
+    assert written == "True 1"
+    assert seen == "1 Linux"

@@ -1,0 +1,1 @@
+"""What a cluster is given: manifests, and the programs that make images and single files."""
