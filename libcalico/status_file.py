@@ -17,14 +17,15 @@ from libcalico import paths
 from libcalico.model.meta import now_text
 
 
-def _own_namespace() -> int | None:
+def own_namespace() -> int | None:
+    """To which namespace this process's number belongs; None without /proc."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return None
 
 
-_NAMESPACE = _own_namespace()
+_NAMESPACE = own_namespace()
 
 
 def write(process: str, status: Mapping[str, Any], directory: Path | None = None) -> None:

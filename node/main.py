@@ -98,7 +98,7 @@ async def _run(only: str) -> None:
         programs = agents(chosen.backend, only, felix=chosen.felix)
         supervisor = Supervisor(programs, environ, chosen.log_dir)
         tasks.append(asyncio.create_task(supervisor.run()))
-        tasks.append(asyncio.create_task(_services(registering, supervisor)))
+        tasks.append(asyncio.create_task(_services(registering, supervisor, only)))
         notify.tell("READY=1")
         await asyncio.gather(*tasks)
     finally:
@@ -109,17 +109,21 @@ async def _run(only: str) -> None:
 
 
 async def _services(
-    registering: asyncio.Task[tuple[str, Settings]], supervisor: Supervisor
+    registering: asyncio.Task[tuple[str, Settings]], supervisor: Supervisor, only: str
 ) -> None:
     """What this process does for the node beside its agents, from when the Node stands."""
     name, chosen = await asyncio.shield(registering)
     environ = os.environ
+    # A container that runs felix alone has the speaker beside it.
+    elsewhere = ("bgp",) if only and chosen.backend == "bird" else ()
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "tunnel addresses": lambda: tunnel_addresses.keep(
             apiconfig.of_node(environ), name, devices=chosen.felix
         ),
         "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
-        "node condition": lambda: readiness.tell_when_up(environ, name, chosen, supervisor.pids),
+        "node condition": lambda: readiness.tell_when_up(
+            environ, name, chosen, supervisor.pids, elsewhere=elsewhere
+        ),
         "CNI token": lambda: cni_token.keep(environ, chosen),
     }
     await asyncio.gather(*(_kept(what, work) for what, work in works.items()))

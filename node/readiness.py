@@ -2,9 +2,9 @@
 
 A node of a cloud is born with the condition NetworkUnavailable, and no pod is placed on it before
 it is False. It is cleared once felix and bgp say that they are ready (their status files, of the
-processes that run now), and set by `calico-node shutdown`, which a pod's preStop hook runs. A peer
-that is down is no reason not to be ready. Without credentials, or with the backend `none`,
-somebody else sees to this condition.
+processes that run now; of an agent in another container, since this one began), and set by
+`calico-node shutdown`, which a pod's preStop hook runs. A peer that is down is no reason not to be
+ready. Without credentials, or with the backend `none`, somebody else sees to this condition.
 Source: data model 7.3. Tested in tests/node/test_readiness.py and, with a real API server, in
 tests/apiserver/test_node_startup.py.
 """
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,39 @@ Told = tuple[str, str, str]
 Pids = Callable[[], Mapping[str, int]]
 
 
-def ready(pids: Mapping[str, int], directory: Path | None = None) -> bool:
-    """Whether every agent that runs now has said that it does its work."""
+def ready(
+    pids: Mapping[str, int],
+    directory: Path | None = None,
+    elsewhere: Collection[str] = (),
+    since: float = 0.0,
+) -> bool:
+    """Whether every agent that runs now has said that it does its work.
+
+    `pids` are processes of ours. Numbers repeat from container to container, so what a process of
+    another container wrote does not count for them. `elsewhere` are agents in other containers,
+    which count once they have written after `since` (seconds since 1970): bgp does so every 10 s.
+    """
     for agent, fields in (("felix", ("in_sync", "ready")), ("bgp", ("start_complete",))):
         pid = pids.get(f"calico-{agent}")
-        if pid is None:
+        if pid is None and agent not in elsewhere:
             continue
         said = status_file.read(agent, directory)
-        if said is None or said.get("pid") != pid or not all(said.get(one) for one in fields):
+        if said is None or not all(said.get(one) for one in fields):
+            return False
+        if pid is None:
+            if written(agent, directory) < since:
+                return False
+        elif (said.get("pid"), said.get("pid_namespace")) != (pid, status_file.own_namespace()):
             return False
     return bool(pids)
+
+
+def written(agent: str, directory: Path | None) -> float:
+    """When an agent wrote its status, in seconds since 1970; 0 when it has not."""
+    try:
+        return ((directory or paths.STATUS) / f"{agent}.json").stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 async def tell_when_up(
@@ -56,13 +80,18 @@ async def tell_when_up(
     pids: Pids,
     account: Path = paths.SERVICE_ACCOUNT,
     directory: Path | None = None,
+    elsewhere: Collection[str] = (),
 ) -> None:
-    """Clear the condition once, as soon as the agents are ready; then return."""
+    """Clear the condition once, as soon as the agents are ready; then return.
+
+    `elsewhere` are agents of this node that other containers run.
+    """
+    began = time.time()
     config = apiconfig.of_node(environ)
     if chosen.backend == "none" or not kubernetes.configured(environ, config):
         return
     while True:  # their files are replaced whenever something changed
-        if ready(pids(), directory):
+        if ready(pids(), directory, elsewhere, began):
             break
         await asyncio.sleep(POLL)
     backoff, told = Backoff(1.0, 60.0), ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -34,6 +35,27 @@ def test_ready_are_the_agents_that_run_now_whatever_their_peers(tmp_path: Path) 
     assert readiness.ready(running, tmp_path), "a peer that is down is no reason"
     assert not readiness.ready(running | {"calico-felix": 1}, tmp_path), "an earlier felix said so"
     assert not readiness.ready({}, tmp_path)
+
+
+def test_the_same_number_in_another_container_is_another_process(tmp_path: Path) -> None:
+    status_file.write("felix", FELIX, tmp_path)
+    file = tmp_path / "felix.json"
+    mine = json.loads(file.read_text())
+    assert readiness.ready(agents("felix"), tmp_path)
+    file.write_text(json.dumps(mine | {"pid_namespace": mine["pid_namespace"] + 1}))
+    assert not readiness.ready(agents("felix"), tmp_path)
+
+
+def test_a_speaker_in_another_container_counts_since_this_one_began(tmp_path: Path) -> None:
+    status_file.write("felix", FELIX, tmp_path)
+    running = agents("felix")
+    assert not readiness.ready(running, tmp_path, ("bgp",)), "it has said nothing"
+    status_file.write("bgp", BGP | {"start_complete": False}, tmp_path)
+    assert not readiness.ready(running, tmp_path, ("bgp",))
+    status_file.write("bgp", BGP, tmp_path)
+    wrote = readiness.written("bgp", tmp_path)
+    assert readiness.ready(running, tmp_path, ("bgp",), wrote - 1)
+    assert not readiness.ready(running, tmp_path, ("bgp",), wrote + 1), "an earlier one said so"
 
 
 @pytest.mark.parametrize(
