@@ -17,6 +17,7 @@ FAST = (
     "test_the_internal_ip_is_registered_and_the_cluster_is_known",
     "test_a_pod_that_is_known_costs_no_request",
     "test_the_first_generation_configuration_runs_verbatim",
+    "test_the_definitions_take_what_we_take_and_refuse_what_we_refuse",
 )
 
 

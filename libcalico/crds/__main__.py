@@ -1,0 +1,32 @@
+"""`./run crds`: write manifests/crds; with `--check` say whether the files are current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from libcalico.crds.document import files
+
+FOLDER = Path("manifests/crds")
+
+
+def main(arguments: list[str]) -> int:
+    """Write or compare. The directory is the repository's."""
+    wanted = files()
+    if "--check" not in arguments:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        for old in FOLDER.glob("*.yaml"):
+            if old.name not in wanted:
+                old.unlink()
+        for name, text in wanted.items():
+            (FOLDER / name).write_text(text)
+        return 0
+    there = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
+    wrong = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
+    for name in wrong:
+        sys.stderr.write(f"{FOLDER / name} is not what the types say: ./run crds writes it\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

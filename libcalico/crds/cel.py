@@ -1,0 +1,266 @@
+"""What the validators say across fields, in CEL, by the struct type of the object it is said of.
+
+Estimated costs are bounded by the API server, so rules of what lies deep in lists stay plain.
+Nothing here needs more than Kubernetes 1.25; the network functions of 1.31 are not used.
+"""
+
+from __future__ import annotations
+
+from libcalico.crds.cel_policies import GLOBAL_POLICY, POLICY_RULE, deleting, directions
+from libcalico.crds.cel_words import Rule, apart, some, text, true
+from libcalico.model import bgp, bgpfilter, controllers, rules, staged
+from libcalico.model.cluster import FIXED_TIERS, Tier
+from libcalico.model.felixconfig import (
+    FelixConfiguration,
+    FelixConfigurationSpec,
+    RouteTableRange,
+)
+from libcalico.model.hostendpoint import HostEndpointSpec
+from libcalico.model.policy import GlobalNetworkPolicySpec, NetworkPolicySpec
+from libcalico.model.pool import IPPoolSpec
+from libcalico.model.validate_bgp import DEFAULT_ONLY
+from libcalico.model.validate_felix import MAX_TABLE_RANGE
+from libcalico.model.validate_pool import BLOCK_SIZES, DEFAULT_BLOCK_SIZE
+
+
+def _on(name: str) -> str:
+    return f"(has(self.{name}) && self.{name} != '' && self.{name} != 'Never')"
+
+
+_SIZE = "(has(self.blockSize) && self.blockSize != 0 ? self.blockSize : {})"
+_LOAD_BALANCER = "(has(self.allowedUses) && self.allowedUses.exists(u, u == 'LoadBalancer'))"
+_TUNNEL = "(has(self.allowedUses) && self.allowedUses.exists(u, u == 'Tunnel'))"
+_LENGTH = "int(self.cidr.split('/')[1])"
+
+
+def _block_size(version: int) -> Rule:
+    low, high = BLOCK_SIZES[version]
+    other = "!" if version == 6 else ""
+    size = _SIZE.format(DEFAULT_BLOCK_SIZE[version])
+    return Rule(
+        f"{other}self.cidr.contains(':') || ({size} >= {low} && {size} <= {high})",
+        f"blockSize must be {low} to {high} for IPv{version}",
+        "blockSize",
+    )
+
+
+def _room(version: int) -> Rule:
+    other = "!" if version == 6 else ""
+    size = _SIZE.format(DEFAULT_BLOCK_SIZE[version])
+    return Rule(
+        f"{other}self.cidr.contains(':') || {true('disabled')} || {_LENGTH} <= {size}",
+        "cidr must hold at least one block: a prefix length of at most blockSize",
+        "cidr",
+    )
+
+
+POOL = (
+    Rule("self.cidr.contains('/')", "cidr must have a prefix length", "cidr"),
+    Rule(
+        f"!({_on('ipipMode')} && {_on('vxlanMode')})",
+        "only one of ipipMode and vxlanMode may be on",
+        "vxlanMode",
+    ),
+    Rule(
+        f"!(self.cidr.contains(':') && {_on('ipipMode')})",
+        "IP-in-IP is for IPv4 only",
+        "ipipMode",
+    ),
+    *(_block_size(version) for version in (4, 6)),
+    *(_room(version) for version in (4, 6)),
+    Rule(
+        f"!({text('namespaceSelector')} && {_TUNNEL})",
+        "namespaceSelector is not allowed in a pool with allowedUse Tunnel",
+        "namespaceSelector",
+    ),
+    Rule(
+        f"!{_LOAD_BALANCER} || self.allowedUses.all(u, u == 'LoadBalancer')",
+        "LoadBalancer cannot be mixed with other uses",
+        "allowedUses",
+    ),
+    Rule(
+        f"!{_LOAD_BALANCER} || !({_on('ipipMode')} || {_on('vxlanMode')})",
+        "a LoadBalancer pool has no encapsulation",
+        "ipipMode",
+    ),
+    Rule(
+        f"!{_LOAD_BALANCER} || !{text('nodeSelector')} || self.nodeSelector == 'all()'",
+        "nodeSelector must be all() in a LoadBalancer pool",
+        "nodeSelector",
+    ),
+    Rule(
+        f"!{_LOAD_BALANCER} || !{true('disableBGPExport')}",
+        "disableBGPExport is not allowed in a LoadBalancer pool",
+        "disableBGPExport",
+    ),
+    Rule("self.cidr == oldSelf.cidr", "cidr cannot be changed", "cidr"),
+    Rule(
+        "!has(oldSelf.blockSize) || (has(self.blockSize) && self.blockSize == oldSelf.blockSize)",
+        "blockSize cannot be changed",
+        "blockSize",
+    ),
+)
+
+PEER = (
+    apart("node", "nodeSelector"),
+    apart("peerIP", "peerSelector"),
+    apart("peerIP", "localWorkloadSelector"),
+    apart("peerSelector", "localWorkloadSelector"),
+    Rule(
+        f"!({true('keepOriginalNextHop')} && {text('nextHopMode')})",
+        "nextHopMode is not allowed together with keepOriginalNextHop",
+        "nextHopMode",
+    ),
+    Rule(
+        f"!({text('peerSelector')} && has(self.asNumber)) || self.asNumber == 0"
+        " || self.asNumber == '0'",
+        "asNumber must be empty with peerSelector",
+        "asNumber",
+    ),
+    Rule(
+        f"!{text('localWorkloadSelector')} || (has(self.asNumber) && self.asNumber != 0)",
+        "asNumber is required with localWorkloadSelector",
+        "asNumber",
+    ),
+    Rule(
+        f"!{text('reachableBy')} || {text('peerIP')}",
+        "reachableBy needs peerIP",
+        "reachableBy",
+    ),
+)
+
+CONFIGURATION = (
+    *(
+        Rule(
+            f"!has(self.{name}) || !has(self.nodeToNodeMeshEnabled) || self.nodeToNodeMeshEnabled",
+            f"{name} is allowed only with nodeToNodeMeshEnabled",
+            name,
+        )
+        for name in ("nodeMeshPassword", "nodeMeshMaxRestartTime")
+    ),
+    Rule(
+        f"!{some('communities')} || {some('prefixAdvertisements')}",
+        "communities are used by no prefixAdvertisement",
+        "communities",
+    ),
+)
+
+_SPEC = "self.metadata.name == 'default' || !has(self.spec) || !has(self.spec.{0})"
+DEFAULT_CONFIGURATION = tuple(
+    Rule(
+        _SPEC.format(name) + (f" || size(self.spec.{name}) == 0" if name.endswith("IPs") else ""),
+        f"only the BGPConfiguration named default may set {name}",
+        f"spec.{name}",
+    )
+    for name in DEFAULT_ONLY
+)
+
+
+def _operation() -> Rule:
+    names = ("addCommunity", "prependASPath", "setPriority")
+    count = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
+    return Rule(f"{count} == 1", "must be exactly one of " + ", ".join(names))
+
+
+def _tier(name: str, order: int, action: str) -> tuple[Rule, ...]:
+    this = f"self.metadata.name != '{name}' || !has(self.spec)"
+    return (
+        Rule(
+            f"{this} || !has(self.spec.order) || self.spec.order == {float(order)}",
+            f"order is always {order} in tier {name}",
+            "spec.order",
+        ),
+        Rule(
+            f"{this} || !has(self.spec.defaultAction) || self.spec.defaultAction == '{action}'"
+            " || self.spec.defaultAction == ''",
+            f"defaultAction is always {action} in tier {name}",
+            "spec.defaultAction",
+        ),
+    )
+
+
+_NAMED = "(self.metadata.name == 'default' || self.metadata.name.startsWith('node.'))"
+_SELECTED = "(has(self.spec) && has(self.spec.nodeSelector) && self.spec.nodeSelector != '')"
+
+RULES: dict[type, tuple[Rule, ...]] = {
+    IPPoolSpec: POOL,
+    bgp.BGPPeerSpec: PEER,
+    bgp.BGPConfigurationSpec: CONFIGURATION,
+    bgp.BGPConfiguration: DEFAULT_CONFIGURATION,
+    rules.Rule: POLICY_RULE,
+    rules.ICMPFields: (Rule("!has(self.code) || has(self.type)", "code needs a type", "code"),),
+    rules.HTTPPath: (Rule(f"{text('exact')} != {text('prefix')}", "must be exact or prefix"),),
+    NetworkPolicySpec: directions(),
+    GlobalNetworkPolicySpec: (*directions(), *GLOBAL_POLICY),
+    staged.StagedNetworkPolicySpec: (*directions(), *deleting(staged.StagedNetworkPolicySpec)),
+    staged.StagedGlobalNetworkPolicySpec: (
+        *directions(),
+        *GLOBAL_POLICY,
+        *deleting(staged.StagedGlobalNetworkPolicySpec),
+    ),
+    staged.StagedKubernetesNetworkPolicySpec: deleting(staged.StagedKubernetesNetworkPolicySpec),
+    staged.LabelSelectorRequirement: (
+        Rule(
+            f"(self.operator == 'In' || self.operator == 'NotIn') == {some('values')}",
+            "values stand with In and NotIn, and only there",
+            "values",
+        ),
+    ),
+    staged.KubernetesPolicyPeer: (
+        Rule(
+            "!has(self.ipBlock) || !(has(self.podSelector) || has(self.namespaceSelector))",
+            "ipBlock is not allowed together with a selector",
+            "ipBlock",
+        ),
+    ),
+    HostEndpointSpec: (
+        Rule(
+            f"{text('interfaceName')} || {some('expectedIPs')}",
+            "interfaceName or expectedIPs must say which interface",
+            "interfaceName",
+        ),
+    ),
+    Tier: tuple(rule for name, row in FIXED_TIERS.items() for rule in _tier(name, *row)),
+    FelixConfiguration: (
+        Rule(f"!{_NAMED} || !{_SELECTED}", "nodeSelector is not allowed here", "spec.nodeSelector"),
+        Rule(
+            f"{_NAMED} || {_SELECTED}",
+            "the name must be default or node.<name>, or spec.nodeSelector be set",
+            "spec",
+        ),
+    ),
+    FelixConfigurationSpec: (
+        Rule(
+            "!(has(self.routeTableRanges) && has(self.routeTableRange))",
+            "routeTableRange is not allowed together with routeTableRanges",
+            "routeTableRange",
+        ),
+        Rule(
+            f"!has(self.routeTableRange) || self.routeTableRange.max <= {MAX_TABLE_RANGE}",
+            f"routeTableRange must lie in 1 to {MAX_TABLE_RANGE}",
+            "routeTableRange",
+        ),
+    ),
+    RouteTableRange: (Rule("self.min <= self.max", "max must not be below min", "max"),),
+    bgpfilter.BGPFilterRule: (
+        Rule(
+            f"{text('cidr')} == {text('matchOperator')}",
+            "cidr and matchOperator are set together or not at all",
+            "matchOperator",
+        ),
+        Rule(f"!has(self.prefixLength) || {text('cidr')}", "needs a cidr", "prefixLength"),
+        Rule(
+            f"!{some('operations')} || self.action == 'Accept'",
+            "operations are allowed only with action Accept",
+            "operations",
+        ),
+    ),
+    bgpfilter.BGPFilterOperation: (_operation(),),
+    controllers.Template: (
+        Rule(
+            f"{some('interfaceCIDRs')} || {text('interfacePattern')}",
+            "interfaceCIDRs or interfacePattern must say which interfaces",
+        ),
+    ),
+}
+"""By the struct that `self` is."""

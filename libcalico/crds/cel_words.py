@@ -1,0 +1,55 @@
+"""A rule in CEL, and the conditions that the rules are made of.
+
+A field of text that is empty counts as absent, as in Go's `omitempty`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A CEL expression that must hold, what is said where it does not, and of which field."""
+
+    text: str
+    message: str
+    field: str = ""
+
+    def as_schema(self) -> dict[str, Any]:
+        """The rule as x-kubernetes-validations has it."""
+        found = {"rule": self.text, "message": self.message}
+        return {**found, "fieldPath": f".{self.field}"} if self.field else found
+
+
+def text(name: str) -> str:
+    """The condition that a field of text is there and not empty."""
+    return f"(has(self.{name}) && self.{name} != '')"
+
+
+def true(name: str) -> str:
+    """The condition that a switch is on."""
+    return f"(has(self.{name}) && self.{name})"
+
+
+def some(name: str) -> str:
+    """The condition that a list has entries."""
+    return f"(has(self.{name}) && size(self.{name}) > 0)"
+
+
+def among(name: str, values: frozenset[int | str | None]) -> str:
+    """The condition that a field, number or text, is one of these."""
+    found = []
+    for one in sorted((one for one in values if one is not None), key=str):
+        literal = str(one) if isinstance(one, int) else f"'{one}'"
+        found.append(f"self.{name} == {literal}")
+        if isinstance(one, int):
+            found.append(f"self.{name} == '{one}'")
+    return f"({' || '.join(found)})"
+
+
+def apart(one: str, other: str) -> Rule:
+    """Two fields of text of which only one may be set."""
+    message = f"{other} is not allowed together with {one}"
+    return Rule(f"!({text(one)} && {text(other)})", message, other)

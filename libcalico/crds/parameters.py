@@ -1,0 +1,66 @@
+"""What the validators say of Felix's parameters, taken from their tables one by one."""
+
+from __future__ import annotations
+
+from libcalico.crds.pieces import (
+    NOT_NEGATIVE,
+    PORT_NUMBERS,
+    SELECTOR,
+    Piece,
+    address,
+    any_case,
+    each,
+    filled,
+    limits,
+    network,
+    pattern,
+    words,
+)
+from libcalico.model import validate_felix as felix
+from libcalico.model.felixconfig import (
+    FelixConfigurationSpec,
+    HealthTimeoutOverride,
+    ProtoPort,
+    RouteTableRange,
+)
+from libcalico.model.numorstring import PORT_NAME
+
+ANY_PORT: Piece = {
+    **limits(1, 65535),
+    "pattern": f"^({PORT_NUMBERS}|{PORT_NAME.pattern})$",
+}
+NUMERIC_PORT: Piece = {**limits(1, 65535), "pattern": f"^{PORT_NUMBERS}$"}
+
+SPEC: dict[str, Piece] = {
+    "nodeSelector": SELECTOR,
+    **{name: any_case(allowed) for name, allowed in felix.WORDS.items()},
+    **{name: words(allowed) for name, allowed in felix.CHOICES.items()},
+    **{name: limits(low, high) for name, (low, high) in felix.LIMITS.items()},
+    **{name: each(network(version)) for name, version in felix.CIDRS.items()},
+    **{name: address(version) for name, version in felix.ADDRESSES.items()},
+    **{name: pattern(expression) for name, (expression, _) in felix.PATTERNS.items()},
+    **{name: NOT_NEGATIVE for name in felix.DURATIONS if name not in felix.MAY_BE_NEGATIVE},
+    "kubeNodePortRanges": each(NUMERIC_PORT, felix.MAX_RANGES),
+    "natPortRange": ANY_PORT,
+    "bpfPSNATPorts": ANY_PORT,
+    "bpfForceTrackPacketsFromIfaces": each(pattern(felix.INTERFACE_FILTER, empty=False)),
+    "openstackRegion": {"maxLength": felix.MAX_REGION},
+    "istioDSCPMark": limits(0, 63),
+}
+
+TABLE: dict[type, dict[str, Piece]] = {
+    FelixConfigurationSpec: SPEC,
+    HealthTimeoutOverride: {
+        "name": filled({"pattern": "^[a-zA-Z0-9_ -]+$"}),
+        "timeout": NOT_NEGATIVE,
+    },
+    ProtoPort: {
+        "protocol": any_case(("TCP", "UDP", "SCTP")),
+        "port": filled(limits(0, 65535)),
+        "net": network(empty=True),
+    },
+    RouteTableRange: {
+        "min": filled(limits(1, felix.MAX_32)),
+        "max": filled(limits(1, felix.MAX_32)),
+    },
+}

@@ -1,0 +1,98 @@
+"""The words in which the tables of this package say what a value may be: pieces of schemas.
+
+Patterns are RE2, which API servers use. Values may be empty where Go's `omitempty` makes
+empty and absent the same; `filled` takes that away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from libcalico.model.checks import MAX_NAME, MAX_SELECTOR, NAME
+from libcalico.model.numorstring import MAX_AS_NUMBER
+
+Piece = Mapping[str, Any]
+MAX_INT64 = 2**63 - 1
+
+_NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)"
+_ZERO = r"(0+\.?0*|\.0+)"
+_UNIT = r"(ns|us|µs|μs|ms|s|m|h)"
+DURATION: Piece = {"pattern": rf"^[-+]?(0|({_NUMBER}{_UNIT})+)$"}
+NOT_NEGATIVE: Piece = {"pattern": rf"^(-(0|({_ZERO}{_UNIT})+)|\+?(0|({_NUMBER}{_UNIT})+))$"}
+"""A duration of Go's that is not below zero."""
+
+SELECTOR: Piece = {"maxLength": MAX_SELECTOR}
+AS_NUMBER: Piece = {
+    "minimum": 0,
+    "maximum": MAX_AS_NUMBER,
+    "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*$",
+    "x-kubernetes-int-or-string": True,
+}
+PORT_NUMBERS = r"[0-9]+(:[0-9]+)?"
+
+
+def words(allowed: Iterable[str], *, empty: bool = True) -> Piece:
+    """One of a few words."""
+    return {"enum": [*allowed, *([""] if empty else [])]}
+
+
+def any_case(allowed: Iterable[str]) -> Piece:
+    """One of a few words in any letter case, or empty."""
+    return {"pattern": f"^(?i)(|{'|'.join(allowed)})$"}
+
+
+def limits(low: int, high: int) -> Piece:
+    """A whole number in a range; nothing is said where an integer of Go's ends anyway."""
+    found = {"minimum": low} if low > -MAX_INT64 else {}
+    return {**found, "maximum": high} if high < MAX_INT64 else found
+
+
+def pattern(expression: re.Pattern[str], *, empty: bool = True) -> Piece:
+    """The whole value matches, or is empty."""
+    return {"pattern": f"^({expression.pattern}{'|' if empty else ''})$"}
+
+
+def name(*, empty: bool = True) -> Piece:
+    """A DNS subdomain."""
+    return {**pattern(NAME, empty=empty), "maxLength": MAX_NAME}
+
+
+def network(version: int = 0, *, bare: bool = True, empty: bool = False) -> Piece:
+    """A CIDR of a family (0: of either); `bare`: an address is one, too.
+
+    Bits behind the mask are left to the validators.
+    """
+    kinds: list[dict[str, Any]] = [{"format": "cidr"}]
+    if bare:
+        kinds += [{"format": f"ipv{one}"} for one in (4, 6) if version in (0, one)]
+    if empty:
+        kinds.append({"maxLength": 0})
+    family = {4: {"pattern": "^[^:]*$"}, 6: {"pattern": "^(.*:.*)?$"}}.get(version, {})
+    return {**(kinds[0] if len(kinds) == 1 else {"anyOf": kinds}), **family}
+
+
+def address(version: int = 0, *, empty: bool = True) -> Piece:
+    """An address of a family (0: of either)."""
+    kinds: list[dict[str, Any]] = [{"format": f"ipv{o}"} for o in (4, 6) if version in (0, o)]
+    if empty:
+        kinds.append({"maxLength": 0})
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+
+
+def each(piece: Piece, most: int = 0, least: int = 0, *, once: bool = False) -> Piece:
+    """A list of such values, at most so many, each of them once."""
+    found: dict[str, Any] = {"items": piece}
+    if most:
+        found["maxItems"] = most
+    if least:
+        found["minItems"] = least
+    if once:
+        found["x-kubernetes-list-type"] = "set"
+    return found
+
+
+def filled(piece: Piece | None = None) -> Piece:
+    """A field that must be there; text must not be empty."""
+    return {**(piece or {}), "required": True}

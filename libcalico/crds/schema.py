@@ -1,0 +1,127 @@
+"""A struct type as a structural schema (apiextensions.k8s.io/v1). Pure.
+
+The types say the shape; the tables `fields`, `parameters` and `cel` add what the validators
+say. Fields that no struct has are pruned by the API server, as with Calico's own definitions,
+and `kubectl` names them; where machines write (`OPEN`) they are kept.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from libcalico.crds import cel, fields, parameters, pieces
+from libcalico.crds.pieces import Piece
+from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMHandleSpec
+from libcalico.model.meta import Condition, Duration
+
+Schema = dict[str, Any]
+FIELDS: dict[type, dict[str, Piece]] = {**fields.TABLE, **parameters.TABLE}
+OPEN = (IPAMBlockSpec, IPAMHandleSpec, BlockAffinitySpec)
+"""Written by machines only: what a newer one adds must survive an older definition."""
+
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int64"},
+    float: {"type": "number"},
+}
+
+
+def schema_of(type_: Any) -> Schema:
+    """The schema of a struct type. Raises TypeError for a field of no known shape."""
+    hints = get_type_hints(type_, include_extras=True)
+    known = FIELDS.get(type_, {})
+    unknown = set(known) - {field.name for field in msgspec.structs.fields(type_)}
+    if unknown:
+        raise TypeError(f"{type_.__name__} has no fields {sorted(unknown)}")
+    properties: Schema = {}
+    required = []
+    for field in msgspec.structs.fields(type_):
+        piece = dict(known.get(field.name, {}))
+        if piece.pop("required", False) or field.required:
+            required.append(field.encode_name)
+        found = _laid_over(_schema(hints[field.name]), piece)
+        if _written_as_null(field):
+            found["nullable"] = True
+        properties[field.encode_name] = found
+    schema: Schema = {"type": "object", "description": described(type_), "properties": properties}
+    if required:
+        schema["required"] = required
+    if type_ in OPEN:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    rules = cel.RULES.get(type_)
+    if rules:
+        schema["x-kubernetes-validations"] = [rule.as_schema() for rule in rules]
+    return schema
+
+
+def _schema(type_: Any) -> Schema:
+    if type_ == Duration:
+        return {"type": "string", **pieces.DURATION}
+    origin = get_origin(type_)
+    if origin is Annotated:
+        return _schema(get_args(type_)[0])
+    if origin in (Union, types.UnionType):
+        return _union([one for one in get_args(type_) if one is not type(None)], type_)
+    if origin is list:
+        return {"type": "array", "items": _item(get_args(type_)[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema(get_args(type_)[1])}
+    if type_ is Condition:
+        return _condition()
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return schema_of(type_)
+    if type_ not in _PLAIN:
+        raise TypeError(f"no schema for {type_}")
+    return dict(_PLAIN[type_])
+
+
+def _item(type_: Any) -> Schema:
+    found = _schema(type_)
+    if type(None) in get_args(type_):
+        found["nullable"] = True
+    return found
+
+
+def _union(members: list[Any], type_: Any) -> Schema:
+    if len(members) == 1:
+        return _schema(members[0])
+    if set(members) == {int, float}:
+        return {"type": "number"}
+    if set(members) == {int, str}:
+        return {"x-kubernetes-int-or-string": True}
+    raise TypeError(f"no schema for {type_}")
+
+
+def _condition() -> Schema:
+    found = schema_of(Condition)
+    found["properties"]["lastTransitionTime"]["format"] = "date-time"
+    return found
+
+
+def _written_as_null(field: msgspec.structs.FieldInfo) -> bool:
+    """Whether we write the field as null where it has no value, as Go does (`always(None)`)."""
+    made = field.default_factory
+    return made is not msgspec.NODEFAULT and made() is None
+
+
+def _laid_over(schema: Schema, piece: Piece) -> Schema:
+    found = dict(schema)
+    for name, value in piece.items():
+        if name == "items":
+            found["items"] = _laid_over(found["items"], value)
+        else:
+            found[name] = value
+    if found.get("x-kubernetes-int-or-string"):
+        found.pop("type", None)
+        found.pop("format", None)
+    return found
+
+
+def described(type_: Any) -> str:
+    """The first paragraph of the struct's docstring."""
+    paragraph = (type_.__doc__ or "").strip().partition("\n\n")[0]
+    return " ".join(paragraph.split())

@@ -1,0 +1,54 @@
+"""What IPAM keeps in Kubernetes: the specs of its objects there (data model 1.14).
+
+They differ from what etcd holds (`libcalico.model.ipam`): a block's spec has `strictAffinity`,
+which nobody reads and which is always written, and spells the time of its claim otherwise; a
+handle says its own name, since object names are lower case; `deleted` of an affinity is text.
+"""
+
+from __future__ import annotations
+
+from libcalico.model.base import Struct, always
+from libcalico.model.ipam import Attribute
+
+
+class IPAMBlockSpec(Struct, frozen=True, kw_only=True):
+    """One block of addresses, and who holds each of them."""
+
+    cidr: str
+    affinity: str | None = None
+    affinityClaimTime: str | None = None
+    allocations: list[int | None]
+    unallocated: list[int] = always([])
+    attributes: list[Attribute] = always([])
+    sequenceNumber: int = always(0)
+    sequenceNumberForAllocation: dict[str, int] = {}
+    deleted: bool = False
+    strictAffinity: bool = always(False)
+
+
+class IPAMHandleSpec(Struct, frozen=True, kw_only=True):
+    """What a handle holds: block CIDR and number of addresses."""
+
+    handleID: str
+    block: dict[str, int] = always({})
+    deleted: bool = False
+
+
+class BlockAffinitySpec(Struct, frozen=True, kw_only=True):
+    """A claim on a block; `state` is confirmed (also empty), pending or pendingDeletion."""
+
+    state: str = always("")
+    node: str = always("")
+    type: str = ""
+    cidr: str = always("")
+    deleted: str = always("false")
+
+
+class IPAMConfigSpec(Struct, frozen=True, kw_only=True):
+    """The allocator's settings, and what `IPAMConfiguration` shows."""
+
+    strictAffinity: bool = always(False)
+    autoAllocateBlocks: bool = always(True)
+    maxBlocksPerHost: int = 0
+    kubeVirtVMAddressPersistence: str | None = None
+    ipCooldownSeconds: int = 0

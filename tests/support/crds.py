@@ -1,0 +1,69 @@
+"""Our CustomResourceDefinitions in an API server of the tests."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import Any
+
+import yaml
+
+from libcalico.crds.document import files
+from tests.k8s.binaries import folder as binaries
+from tests.support.apiserver import ADMIN, ApiRefused, ApiServer
+
+PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEADLINE = 60.0
+
+
+def definitions() -> list[dict[str, Any]]:
+    """Every definition, parsed."""
+    return [yaml.load(text, yaml.CSafeLoader) for text in files().values()]
+
+
+def install(api: ApiServer) -> None:
+    """Have all of them, served."""
+    wanted = definitions()
+    for one in wanted:
+        api.ensure(PATH, one)
+    deadline = time.monotonic() + DEADLINE
+    for one in wanted:
+        while not _served(api, one):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{one['metadata']['name']} is not served")
+            time.sleep(0.1)
+
+
+def _served(api: ApiServer, one: dict[str, Any]) -> bool:
+    spec = one["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    found = api.call("GET", f"{PATH}/{one['metadata']['name']}").get("status", {})
+    states = {row["type"]: row["status"] for row in found.get("conditions", [])}
+    if states.get("NamesAccepted") == "False":
+        raise RuntimeError(f"{one['metadata']['name']}: {found['conditions']}")
+    if states.get("Established") != "True":
+        return False
+    try:
+        api.call("GET", f"{path}?limit=1")
+    except ApiRefused as refused:
+        if refused.status != 404:
+            raise
+        return False
+    return True
+
+
+def kubectl(api: ApiServer, *arguments: str) -> str:
+    """What kubectl prints, as admin. Raises CalledProcessError."""
+    return subprocess.run(
+        [
+            str(binaries() / "kubectl"),
+            f"--server={api.url}",
+            f"--certificate-authority={api.authority.cert}",
+            f"--token={ADMIN}",
+            f"--cache-dir={api.folder / 'kubectl'}",
+            *arguments,
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
