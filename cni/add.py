@@ -145,7 +145,11 @@ async def _add(
         def offer() -> None:
             _offer(services, subject, writer, wait, progress)
 
-        source = _source(services, request, attachment, facts, writer, line, wishes, offer)
+        # The pod of an earlier ADD may run on this cable: felix hears what is committed, not what
+        # would be planned for a new one.
+        repeated = ends is not None
+        early = None if repeated else offer
+        source = _source(services, request, attachment, facts, writer, line, wishes, early)
         progress.source = source
         if request.config.ipam.type == "dhcp" and ends is None:
             # It asks for its lease on the container's interface, which must stand by then.
@@ -154,6 +158,8 @@ async def _add(
             pod.transact([links.set_up(ends.pod)])[0].check(f"bring up {cable.ifname}")
         async with _datastore(patience):
             addresses = await source.planned()
+            granted = await source.settled() if repeated else None
+            addresses = granted.addresses if granted else addresses
         # Let the transaction really leave before the wiring holds the loop.
         for _ in range(3):
             await asyncio.sleep(0)
@@ -169,7 +175,7 @@ async def _add(
         extra_routes.install(pod, ends.pod, source.extra)
         trace.mark("wire")
         async with _datastore(patience):
-            granted = await source.settled()
+            granted = granted or await source.settled()
         trace.mark("commit")
         if granted.addresses != addresses:
             log.info("a race was lost: wiring again", extra={"attachment": str(attachment)})
@@ -213,7 +219,7 @@ def _source(
     writer: EndpointWriter,
     line: Line,
     wishes: EndpointRequest,
-    offer: Callable[[], None],
+    offer: Callable[[], None] | None,
 ) -> Source:
     if is_delegated(request):
         check_delegated(request, facts)
@@ -226,8 +232,9 @@ def _source(
     if wanted.unmanaged:
         return UnmanagedAddresses(services, attachment, writer, wanted.fixed)
     ticket = services.allocator.submit(_allocation(attachment, wanted, writer))
-    # felix begins while the transaction is written and the pod is wired.
-    ticket.when_planned = offer
+    if offer is not None:
+        # felix begins while the transaction is written and the pod is wired.
+        ticket.when_planned = offer
     return OwnAddresses(services, attachment, ticket)
 
 

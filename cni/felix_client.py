@@ -12,12 +12,16 @@ Invariants (tests/cni/test_felix_client.py):
           by `forget`; never by the loss of a connection. A file is felix's word only while
           there is no socket, and when it names the interface, the hardware address and the
           addresses of this container.
+  CNI-23  Felix's word about one offer is none about a later one of the same container, with
+          other addresses after a lost race, say: who waits, waits for the word on the last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
@@ -43,13 +47,22 @@ class Subject(NamedTuple):
     container_id: str
 
 
+@dataclass(slots=True)
+class _Wait:
+    """Who waits for felix's word, and which of our questions it must answer."""
+
+    future: asyncio.Future[str]
+    number: int
+
+
 class FelixClient:
     """`run` keeps the connection; the other methods may be called at any time."""
 
     def __init__(self, path: Path, endpoint_status: Path = paths.ENDPOINT_STATUS) -> None:
         self._path, self._endpoint_status = path, endpoint_status
         self._offers: dict[Subject, Offer] = {}
-        self._waits: dict[Subject, asyncio.Future[str]] = {}
+        self._waits: dict[Subject, _Wait] = {}
+        self._numbers = itertools.count(1)
         self._outgoing: asyncio.Queue[Message] | None = None
         self._connection: Connection | None = None
 
@@ -61,19 +74,20 @@ class FelixClient:
     def offer(self, subject: Subject, value: bytes) -> None:
         """Hand over the exact bytes of an endpoint that is about to be stored."""
         message = Offer(subject.namespace, subject.name, value.decode())
+        before = self._offers.get(subject)
         self._offers[subject] = message
         self._send(message)
+        wait = self._waits.get(subject)
+        if wait is not None and before != message:
+            self._ask(subject, None if wait.future.done() else wait.future)
 
     async def in_force(self, subject: Subject, timeout: float) -> str:
         """Wait until routes and rules of the endpoint are in the kernel.
 
         Returns an empty text, or felix's reason why it will not be. Raises TimeoutError.
         """
-        future = self._waits.get(subject)
-        if future is None:
-            future = asyncio.get_running_loop().create_future()
-            self._waits[subject] = future
-            self._send(Await(*subject))
+        self.expect(subject)
+        future = self._waits[subject].future
         looking = asyncio.create_task(self._look_for_file(subject, future))
         try:
             async with asyncio.timeout(timeout):
@@ -113,8 +127,12 @@ class FelixClient:
     def expect(self, subject: Subject) -> None:
         """Ask for the word on an endpoint now; `in_force` collects it later."""
         if subject not in self._waits:
-            self._waits[subject] = asyncio.get_running_loop().create_future()
-            self._send(Await(*subject))
+            self._ask(subject, None)
+
+    def _ask(self, subject: Subject, future: asyncio.Future[str] | None) -> None:
+        future = future or asyncio.get_running_loop().create_future()
+        wait = self._waits[subject] = _Wait(future, next(self._numbers))
+        self._send(Await(*subject, wait.number))
 
     def retract(self, subject: Subject) -> None:
         """The endpoint is gone, or never came to be."""
@@ -124,9 +142,9 @@ class FelixClient:
     def forget(self, subject: Subject) -> None:
         """Nobody is interested any more; what felix has stays."""
         self._offers.pop(subject, None)
-        future = self._waits.pop(subject, None)
-        if future is not None:
-            future.cancel()
+        wait = self._waits.pop(subject, None)
+        if wait is not None:
+            wait.future.cancel()
 
     def _send(self, message: Message) -> None:
         if self._outgoing is None or self._connection is None:
@@ -161,8 +179,8 @@ class FelixClient:
         outgoing: asyncio.Queue[Message] = asyncio.Queue()
         for offer in self._offers.values():
             outgoing.put_nowait(offer)
-        for subject in self._waits:
-            outgoing.put_nowait(Await(*subject))
+        for subject, wait in self._waits.items():
+            outgoing.put_nowait(Await(*subject, wait.number))
         self._outgoing, self._connection = outgoing, connection
         sender = asyncio.create_task(_pump(connection, outgoing))
         try:
@@ -175,9 +193,10 @@ class FelixClient:
 
     def _heard(self, message: InForce) -> None:
         subject = Subject(message.namespace, message.name, message.container_id)
-        future = self._waits.get(subject)
-        if future is not None and not future.done():
-            future.set_result(message.error)
+        wait = self._waits.get(subject)
+        # A felix that was not restarted yet since the last upgrade repeats no number.
+        if wait is not None and message.number in (0, wait.number) and not wait.future.done():
+            wait.future.set_result(message.error)
 
 
 async def _pump(connection: Connection, outgoing: asyncio.Queue[Message]) -> None:

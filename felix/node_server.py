@@ -61,7 +61,7 @@ class Peer:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.offers: dict[ResourceKey, Endpoint] = {}
-        self.awaits: dict[ResourceKey, str] = {}
+        self.awaits: dict[ResourceKey, Await] = {}
         self._outbox: dict[Hashable, Any] = {}
         self._wake = asyncio.Event()
 
@@ -176,13 +176,14 @@ class NodeServer:
             case Retract(namespace, name, container_id):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 peer.offers.pop(key, None)
-                if peer.awaits.get(key) == container_id:
+                awaited = peer.awaits.get(key)
+                if awaited is not None and awaited.container_id == container_id:
                     del peer.awaits[key]
                 if self._plane.calc.endpoints.retract(key, container_id):
                     self._plane.kick()
-            case Await(namespace, name, container_id):
+            case Await(namespace, name):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
-                peer.awaits[key] = container_id
+                peer.awaits[key] = message
                 self._answer(peer)
             case WatchDrops() if self._drops is not None:
                 self._drops.watch(peer)
@@ -242,7 +243,8 @@ class NodeServer:
 
     def _answer(self, peer: Peer) -> None:
         state = self._plane.state
-        for key, container_id in list(peer.awaits.items()):
+        for key, awaited in list(peer.awaits.items()):
+            container_id = awaited.container_id
             endpoint = state.in_force.get(key)
             wanted = self._plane.calc.endpoints.get(key)
             error = state.shadowed.get(key) or self._bad_offers.get(key, "")
@@ -253,4 +255,5 @@ class NodeServer:
             else:
                 error = ""
             del peer.awaits[key]
-            peer.tell(("in_force", key), InForce(key.namespace, key.name, container_id, error))
+            answer = InForce(key.namespace, key.name, container_id, error, awaited.number)
+            peer.tell(("in_force", key), answer)

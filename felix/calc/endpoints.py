@@ -183,8 +183,9 @@ class LocalEndpoints:
 
     def forget_offer(self, endpoint: Endpoint) -> bool:
         """Whoever offered it is gone and it was never stored. Returns whether that changed it."""
-        if self._offered.get(endpoint.key) != endpoint:
-            return False
+        offered = self._offered.get(endpoint.key)
+        if offered != endpoint or offered.uid != endpoint.uid:
+            return False  # another attempt's
         del self._offered[endpoint.key]
         self._settle(endpoint.key, endpoint)
         return True

@@ -83,11 +83,16 @@ class Retract(msgspec.Struct, tag="retract", frozen=True):
 
 
 class Await(msgspec.Struct, tag="await", frozen=True):
-    """Answer `InForce` once routes and rules of this endpoint are in the kernel."""
+    """Answer `InForce` once routes and rules of this endpoint are in the kernel.
+
+    `number` is the asker's own and comes back with the answer: of two questions about one
+    container, the second after another offer, an answer to the first is none to the second.
+    """
 
     namespace: str
     name: str
     container_id: str
+    number: int = 0
 
 
 class InForce(msgspec.Struct, tag="in_force", frozen=True):
@@ -97,6 +102,7 @@ class InForce(msgspec.Struct, tag="in_force", frozen=True):
     name: str
     container_id: str
     error: str = ""
+    number: int = 0
 
 
 class Fact(msgspec.Struct, tag="fact", frozen=True):

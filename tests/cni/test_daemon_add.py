@@ -222,6 +222,10 @@ async def test_the_answer_waits_for_felix(node: World, pod: Namespace) -> None:
             "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-k8s-web--1-eth0"
         )
         assert felix.offers()[-1].value.encode() == stored, "the offer is what is stored"
+        told = len(felix.offers())
+        result_of(await node.add(pod, config=config))
+        again = {offer.value.encode() for offer in felix.offers()[told:]}
+        assert again == {stored}, "felix hears of no other address for a pod that runs"
 
         felix.error = "no such interface"
         with pod_namespace("refused") as other:

@@ -49,6 +49,37 @@ async def test_a_wait_survives_a_restart_of_felix(tmp_path: Path) -> None:
         await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.asyncio
+async def test_the_word_on_a_former_offer_is_none_on_the_last(tmp_path: Path) -> None:
+    """CNI-23: felix had programmed the addresses that a lost race took away."""
+    client = FelixClient(tmp_path / "node.sock")
+    running = asyncio.create_task(client.run())
+    try:
+        async with FelixPeer(tmp_path / "node.sock") as felix:
+            client.offer(SUBJECT, b'{"one": 1}')
+            client.expect(SUBJECT)
+            former = client._waits[SUBJECT].future
+            assert await asyncio.wait_for(asyncio.shield(former), 20) == ""
+            felix.hold = True
+            client.offer(SUBJECT, b'{"two": 2}')
+            await until(lambda: len(felix.awaits()) == 2)
+            with pytest.raises(TimeoutError):
+                await client.in_force(SUBJECT, 0.2)
+            # Nor is a word that was under way when the offer changed.
+            first, second = felix.awaits()
+            await felix.answer(first)
+            with pytest.raises(TimeoutError):
+                await client.in_force(SUBJECT, 0.2)
+            await felix.answer(second)
+            assert await client.in_force(SUBJECT, 20) == ""
+            # The same again asks nothing anew.
+            client.offer(SUBJECT, b'{"two": 2}')
+            assert await client.in_force(SUBJECT, 20) == ""
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 WEB = {
     "kind": "WorkloadEndpoint",
     "metadata": {"name": SUBJECT.name, "namespace": "default"},

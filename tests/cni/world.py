@@ -331,6 +331,7 @@ class FelixPeer:
         self.hold = False
         self.error = ""
         self._server: UnixServer | None = None
+        self._connection: Connection | None = None
 
     async def __aenter__(self) -> FelixPeer:
         self._server = await serve_unix(self.path, self._serve, hello=Hello("felix"))
@@ -343,10 +344,19 @@ class FelixPeer:
     async def _serve(self, connection: Connection) -> None:
         async for message in connection:
             self.messages.append(message)
+            self._connection = connection
             if isinstance(message, Await) and not self.hold:
-                await connection.send(
-                    InForce(message.namespace, message.name, message.container_id, self.error)
-                )
+                await self.answer(message)
+
+    async def answer(self, asked: Await) -> None:
+        """The endpoint is in force, or `error` says why not."""
+        assert self._connection
+        subject = (asked.namespace, asked.name, asked.container_id)
+        await self._connection.send(InForce(*subject, self.error, asked.number))
+
+    def awaits(self) -> list[Await]:
+        """What was asked."""
+        return [message for message in self.messages if isinstance(message, Await)]
 
     def offers(self) -> list[Offer]:
         """What was offered."""

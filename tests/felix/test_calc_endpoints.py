@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
@@ -136,6 +137,7 @@ def test_an_offer_is_forgotten_unless_it_was_stored() -> None:
     assert table.forget_offer(endpoint())
     assert table.get(KEY) is None
     table.offer(endpoint())
+    assert not table.forget_offer(replace(endpoint(), uid="former")), "of an earlier attempt"
     table.store(KEY, endpoint())
     assert not table.forget_offer(endpoint())
     assert table.get(KEY) == endpoint()
