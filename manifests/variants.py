@@ -42,15 +42,14 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 """The chart's values for each mode. (`route-reflector` adds objects and changes none.)"""
 
-CANAL: Mapping[str, Any] = chart.merged(
-    {**POLICY_ONLY, "datastore": ""},
-    {
-        "datastore": "kubernetes",
-        # flannel's own plugin and ours give addresses of one range: host-local keeps them under the
-        # network's name, which is flannel's.
-        "cni": {"ipam": "host-local"},
-    },
-)
+CANAL: Mapping[str, Any] = {
+    **POLICY_ONLY,
+    "datastore": "kubernetes",
+    # flannel's own plugin gave addresses of the same range before: host-local keeps them under the
+    # network's name, so ours is flannel's.
+    "cni": {"ipam": "host-local", "confName": "10-canal.conflist", "network": "cbr0"},
+}
+"""The chart's values for canal.yaml."""
 
 HEADS = {
     "calico-etcd.yaml": """\
@@ -68,12 +67,6 @@ HEADS = {
 RENDERED = "# Rendered from manifests/helm/muslin by `./run manifests render`: change it there.\n"
 
 
-def with_flannel() -> dict[str, Any]:
-    """The values of canal.yaml."""
-    cni = {"ipam": "host-local", "confName": "10-canal.conflist", "network": "cbr0"}
-    return {**CANAL, "cni": cni}
-
-
 def crds() -> str:
     """All custom resource definitions as one YAML stream; empty where there are none."""
     return "".join(
@@ -88,7 +81,7 @@ def files(images: Mapping[str, str] | None = None) -> dict[str, str]:
     more = {"images": dict(images)} if images else {}
     etcd = chart.render({**VALUES["etcd"], **more})
     kubernetes = chart.render({**VALUES["kubernetes"], **more})
-    canal = chart.render({**with_flannel(), **more})
+    canal = chart.render({**CANAL, **more})
     found = {
         "calico-etcd.yaml": _headed("calico-etcd.yaml", etcd),
         "calico.yaml": _headed("calico.yaml", kubernetes, crds()),
