@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from linux.errors import CommandError
@@ -79,7 +79,9 @@ async def _run(arguments: Sequence[str], stdin: bytes, limit: float) -> bytes:
     except FileNotFoundError as error:
         raise CommandError(name, 127, "the program is not installed") from error
     try:
-        out, err = await asyncio.wait_for(process.communicate(stdin), limit)
+        _, (out, err) = await asyncio.wait_for(
+            asyncio.gather(_feed(process, stdin), process.communicate()), limit
+        )
     except BaseException as error:
         # Cancelled or too slow: never leave a half-read child behind.
         if process.returncode is None:
@@ -91,6 +93,17 @@ async def _run(arguments: Sequence[str], stdin: bytes, limit: float) -> bytes:
     if process.returncode:
         raise CommandError(name, process.returncode, err.decode(errors="replace"))
     return out
+
+
+async def _feed(process: asyncio.subprocess.Process, stdin: bytes) -> None:
+    """Hand over the input. A program may end before it has read it: its status says why."""
+    assert process.stdin is not None
+    # uvloop says RuntimeError of a pipe whose reader is gone, where asyncio says it by OSError.
+    with suppress(OSError, RuntimeError):
+        process.stdin.write(stdin)
+        await process.stdin.drain()
+    with suppress(OSError, RuntimeError):
+        process.stdin.close()
 
 
 class Prepared:

@@ -2,8 +2,8 @@
 
 Problem: a restore is a process of 3 to 5 ms, and a new pod's rules are those of the pods before it
 under other names. So a rule that a restore has written twice is read from the kernel once, and the
-next one of its kind is sent as the same bytes with its own hash and interface in them, in a batch
-of nf_tables. The kernel holds what a restore would have left; iptables lists and removes it.
+next one of its kind is sent as the same bytes with its own hash, interface and target in them, in a
+batch of nf_tables. The kernel holds what a restore would have left; iptables lists and removes it.
 
 What is not of a known kind, or not an addition, is left to the restore: so is all of a batch that
 holds one such line, and every batch that the kernel refuses.
@@ -29,6 +29,7 @@ from linux.nftables.expressions import Family, be32
 
 _DECLARED = re.compile(r":(\S+) - \[0:0\]")
 _INTERFACE = re.compile(r"(?:-[io]|--(?:in|out)-interface) (\S+)")
+_TARGET = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
 _PROTOCOL = re.compile(r"(! )?(?:-p|--protocol) (\S+)")
 _PROTOCOLS = {
     "icmp": 1, "ipencap": 4, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132,
@@ -44,26 +45,39 @@ _MOST = 4000
 
 @dataclass(slots=True)
 class _Line:
-    """A line that adds a rule: where, and its kind with what is its own."""
+    """A line that adds a rule: where, its hash, and its kind with what else is its own."""
 
     chain: str
     first: bool
     hash: str
-    interface: str
-    shape: tuple[str, int]
+    kind: _Kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a rule says but for its hash: a shape, and the names in it.
+
+    `interface` is without the `+` of a wildcard; `target` a chain of ours.
+    """
+
+    shape: tuple[str, int, int]
+    interface: bytes
+    target: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Attributes of a rule behind its place, with the hash and the interface that are in them."""
+    """Attributes of a rule behind its place, in pieces: between them stand the names of `order`
+    (0 the hash, 1 the target, 2 the interface)."""
 
-    data: bytes
-    hash: bytes
-    interface: bytes
+    pieces: tuple[bytes, ...]
+    order: tuple[int, ...]
 
     def renamed(self, line: _Line) -> bytes:
-        data = self.data.replace(self.hash, line.hash.encode())
-        return data.replace(self.interface, line.interface.encode()) if self.interface else data
+        own = (line.hash.encode(), line.kind.target, line.kind.interface)
+        names = (own[each] for each in self.order)
+        between = zip(names, self.pieces[1:], strict=True)
+        return self.pieces[0] + b"".join(name + piece for name, piece in between)
 
 
 class Packer:
@@ -71,8 +85,11 @@ class Packer:
 
     def __init__(self, table: str, family: Family, scheme: HashScheme) -> None:
         self._table, self._family, self._mark = table, family, f'"{scheme.prefix}'
-        self._known: dict[tuple[str, int], _Known] = {}
-        self._seen: set[tuple[str, int]] = set()
+        self._ours = scheme.owns
+        self._known: dict[tuple[str, int, int], _Known] = {}
+        self._seen: set[tuple[str, int, int]] = set()
+        # Those without an interface: the same for every pod.
+        self._kinds: dict[str, _Kind] = {}
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[str]) -> list[bytes] | None:
@@ -89,7 +106,7 @@ class Packer:
                 requests.append(messages.flush_chain(self._family, self._table, chain))
                 continue
             line = self._read(text)
-            known = self._known.get(line.shape) if line else None
+            known = self._known.get(line.kind.shape) if line else None
             if line is None or known is None:
                 return None
             place = places.get(line.chain)
@@ -109,12 +126,12 @@ class Packer:
         unknown: dict[str, list[_Line]] = {}
         for text in lines:
             line = self._read(text)
-            if line is None or line.shape in self._known:
+            if line is None or line.kind.shape in self._known:
                 continue
-            if line.shape in self._seen:
+            if line.kind.shape in self._seen:
                 unknown.setdefault(line.chain, []).append(line)
             else:
-                self._seen.add(line.shape)
+                self._seen.add(line.kind.shape)
         if len(self._seen) > _MOST or len(self._known) > _MOST:
             self.forget()
             return
@@ -127,13 +144,14 @@ class Packer:
                 for attributes in found:
                     known = _known(attributes, line)
                     if known is not None:
-                        self._known[line.shape] = known
+                        self._known[line.kind.shape] = known
                         break
 
     def forget(self) -> None:
         """Believe nothing any more."""
         self._known.clear()
         self._seen.clear()
+        self._kinds.clear()
 
     def close(self) -> None:
         """Give the connection back."""
@@ -160,13 +178,24 @@ class Packer:
             return None
         start += len(self._mark)
         own, kind = rule[start : start + HASH_LENGTH], rule[:start] + rule[start + HASH_LENGTH :]
-        interface = ""
-        if (kind, 0) not in self._known:
-            named = _INTERFACE.search(kind)
-            if named is not None and not named.group(1).endswith("+"):
-                interface = named.group(1)
-                kind = kind.replace(interface, "@")
-        return _Line(chain, first, own, interface, (kind, len(interface)))
+        return _Line(chain, first, own, self._kinds.get(kind) or self._kind(kind))
+
+    def _kind(self, text: str) -> _Kind:
+        interface = target = ""
+        shape = text
+        goes = _TARGET.search(text)
+        if goes is not None and self._ours(goes.group(1)):
+            target = goes.group(1)
+            shape = shape.replace(target, "#")
+        named = _INTERFACE.search(text)
+        if named is not None:
+            interface = named.group(1).removesuffix("+")
+        if interface:
+            shape = shape.replace(interface, "@")
+        found = _Kind((shape, len(interface), len(target)), interface.encode(), target.encode())
+        if not interface:
+            self._kinds[text] = found
+        return found
 
 
 def _protocol(kind: str) -> tuple[int, bool] | None:
@@ -180,13 +209,13 @@ def _protocol(kind: str) -> tuple[int, bool] | None:
 
 def _known(attributes: m.Attributes, line: _Line) -> _Known | None:
     """What the kernel holds of this line, if these attributes are of its rule and plain (PKD-2)."""
-    own, interface = line.hash.encode(), line.interface.encode()
+    own = line.hash.encode()
     userdata = attributes.get(messages.RULE_USERDATA, b"")
     listed = attributes.get(messages.RULE_EXPRESSIONS, b"")
     if own not in userdata and own not in listed:
         return None
     try:
-        protocol = _protocol(line.shape[0])
+        protocol = _protocol(line.kind.shape[0])
     except KeyError:
         return None
     elements = [_plain(m.parse_attributes(data)) for _, data in m.iterate_attributes(listed)]
@@ -200,9 +229,27 @@ def _known(attributes: m.Attributes, line: _Line) -> _Known | None:
         packed += m.nest(_COMPAT, be32(_COMPAT_PROTOCOL, number), be32(_COMPAT_FLAGS, flags))
     if userdata:
         packed += m.attribute(messages.RULE_USERDATA, userdata)
-    if interface and interface not in packed:
-        return None
-    return _Known(packed, own, interface)
+    return _in_pieces(packed, (own, line.kind.target, line.kind.interface))
+
+
+def _in_pieces(data: bytes, names: Sequence[bytes]) -> _Known | None:
+    """Cut the names out; None where one does not stand there exactly once."""
+    places: list[tuple[int, int, int]] = []
+    left = data
+    for number, name in enumerate(names):
+        if not name:
+            continue
+        if left.count(name) != 1:
+            return None
+        start = left.index(name)
+        places.append((start, start + len(name), number))
+        # An interface's name is part of its chain's.
+        left = left[:start] + bytes(len(name)) + left[start + len(name) :]
+    places.sort()
+    starts = (0, *(end for _, end, _ in places))
+    ends = (*(start for start, _, _ in places), len(data))
+    pieces = tuple(data[start:end] for start, end in zip(starts, ends, strict=True))
+    return _Known(pieces, tuple(number for _, _, number in places))
 
 
 def _plain(expression: m.Attributes) -> bytes | None:

@@ -115,6 +115,49 @@ def test_packed_rules_are_those_of_a_restore(
     )
 
 
+@pytest.mark.parametrize("family", [4, 6])
+def test_rules_of_wildcards_and_their_targets_are_packed_under_other_names(
+    spaces: tuple[Namespace, Namespace], family: Family
+) -> None:
+    """A bin's rule is written once in a node's life, but they are all of one kind."""
+
+    def bins(count: int) -> Desired:
+        names = "0123456789abcdef"[:count]
+        return Desired(
+            chains={
+                "our-dispatch": (
+                    *(f"--in-interface our{one}+ --goto our-dispatch-{one}" for one in names),
+                    "--jump DROP",
+                ),
+                **{
+                    f"our-dispatch-{one}": (
+                        f"--in-interface our{one}9 --goto our-fw-our{one}9",
+                        "--jump DROP",
+                    )
+                    for one in names
+                },
+                **{f"our-fw-our{one}9": ("-m mark --mark 0/0x2 --jump RETURN",) for one in names},
+            },
+            inserts={"FORWARD": ("--jump our-dispatch",)},
+            unordered=("our-dispatch",),
+            closed=("our-dispatch",),
+        )
+
+    async def story(made: Table) -> None:
+        for count in (1, 4, 5, 8, 16):
+            await commit(made, bins(count))
+        made.close()
+
+    tables = []
+    for space in spaces:
+        made = table(family, warm=space is spaces[0])
+        with space.entered():
+            asyncio.run(story(made))
+        tables.append(made)
+    assert [made.packed for made in tables] == [3, 0]
+    assert saved(spaces[0], family) == saved(spaces[1], family)
+
+
 def test_counters_begin_at_zero(spaces: tuple[Namespace, Namespace]) -> None:
     packed, _ = spaces
     grow(packed, 4, warm=True)
