@@ -32,18 +32,16 @@ from exabgp.bgp.message.open.capability import Capability
 from exabgp.bgp.message.update.attribute.attributes import Attributes
 from exabgp.bgp.neighbor import Neighbor
 from exabgp.bgp.timer import ReceiveTimer
-from exabgp.logger import log
 from exabgp.protocol.family import AFI, SAFI
 from exabgp.protocol.ip import IP
 from exabgp.reactor import keepalive, listener, loop, protocol
 from exabgp.reactor import peer as peers
 from exabgp.reactor.api.processes import Processes
-from exabgp.reactor.asynchronous import ASYNC
 from exabgp.reactor.delay import Delay
 from exabgp.reactor.network.error import NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
 
-from bgp.speaker.exabgp import sending
+from bgp.speaker.exabgp import sending, turns
 
 REDIAL_SECONDS = 5
 NOTICE_BASE = 1000
@@ -53,8 +51,6 @@ MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`
 
 _PROOF_SECONDS = 10.0
 _MOST_WAITING = 64
-_ARRIVALS_SECONDS = 0.02
-_QUIET_SECONDS = 0.1
 
 
 def options(neighbor: Any) -> dict[str, str]:
@@ -261,68 +257,6 @@ def prompt_change() -> None:
     peers.Peer._establish = run
 
 
-def prompt_connections() -> None:
-    """A connection that arrives is looked at in the same turn.
-
-    ExaBGP starts an event loop of asyncio for each turn that there is something to look at, and
-    sleeps for 10 ms in between.
-    """
-    wait = loop.Reactor._wait_for_io
-
-    def run(self: Any) -> bool:
-        end = time.monotonic() + _ARRIVALS_SECONDS
-        while self._async and time.monotonic() < end:
-            _, work = self._async[0]
-            try:
-                next(work)
-            except StopIteration:
-                self._async.popleft()
-            except Exception as error:
-                self._async.popleft()
-                text = f"a connection failed: {type(error).__name__}: {error}"
-                log.error(lambda text=text: text, "reactor")
-        return bool(self._async)
-
-    def wait_for_io(self: Any, milliseconds: int) -> Iterator[Any]:
-        return wait(self, 0 if self.asynchronous._async else milliseconds)  # type: ignore[no-any-return]
-
-    ASYNC.run, loop.Reactor._wait_for_io = run, wait_for_io
-
-
-def quiet_sessions() -> None:
-    """A session with nothing to read or to send has a turn ten times a second.
-
-    ExaBGP looks at every session in every turn, a hundred times a second: a third of a processor
-    for 500 peers that say nothing. Its timers are exact to that tenth.
-    """
-    turn, wait = peers.Peer.run, loop.Reactor._wait_for_io
-    readable: set[int] = set()
-
-    def run(self: Any) -> Any:
-        now = time.monotonic()
-        if now < getattr(self, "quiet_until", 0.0) and _quiet(self, readable):
-            return peers.ACTION.LATER
-        action = turn(self)
-        self.quiet_until = now + _QUIET_SECONDS if action == peers.ACTION.LATER else 0.0
-        return action
-
-    def wait_for_io(self: Any, milliseconds: int) -> Iterator[Any]:
-        found = list(wait(self, milliseconds))
-        readable.clear()
-        readable.update(found)
-        return iter(found)
-
-    peers.Peer.run, loop.Reactor._wait_for_io = run, wait_for_io
-
-
-def _quiet(peer: Any, readable: set[int]) -> bool:
-    connection = peer.proto.connection if peer.proto is not None else None
-    if connection is None or not peer.established() or connection.fd() in readable:
-        return False
-    waits = peer._teardown is not None or peer._neighbor is not None or peer._notice is not None
-    return not waits and not sending.outbox(connection)
-
-
 def no_lost_reload() -> None:
     """A reload is done at once, whatever is still to be sent.
 
@@ -474,7 +408,7 @@ def _set_ttl(opened: socket.socket, hops: int) -> None:
 
 
 def apply() -> None:
-    """All of them, and those of `sending.py`."""
+    """All of them, and those of `sending.py` and `turns.py`."""
     sending.apply()
     cap_redial_pause()
     exact_hold_timer()
@@ -484,9 +418,8 @@ def apply() -> None:
     open_confirm()
     replace_a_dead_session()
     prompt_change()
-    prompt_connections()
     no_lost_reload()
-    quiet_sessions()
     own_keepalive()
     any_source()
     listening()
+    turns.apply()

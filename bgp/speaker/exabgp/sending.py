@@ -168,6 +168,7 @@ def _send(rest: str) -> None:
         if peer is not None and peer.proto is not None:
             box = outbox(peer.proto.connection)
             box.add(data)
+            peer.rests_until = 0.0  # `turns.wake`
             if box.size > MOST_WAITING:
                 box.drop()
                 peer.teardown(6008)

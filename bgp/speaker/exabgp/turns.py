@@ -1,0 +1,234 @@
+"""When ExaBGP looks at what: at a peer that has something to do, and at nothing else.
+
+ExaBGP gives every peer a turn a hundred times a second, and dials a peer that refuses by making
+a session of it that ends at once. A connection that was closed stays in its poller, which then
+never waits. With a hundred peers that is a processor for nothing, and while a hundred nodes start
+at once, most of what they have.
+
+Here a peer rests until something arrives for it, until a timer of its own, or until somebody
+wants something of it (`wake`). With all of them at rest the process sleeps.
+
+Applied by `patches.apply`; proved in tests/bgp/test_sending.py and test_dialling.py. Standard
+library and ExaBGP only.
+"""
+
+# mypy: disable-error-code="import-untyped"
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+
+from exabgp.logger import log
+from exabgp.reactor import keepalive, loop, protocol
+from exabgp.reactor import peer as peers
+from exabgp.reactor.asynchronous import ASYNC
+from exabgp.reactor.network.outgoing import Outgoing
+
+from bgp.speaker.exabgp import sending
+
+LONGEST_REST = 1.0
+"""Seconds: wall clocks may be set, and what somebody forgot to wake is looked at all the same."""
+
+MOST_REDIAL, LEAST_REDIAL = 5.0, 0.2
+"""Seconds between two connections that we open. BIRD takes 5 s in Calico."""
+
+_ARRIVALS_SECONDS = 0.02
+_HANDSHAKE_REST = 0.1
+_DIAL_REST = 0.02
+_SLEEP = 0.1
+_BROKEN = select.POLLHUP | select.POLLERR
+
+
+def wake(peer: Any) -> None:
+    """The peer has its turn as soon as may be."""
+    peer.rests_until = 0.0
+
+
+def resting() -> None:
+    """Turns for those alone that have something to do; timers stay exact."""
+    turn = peers.Peer.run
+
+    def run(self: Any) -> Any:
+        action = turn(self)
+        now = time.monotonic()
+        self.rests_until = now + _rest(self, now) if action == peers.ACTION.LATER else 0.0
+        if (descriptor := self.socket()) >= 0:
+            self.reactor.__dict__.setdefault("resting", {})[descriptor] = self
+        return action
+
+    def active(self: Any) -> set[str]:
+        now = time.monotonic()
+        found, first = set(), now + _SLEEP
+        for key, peer in self._peers.items():
+            until = peer.__dict__.get("rests_until", 0.0)
+            if now < until:
+                first = min(first, until)
+            elif peer.stopping() or peer.proto or not peer.neighbor["passive"]:
+                found.add(key)
+        self.sleeps_until = 0.0 if found else first
+        return found
+
+    peers.Peer.run, loop.Reactor.active_peers = run, active
+    for name in ("stop", "reestablish", "reconfigure", "teardown", "handle_connection", "_reset"):
+        setattr(peers.Peer, name, _waking(getattr(peers.Peer, name)))
+
+
+def _waking(method: Any) -> Any:
+    @wraps(method)
+    def run(self: Any, *args: Any, **named: Any) -> Any:
+        wake(self)
+        return method(self, *args, **named)
+
+    return run
+
+
+def _rest(peer: Any, now: float) -> float:
+    """For how many seconds a peer has nothing to do unless something arrives."""
+    if peer.proto is None:
+        if peer.generator is None:  # it waits before it dials
+            return float(min(max(0.0, peer._delay._time - time.time()), LONGEST_REST))
+        return float(max(0.0, min(getattr(peer, "dials_at", 0.0) - now, LONGEST_REST)))
+    if not peer.established():
+        return _HANDSHAKE_REST
+    if peer.proto.connection is None or sending.outbox(peer.proto.connection):
+        return 0.0
+    rest = LONGEST_REST
+    timer = getattr(peer.proto, "keepalives", None)
+    if timer is None:
+        return 0.0
+    if timer.keepalive:
+        rest = min(rest, timer.last_sent + timer.keepalive - time.time())
+    if (hold := peer.recv_timer).holdtime:
+        rest = min(rest, getattr(hold, "last_heard", now) + hold.holdtime - now)
+    return float(max(0.0, rest))
+
+
+def keepalive_timers() -> None:
+    """A session's timer can be asked when it is due."""
+    start = keepalive.KA.__init__
+
+    def init(self: Any, session: str, proto: Any) -> None:
+        start(self, session, proto)
+        proto.keepalives = self.send_timer
+
+    keepalive.KA.__init__ = init
+
+
+def waiting() -> None:
+    """The process sleeps until there is something to do.
+
+    What arrives at a listening socket wakes it, and a connection that was closed does not. ExaBGP
+    starts an event loop of asyncio for each turn in which a connection arrives.
+    """
+
+    def arrivals(self: Any) -> bool:
+        end = time.monotonic() + _ARRIVALS_SECONDS
+        while self._async and time.monotonic() < end:
+            _, work = self._async[0]
+            try:
+                next(work)
+            except StopIteration:
+                self._async.popleft()
+            except Exception as error:
+                self._async.popleft()
+                text = f"a connection failed: {type(error).__name__}: {error}"
+                log.error(lambda text=text: text, "reactor")
+        return bool(self._async)
+
+    def wait_for_io(self: Any, milliseconds: int) -> Iterator[Any]:
+        _watch_listeners(self)
+        if milliseconds and not self.asynchronous._async and not self.signal.received:
+            until = getattr(self, "sleeps_until", 0.0)
+            milliseconds = max(milliseconds, round((until - time.monotonic()) * 1000))
+        else:
+            milliseconds = 0
+        resting, broken = self.__dict__.setdefault("resting", {}), False
+        others = self.listening | set(self.processes.fds)
+        for descriptor, event in self._poller.poll(milliseconds):
+            peer = resting.get(descriptor)
+            if peer is not None and peer.socket() == descriptor:
+                wake(peer)
+                broken |= bool(event & _BROKEN)
+            elif descriptor not in others:  # what it was has been closed
+                self._poller.unregister(descriptor)
+                resting.pop(descriptor, None)
+        if broken:
+            self._prevent_spin()
+        return iter(())
+
+    ASYNC.run, loop.Reactor._wait_for_io = arrivals, wait_for_io
+
+
+def _watch_listeners(reactor: Any) -> None:
+    listening = {each.fileno() for each in reactor.listener._sockets} if reactor.listener else set()
+    for descriptor in listening - reactor.__dict__.setdefault("listening", set()):
+        reactor._poller.register(descriptor, select.POLLIN)
+    reactor.listening = listening
+
+
+def dialling() -> None:
+    """A connection that we open is refused, or given up, and opened anew after a pause.
+
+    The pause is a quarter of the time that it has been so, from 0.2 to 5 s: who was away for a
+    second is back within a quarter more. ExaBGP takes a refused connection for one that is open,
+    tells its API process so, and makes a session of it that ends with the OPEN.
+    """
+    connect = protocol.Protocol.connect
+
+    def establish(self: Any) -> Iterator[bool]:
+        begun = time.monotonic()
+        while True:
+            started = time.monotonic()
+            good = False if self._connect() else None
+            while good is None and time.monotonic() - started < MOST_REDIAL:
+                self.rests_until = time.monotonic() + _DIAL_REST
+                yield False
+                good = _is_open(self.io)
+            if good:
+                self.success()
+                self.local = self.local or self.io.getsockname()[0]
+                yield True
+                return
+            if self.io is not None:
+                self.io.close()
+                self.io = None
+            now = time.monotonic()
+            pause = min(max((now - begun) / 4, LEAST_REDIAL), MOST_REDIAL)
+            self.rests_until = max(now, started + pause)
+            while time.monotonic() < self.rests_until:
+                yield False
+
+    def dial(self: Any) -> Iterator[bool]:
+        for each in connect(self):
+            self.peer.dials_at = getattr(self.connection, "rests_until", 0.0)
+            yield each
+
+    Outgoing.establish, protocol.Protocol.connect = establish, dial
+
+
+def _is_open(opened: socket.socket) -> bool | None:
+    """Whether a connection that we began is open; None: nothing is known yet."""
+    poller = select.poll()
+    poller.register(opened, select.POLLOUT)
+    if not poller.poll(0):
+        return None
+    return not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+
+def no_statistics() -> None:
+    """A session's counters are not logged: five lines for each, two fifths of what it costs."""
+    peers.Stats.changed_statistics = lambda _: iter(())
+
+
+def apply() -> None:
+    """All of them, after those of `patches.py` that change a turn."""
+    resting()
+    keepalive_timers()
+    waiting()
+    dialling()
+    no_statistics()

@@ -1,0 +1,48 @@
+"""Dialling peers that refuse: seldom, at no cost, and soon when they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from ipaddress import IPv4Address
+
+from bgp.speaker.interface import PeerDown, SpeakerDown
+from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story, until
+from tests.bgp.test_sending import spent
+
+AWAY = 60
+
+
+def refused(lab: Lab) -> int:
+    """How many connections were refused in the namespace so far (`man 5 proc`, net/snmp)."""
+    rows = [each.split() for each in lab.space.run("cat", "/proc/net/snmp").splitlines()]
+    names, figures = (row for row in rows if row[0] == "Tcp:")
+    return int(dict(zip(names, figures, strict=True))["AttemptFails"])
+
+
+def test_peers_that_refuse_cost_nothing_and_are_dialled_soon_when_they_are_back() -> None:
+    """60 that refuse; one begins to listen. And one that took a connection and closed it."""
+
+    async def body(lab: Lab) -> None:
+        away = [IPv4Address("10.9.1.0") + number for number in range(AWAY)]
+        lines = "".join(f"address add {each}/32 dev lo\n" for each in away)
+        lab.space.run("ip", "-batch", "-", input=lines)
+        await lab.speaker.configure([peer(each) for each in (*away, RAW[0])])
+        await until("all are dialled", lambda: refused(lab) >= AWAY, 30)
+        passing = RawPeer(RAW[0])
+        await passing.dial()
+        await passing.close()
+        await asyncio.sleep(2)
+        before, tried, begun = spent(lab), refused(lab), time.monotonic()
+        await asyncio.sleep(2)
+        passed = time.monotonic() - begun
+        assert spent(lab) - before < 0.2 * passed
+        assert refused(lab) - tried < 2.5 * passed * AWAY, "five a second at first, then fewer"
+        dialled = asyncio.Event()
+        server = await asyncio.start_server(lambda *_: dialled.set(), str(away[7]), 179)
+        await until("it is dialled", dialled.is_set, 15)
+        server.close()
+        assert lab.heard.of(PeerDown) == []
+        assert lab.heard.of(SpeakerDown) == []
+
+    story(body)
