@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from manifests import chart, secret, variants
+from manifests import chart, rights, secret, variants
+
+PAGE = variants.HERE.parent / "docs" / "rbac.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
         fill.add_argument(f"--{name}", type=Path, required=True, help=f"etcd-{name}, a PEM file")
     fill.add_argument("--into", type=Path, help="patch this manifest, instead of printing")
     fill.set_defaults(work=_secret)
+    told = commands.add_parser("rbac-report", help="write docs/rbac.md")
+    told.add_argument("--check", action="store_true", help="write nothing; 1 if it is stale")
+    told.add_argument("--audit", type=Path, help="an API server's audit log: which rules it used")
+    told.add_argument("--datastore", choices=sorted(variants.VALUES), default="etcd")
+    told.set_defaults(work=_rights)
     return parser
 
 
@@ -63,6 +70,24 @@ def _secret(chosen: argparse.Namespace) -> int:
         print(secret.document(data), end="")
     else:
         chosen.into.write_text(secret.filled(chosen.into.read_text(), data))
+    return 0
+
+
+def _rights(chosen: argparse.Namespace) -> int:
+    rendered = {name: chart.render(values) for name, values in variants.VALUES.items()}
+    if chosen.audit is not None:
+        granted = rights.rules(rendered[chosen.datastore])
+        with chosen.audit.open() as log:
+            found = rights.coverage(granted, log)
+        print(rights.told(found))
+        return 1 if found.refused or found.uncovered else 0
+    text = rights.report(rendered)
+    if PAGE.exists() and PAGE.read_text() == text:
+        return 0
+    if chosen.check:
+        print(f"stale: {PAGE.name}: ./run manifests rbac-report")
+        return 1
+    PAGE.write_text(text)
     return 0
 
 
