@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ipam import blocks
-from libcalico.datastore.interface import Change, Delete, Entry, Put
+from libcalico.datastore.interface import Change, Delete, Entry, Put, revision_of
 from libcalico.model.codec import encode_value
 from libcalico.model.keys import BlockKey, Key, ResourceKey
 
@@ -102,7 +102,7 @@ class View:
         """
         for change in changes:
             if isinstance(change, Put):
-                raw = b""
+                raw, own = b"", revision_of(revision, change.key)
                 if change.base is not None or isinstance(change.key, ResourceKey):
                     raw = encode_value(
                         change.key, change.value, change.base.raw if change.base else None
@@ -111,7 +111,7 @@ class View:
                     # A plan keeps the invariants, and a block that it was made from was sound.
                     before = self._sound.get(change.key)
                     if before and before[1]:
-                        self._sound[change.key] = revision, True
-                self._entries[change.key] = Entry(change.key, change.value, revision, raw)
+                        self._sound[change.key] = own, True
+                self._entries[change.key] = Entry(change.key, change.value, own, raw)
             elif isinstance(change, Delete):
                 self._entries[change.key] = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from libcalico import apiconfig
-from libcalico.errors import MuslinError
 
 if TYPE_CHECKING:
     from libcalico.apiconfig import DatastoreConfig
@@ -27,10 +27,9 @@ async def connect(config: DatastoreConfig, *, quiet: bool = False) -> Datastore:
             log.warning("%s", notice)
     config.check()
     if config.datastore_type == apiconfig.KUBERNETES:
-        raise MuslinError(
-            "datastoreType kubernetes is not served yet: set DATASTORE_TYPE=etcdv3 and "
-            "ETCD_ENDPOINTS (or etcdEndpoints in calicoctl.cfg)"
-        )
+        from libcalico.datastore.kubernetes import opened
+
+        return opened(config, os.environ)
     # gRPC takes 70 ms to import: only who talks to etcd pays.
     from libcalico.datastore.etcd.store import EtcdDatastore
 

@@ -14,8 +14,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from libcalico.errors import DatastoreError
@@ -138,6 +139,25 @@ class Batch(list[Event]):
         self.revision = revision
 
 
+class Revision(int):
+    """The revision of a commit, in a store where each object has a revision of its own."""
+
+    own: Mapping[Key, int] = MappingProxyType({})
+    """The objects that the commit wrote, with theirs."""
+
+    @classmethod
+    def of(cls, own: Mapping[Key, int]) -> Revision:
+        """The last of some."""
+        found = cls(max(own.values(), default=0))
+        found.own = own
+        return found
+
+
+def revision_of(revision: int, key: Key) -> int:
+    """The revision that a commit gave an object: what guards its next change."""
+    return revision.own.get(key, revision) if isinstance(revision, Revision) else revision
+
+
 class CommitConflict(DatastoreError):
     """A guard did not hold; nothing was written. `current` has the guarded objects as they are."""
 
@@ -164,7 +184,10 @@ class Datastore(Protocol):
         """All objects of a selection at one revision."""
 
     async def commit(self, changes: Sequence[Change]) -> int:
-        """Apply all or nothing; returns the new revision. Raises `CommitConflict`."""
+        """Apply all or nothing; returns the new revision. Raises `CommitConflict`.
+
+        After a commit of several changes `revision_of` tells the revision of one object.
+        """
 
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`."""

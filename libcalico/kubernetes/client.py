@@ -42,8 +42,11 @@ IDLE = 2
 class Client:
     """The API, as `source` reaches it. `timeout` is the deadline of a request, in seconds."""
 
-    def __init__(self, source: Source, *, timeout: float = 30.0, silence: float = 150.0) -> None:
+    def __init__(
+        self, source: Source, *, timeout: float = 30.0, silence: float = 150.0, idle: int = IDLE
+    ) -> None:
         self._source, self._timeout, self._silence = source, timeout, silence
+        self._most_idle = idle
         self._contexts = Contexts()
         self._idle: list[tuple[object, Connection]] = []
         self._agent = f"muslin/{our_version()}"
@@ -139,13 +142,28 @@ class Client:
         Raises Gone when the revision is forgotten, Unreachable when nothing is heard for the
         client's `silence` (the server tells a bookmark about once a minute).
         """
-        asked = query.parameters() | {
+        path = resource.path(query.namespace)
+        # The first, so that whoever waits knows that the watch is there.
+        opened: Event[T] = Event(None, None, revision)
+        lines = self.lines(path, revision, query.parameters(), seconds=seconds)
+        async with aclosing(lines) as found:
+            async for line in found:
+                yield decode_event(resource, f"watch {path}", line) if line else opened
+
+    async def lines(
+        self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 300
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a watch as they come; the first is empty: the watch is there.
+
+        Raises as `watch`.
+        """
+        asked = {
+            **query,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
             "resourceVersion": revision,
         }
-        path = resource.path(query.namespace)
         tried = f"watch {path}"
         access = self._source()
         connection = None
@@ -155,11 +173,10 @@ class Client:
                 head = await self._send(connection, access, "GET", path, asked)
                 if head.status >= 300:
                     raise self._error(tried, head, await connection.body(head))
-            # The first, so that whoever waits knows that the watch is there.
-            yield Event(None, None, revision)
+            yield b""
             async with aclosing(connection.lines(head, self._silence)) as lines:
                 async for line in lines:
-                    yield decode_event(resource, tried, line)
+                    yield line
         finally:
             if connection is not None:
                 connection.close()
@@ -231,7 +248,7 @@ class Client:
         return await self._open(access), False
 
     def _keep(self, access: Access, connection: Connection) -> None:
-        if connection.usable and len(self._idle) < IDLE:
+        if connection.usable and len(self._idle) < self._most_idle:
             self._idle.append((self._identity(access), connection))
         else:
             connection.close()

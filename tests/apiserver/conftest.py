@@ -13,6 +13,7 @@ from tests.support.apiserver import ApiServer
 
 HERE = Path(__file__).parent
 FAST = (
+    "test_a_pod_is_an_endpoint_and_its_attachment_annotations",
     "test_a_policy_opens_exactly_the_endpoints_of_a_service[nftables]",
     "test_the_internal_ip_is_registered_and_the_cluster_is_known",
     "test_a_pod_that_is_known_costs_no_request",

@@ -1,0 +1,158 @@
+"""A pod as a WorkloadEndpoint (data model 3.3): what the API says of it, and no more.
+
+Its addresses are what the kubelet reports, and before that what the plugin wrote into an
+annotation: a report cannot be forged by who may only edit pods.
+Tested in tests/libcalico/test_kubernetes_objects.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from ipaddress import ip_interface, ip_network
+from typing import Any
+
+import msgspec
+
+from libcalico import names
+from libcalico.model import IPNAT, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model.endpoint import WorkloadEndpointPort
+
+PREFIX = "cni.projectcalico.org/"
+CONTAINER, POD_IP, POD_IPS = (PREFIX + word for word in ("containerID", "podIP", "podIPs"))
+FLOATING, SOURCES = PREFIX + "floatingIPs", PREFIX + "allowedSourcePrefixes"
+AMAZON = "vpc.amazonaws.com/pod-ips"
+COPIED = ("k8s.v1.cni.cncf.io/network-status",)
+NAMESPACE_LABEL = "projectcalico.org/namespace"
+ORCHESTRATOR_LABEL = "projectcalico.org/orchestrator"
+ACCOUNT_LABEL = "projectcalico.org/serviceaccount"
+MAX_LABEL = 63
+Tree = Mapping[str, Any]
+
+
+def is_endpoint(pod: Tree) -> bool:
+    """Whether a pod is on the cluster's network, and on a node."""
+    spec = pod.get("spec") or {}
+    return bool(spec.get("nodeName")) and not spec.get("hostNetwork")
+
+
+def attached(pod: Tree) -> tuple[str, str]:
+    """Container and addresses that the plugin wrote; both empty when the pod is detached."""
+    told = _annotations(pod)
+    addresses = told.get(POD_IPS) or told.get(POD_IP) or ""
+    return (told.get(CONTAINER, ""), addresses) if addresses else ("", "")
+
+
+def workload(pod: Tree, shown: Mapping[str, Any]) -> WorkloadEndpoint:
+    """The endpoint of a pod that `is_endpoint`; `shown` is its metadata but for the labels."""
+    meta, spec = pod.get("metadata") or {}, pod["spec"]
+    namespace, name = meta.get("namespace", ""), meta.get("name", "")
+    account = spec.get("serviceAccountName", "")
+    labels = {
+        **(meta.get("labels") or {}),
+        NAMESPACE_LABEL: namespace,
+        ORCHESTRATOR_LABEL: names.KUBERNETES,
+    }
+    profiles = [names.namespace_profile(namespace)]
+    if account:
+        profiles.append(names.service_account_profile(namespace, account))
+        if len(account) < MAX_LABEL:
+            labels[ACCOUNT_LABEL] = account
+    told = _annotations(pod)
+    metadata = msgspec.convert(
+        {
+            **shown,
+            "generateName": meta.get("generateName", ""),
+            "labels": dict(sorted(labels.items())),
+            "annotations": {key: told[key] for key in COPIED if key in told},
+        },
+        Metadata,
+    )
+    addresses = _addresses(pod)
+    return WorkloadEndpoint(
+        metadata=metadata,
+        spec=WorkloadEndpointSpec(
+            orchestrator=names.KUBERNETES,
+            node=spec["nodeName"],
+            containerID=attached(pod)[0],
+            pod=name,
+            endpoint="eth0",
+            serviceAccountName=account,
+            ipNetworks=addresses,
+            ipNATs=list(_translations(_texts(told.get(FLOATING)), addresses)),
+            profiles=profiles,
+            interfaceName=names.host_interface_name(namespace, name),
+            ports=list(_ports(spec)),
+            allowSpoofedSourcePrefixes=_texts(told.get(SOURCES)),
+        ),
+    )
+
+
+def finished(pod: Tree) -> bool:
+    """Whether its addresses are another's to have: it has ended, or is going and detached."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return True
+    told = _annotations(pod)
+    going = (pod.get("metadata") or {}).get("deletionTimestamp")
+    return bool(going) and POD_IP in told and not told[POD_IP]
+
+
+def _annotations(pod: Tree) -> Mapping[str, str]:
+    found = (pod.get("metadata") or {}).get("annotations")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _addresses(pod: Tree) -> list[str]:
+    if finished(pod):
+        return []
+    status, told = pod.get("status") or {}, _annotations(pod)
+    listed = [one.get("ip", "") for one in status.get("podIPs") or ()]
+    choices = (
+        listed,
+        [status.get("podIP", "")],
+        told.get(POD_IPS, "").split(","),
+        [told.get(POD_IP, "")],
+        told.get(AMAZON, "").split(","),
+    )
+    for texts in choices:
+        if found := [net for text in texts if (net := _network(text))]:
+            return found
+    return []
+
+
+def _network(text: str) -> str:
+    with suppress(ValueError):
+        return str(ip_network(ip_interface(text.strip()).ip))
+    return ""
+
+
+def _translations(floating: list[str], addresses: list[str]) -> Iterator[IPNAT]:
+    for text in floating:
+        with suppress(ValueError):
+            version = ip_interface(text).version
+            for own in addresses:
+                if ip_network(own).version == version:
+                    yield IPNAT(internalIP=own.partition("/")[0], externalIP=text)
+                    break
+
+
+def _ports(spec: Tree) -> Iterator[WorkloadEndpointPort]:
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        for port in container.get("ports") or ():
+            if port.get("name") or port.get("hostPort"):
+                yield WorkloadEndpointPort(
+                    name=port.get("name", ""),
+                    protocol=port.get("protocol") or "TCP",
+                    port=port.get("containerPort", 0),
+                    hostPort=port.get("hostPort", 0),
+                    hostIP=port.get("hostIP", ""),
+                )
+
+
+def _texts(text: str | None) -> list[str]:
+    with suppress(ValueError):
+        found = json.loads(text or "")
+        if isinstance(found, list):
+            return [one for one in found if isinstance(one, str)]
+    return []

@@ -1,0 +1,48 @@
+"""API objects as entries, also where they cannot be understood."""
+
+from __future__ import annotations
+
+import msgspec
+
+from libcalico.datastore.etcd import entries
+from libcalico.datastore.interface import Entry, Selection
+from libcalico.datastore.kubernetes.mapping import Mapping, encoded, version
+from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.errors import InvalidValue
+from libcalico.model.keys import AffinityKey, Key, ResourceKey
+from libcalico.model.salvage import salvage
+
+_STRANGE = (ValueError, TypeError, KeyError, AttributeError, msgspec.DecodeError, RecursionError)
+
+
+def entry_of(
+    mapping: Mapping, key: Key, tree: Tree, *, raw: bool = False
+) -> tuple[Entry | None, str]:
+    """The entry, None where the object counts as gone; and why it could not be understood.
+
+    A policy that cannot be understood still stands for what it closes. `raw`: not decoded.
+    """
+    revision = version(tree)
+    try:
+        found = mapping.raw(key, tree)
+    except (InvalidValue, *_STRANGE) as problem:
+        text = encoded(tree)
+        value = salvage(key, b"{}")
+        reason = str(problem)
+        return (None if value is None else Entry(key, value, revision, text, reason)), reason
+    if found is None:
+        return None, ""
+    if raw:
+        return Entry(key, None, revision, found), ""
+    return entries.entry_of(key, found, revision)
+
+
+def selected(selection: Selection, key: Key) -> bool:
+    """Whether an object of the family belongs to a selection."""
+    if isinstance(key, ResourceKey):
+        return key.name.startswith(selection.name_prefix) and (
+            not selection.namespace or not key.namespace or key.namespace == selection.namespace
+        )
+    if isinstance(key, AffinityKey) and selection.host:
+        return key.kind == "host" and key.host == selection.host
+    return True

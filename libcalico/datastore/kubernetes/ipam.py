@@ -1,0 +1,251 @@
+"""The allocator's objects as custom resources: blocks, affinities, handles, settings.
+
+Their names are made of CIDRs and handle ids, because the API takes fewer characters than etcd.
+They are marked as deleted before they are deleted, so that whoever still works from an earlier
+state loses; who reads a marked one finishes the deletion. Source: data model 1.14.
+Tested in tests/libcalico/test_kubernetes_objects.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from ipaddress import ip_network
+from typing import Any
+
+import msgspec
+
+from libcalico.datastore.interface import Put, Selection
+from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, encoded, metadata
+from libcalico.datastore.kubernetes.metadata import GROUP, Tree, packed
+from libcalico.model import codec
+from libcalico.model.keys import (
+    AffinityKey,
+    BlockKey,
+    HandleKey,
+    IPAMConfigKey,
+    IPNetwork,
+    Key,
+)
+
+NAME_LIMIT, HASH_DIGITS = 253, 11
+_CONFIG = {
+    "strict_affinity": "strictAffinity",
+    "auto_allocate_blocks": "autoAllocateBlocks",
+}
+
+
+def cidr_name(cidr: IPNetwork) -> str:
+    """A CIDR as it stands in names: `10-244-0-0-26`."""
+    return str(cidr).translate(str.maketrans(".:/", "---"))
+
+
+def affinity_name(host: str, cidr: IPNetwork) -> str:
+    """The name of a claim; one that is too long ends in a hash of it."""
+    name = f"{host}-{cidr_name(cidr)}"
+    if len(name) < NAME_LIMIT:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:HASH_DIGITS]
+    return f"{name[: NAME_LIMIT - HASH_DIGITS - 1]}-{digest}"
+
+
+def affinity_labels(host: str, kind: str, version: int) -> dict[str, str]:
+    """The labels by which the API finds the claims of a host."""
+    digest = hashlib.sha3_256(host.encode()).digest()
+    return {
+        "projectcalico.org/affinity-type": kind,
+        "projectcalico.org/hostname-hash": base64.b32encode(digest).decode().rstrip("="),
+        "projectcalico.org/ip-version": str(version),
+    }
+
+
+class _Object:
+    """What all have in common."""
+
+    two_phases = True
+    collection: Collection
+
+    def asked(self, selection: Selection) -> Asked:
+        """All of them."""
+        return Asked()
+
+    def place(self, key: Key) -> Place | None:
+        """By its name."""
+        return Place(self.name(key))
+
+    def name(self, key: Any) -> str:
+        """How the custom resource is called."""
+        raise NotImplementedError
+
+    def spec(self, key: Any, tree: Tree) -> Tree:
+        """Its spec, of the tree that etcd would hold."""
+        raise NotImplementedError
+
+    def value(self, spec: Tree) -> Tree:
+        """The tree that etcd would hold, of its spec."""
+        raise NotImplementedError
+
+    def labels(self, key: Any) -> dict[str, str]:
+        """Its labels."""
+        return {}
+
+    def raw(self, key: Key, tree: Tree) -> bytes | None:
+        """Its value as etcd holds it, in the very bytes where it has nothing unknown."""
+        spec = _spec(tree)
+        if spec.get("deleted") in (True, "true"):
+            return None
+        found = self.value(spec)
+        raw = encoded(found)
+        canonical = codec.encode_value(key, codec.decode_value(key, raw))
+        return canonical if msgspec.json.decode(canonical) == found else raw
+
+    def body(self, put: Put, before: Tree | None) -> Tree:
+        """The custom resource; fields of its spec that nobody knows here stay."""
+        base = put.base.raw if put.base else None
+        tree = msgspec.json.decode(codec.encode_value(put.key, put.value, base))
+        meta = packed("", {"labels": self.labels(put.key)})
+        if before is not None:
+            meta |= {
+                part: metadata(before)[part]
+                for part in ("labels", "annotations", "finalizers", "ownerReferences")
+                if part in metadata(before)
+            }
+        meta["name"] = self.name(put.key)
+        return {
+            "apiVersion": GROUP,
+            "kind": self.collection.kind,
+            "metadata": meta,
+            "spec": self.spec(put.key, tree),
+        }
+
+
+class Blocks(_Object):
+    """`Block` is IPAMBlock."""
+
+    collection = Collection(GROUP, "ipamblocks", "IPAMBlock")
+
+    def name(self, key: BlockKey) -> str:
+        """Of its CIDR."""
+        return cidr_name(key.cidr)
+
+    def key(self, tree: Tree) -> Key | None:
+        """Of its CIDR."""
+        cidr = _network(_spec(tree).get("cidr"))
+        return BlockKey(cidr) if cidr else None
+
+    def value(self, spec: Tree) -> Tree:
+        """Without what only the custom resource has."""
+        found = {"affinity": None, "unallocated": [], "attributes": [], "deleted": False, **spec}
+        found.setdefault("sequenceNumber", 0)
+        found.setdefault("sequenceNumberForAllocation", {})
+        found.pop("strictAffinity", None)
+        if claimed := found.pop("affinityClaimTime", None):
+            found["affinity_claim_time"] = claimed
+        return found
+
+    def spec(self, key: BlockKey, tree: Tree) -> Tree:
+        """The owner is left out where there is none; `strictAffinity` is always there."""
+        host = tree.pop("hostAffinity", None)
+        if tree.get("affinity") is None and host:
+            tree["affinity"] = f"host:{host}"
+        if claimed := tree.pop("affinity_claim_time", None):
+            tree["affinityClaimTime"] = claimed
+        found = {name: value for name, value in tree.items() if value is not None}
+        return {**found, "strictAffinity": False}
+
+
+class Affinities(_Object):
+    """`BlockAffinity`, the allocator's claim."""
+
+    collection = Collection(GROUP, "blockaffinities", "BlockAffinity")
+
+    def name(self, key: AffinityKey) -> str:
+        """Of owner and block."""
+        return affinity_name(key.host, key.cidr)
+
+    def key(self, tree: Tree) -> Key | None:
+        """Of owner and block."""
+        spec = _spec(tree)
+        cidr, host = _network(spec.get("cidr")), spec.get("node")
+        return AffinityKey(str(host), cidr, spec.get("type") or "host") if cidr and host else None
+
+    def labels(self, key: AffinityKey) -> dict[str, str]:
+        """By which the API finds them."""
+        return affinity_labels(key.host, key.kind, key.cidr.version)
+
+    def value(self, spec: Tree) -> Tree:
+        """Its state; the rest is in the key."""
+        return {"state": spec.get("state", ""), "deleted": False}
+
+    def spec(self, key: AffinityKey, tree: Tree) -> Tree:
+        """`deleted` is text here."""
+        return {
+            "state": tree.get("state", ""),
+            "node": key.host,
+            "type": key.kind,
+            "cidr": str(key.cidr),
+            "deleted": "true" if tree.get("deleted") else "false",
+        }
+
+
+class Handles(_Object):
+    """`Handle` is IPAMHandle; names are lower case, so the id is in its spec."""
+
+    collection = Collection(GROUP, "ipamhandles", "IPAMHandle")
+
+    def name(self, key: HandleKey) -> str:
+        """The id, in lower case."""
+        return key.handle_id.lower()
+
+    def key(self, tree: Tree) -> Key | None:
+        """The id."""
+        handle = _spec(tree).get("handleID") or metadata(tree).get("name")
+        return HandleKey(handle) if handle else None
+
+    def value(self, spec: Tree) -> Tree:
+        """Without the id."""
+        found = {"block": {}, "deleted": False, **spec}
+        found.pop("handleID", None)
+        return found
+
+    def spec(self, key: HandleKey, tree: Tree) -> Tree:
+        """With the id."""
+        return {"handleID": key.handle_id, **tree}
+
+
+class Settings(_Object):
+    """`IPAMConfig` and the v3 resource IPAMConfiguration are one object here, `default`."""
+
+    two_phases = False
+    collection = Collection(GROUP, "ipamconfigs", "IPAMConfig")
+
+    def name(self, key: Key) -> str:
+        """There is one."""
+        return "default"
+
+    def key(self, tree: Tree) -> Key | None:
+        """There is one."""
+        return IPAMConfigKey() if metadata(tree).get("name") == "default" else None
+
+    def value(self, spec: Tree) -> Tree:
+        """Under the names of etcd; what is not told is off, as in etcd."""
+        other = {there: here for here, there in _CONFIG.items()}
+        found = {other.get(name, name): value for name, value in spec.items() if value}
+        return found
+
+    def spec(self, key: Key, tree: Tree) -> Tree:
+        """Both switches are always told: the API server would put its defaults there."""
+        found = {_CONFIG.get(name, name): value for name, value in tree.items()}
+        return {"strictAffinity": False, "autoAllocateBlocks": False, **found}
+
+
+def _spec(tree: Tree) -> Tree:
+    found = tree.get("spec")
+    return found if isinstance(found, dict) else {}
+
+
+def _network(text: object) -> IPNetwork | None:
+    try:
+        return ip_network(str(text))
+    except ValueError:
+        return None

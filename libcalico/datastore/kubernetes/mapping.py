@@ -1,0 +1,125 @@
+"""What a store of API objects knows of one collection: which objects of ours it holds, and how.
+
+A collection of the API (`ippools`, `pods`) holds objects of one family of ours, at most one each.
+`Stored` ones are written whole; of `Patched` ones a few annotations are ours; the others are
+Kubernetes' own and only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Map
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from libcalico.datastore.interface import Change, Entry, Put, Selection
+from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.model.keys import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection of the API. `optional`: a cluster without it has none of its objects.
+
+    `status`: the kind has a status of its own, written apart.
+    """
+
+    group_version: str
+    plural: str
+    kind: str
+    namespaced: bool = False
+    optional: bool = False
+    status: bool = False
+
+    def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
+        """The path of one object, or of all (of a namespace); `part` is such as `status`."""
+        words = ["/apis" if "/" in self.group_version else "/api", self.group_version]
+        if namespace and self.namespaced:
+            words += ["namespaces", namespace]
+        return "/".join([*words, self.plural, *filter(None, (name, part))])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the API has an object."""
+
+    name: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a selection asks of the API: a namespace, and selectors."""
+
+    namespace: str = ""
+    parameters: Map[str, str] = field(default_factory=dict)
+
+
+class Mapping(Protocol):
+    """One collection that is read."""
+
+    @property
+    def collection(self) -> Collection:
+        """Where."""
+
+    def place(self, key: Key) -> Place | None:
+        """Where an object would be; None: never here."""
+
+    def key(self, tree: Tree) -> Key | None:
+        """What an API object is for us; None: nothing."""
+
+    def raw(self, key: Key, tree: Tree) -> bytes | None:
+        """The bytes of its value, as etcd would hold them; None: it is going, and counts as gone.
+
+        Raises InvalidValue for what has no value; `UNREADABLE` stands for it then.
+        """
+
+    def asked(self, selection: Selection) -> Asked:
+        """What to ask for. What comes back may be more than was selected."""
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """A mapping whose objects are written whole."""
+
+    def body(self, put: Put, before: Tree | None) -> Tree:
+        """The API object that holds the new value, without a resourceVersion."""
+
+    @property
+    def two_phases(self) -> bool:
+        """Whether an object is marked as deleted before it is deleted (IPAM)."""
+
+
+@runtime_checkable
+class Patched(Protocol):
+    """A mapping whose objects belong to Kubernetes, but for some annotations."""
+
+    def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
+        """What to change of them. Raises DatastoreError for a change that cannot be."""
+
+    def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
+        """Whether the guard of a change holds although its revision is another.
+
+        `seen` is the entry of the guard's revision, where it is remembered.
+        """
+
+    def absent(self, change: Change) -> Exception | None:
+        """The error of writing what does not exist; None: there is nothing to do."""
+
+
+def metadata(tree: Map[str, Any]) -> Map[str, Any]:
+    """The metadata of an API object."""
+    found = tree.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def version(tree: Map[str, Any]) -> int:
+    """The resourceVersion as a number; they are numbers that only grow (KEP-5504)."""
+    text = str(metadata(tree).get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0
+
+
+def encoded(tree: object) -> bytes:
+    """A tree as JSON."""
+    return msgspec.json.encode(tree)

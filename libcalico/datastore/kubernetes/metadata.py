@@ -1,0 +1,134 @@
+"""An object's metadata between `projectcalico.org/v3` and its custom resource.
+
+Calico packs what it knows into an annotation of the custom resource, because the API server has
+its own mind about the rest. Labels and annotations of the projects' own domains stand beside it
+natively, so that selectors of the API find them. Source: data model 1.14.
+Tested in tests/libcalico/test_kubernetes_objects.py.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from libcalico.model.policy import NAME_ANNOTATION
+
+Tree = dict[str, Any]
+PACKED = "projectcalico.org/metadata"
+NATIVE = ("projectcalico.org/", "operator.tigera.io/")
+NAMED = frozenset(
+    {"NetworkPolicy", "GlobalNetworkPolicy", "StagedNetworkPolicy", "StagedGlobalNetworkPolicy"}
+)
+"""Kinds whose packed metadata holds the name that people see."""
+GROUP, V3 = "crd.projectcalico.org/v1", "projectcalico.org/v3"
+_LEFT_OUT = (
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+    "selfLink",
+    "generation",
+    "managedFields",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_REVERSED = [int(f"{byte:08b}"[::-1], 2) for byte in range(256)]
+
+
+def shown_uid(uid: str) -> str:
+    """The uid under which Calico shows a Kubernetes object: its own inverse.
+
+    The bits of each byte are reversed, except where a UUID keeps its version and variant.
+    """
+    try:
+        raw = uuid.UUID(uid).bytes
+    except ValueError:
+        return uid
+    return str(
+        uuid.UUID(bytes=bytes(b if at in (6, 8) else _REVERSED[b] for at, b in enumerate(raw)))
+    )
+
+
+def packed(kind: str, metadata: Mapping[str, Any]) -> Tree:
+    """The metadata of a custom resource, of a v3 object's; without a resourceVersion."""
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(NAME_ANNOTATION, None)
+    labels = dict(metadata.get("labels") or {})
+    inner: Tree = {key: value for key, value in metadata.items() if key not in _LEFT_OUT and value}
+    if annotations:
+        inner["annotations"] = dict(sorted(annotations.items()))
+    else:
+        inner.pop("annotations", None)
+    if kind in NAMED:
+        inner = {"name": metadata.get("name", ""), **inner}
+    native: Tree = {"name": metadata.get("name", "")}
+    if metadata.get("namespace"):
+        native["namespace"] = metadata["namespace"]
+    if own := _native(labels):
+        native["labels"] = own
+    if finalizers := metadata.get("finalizers"):
+        native["finalizers"] = list(finalizers)
+    if owners := metadata.get("ownerReferences"):
+        native["ownerReferences"] = [_owner(one, V3, GROUP) for one in owners]
+    text = json.dumps(inner, separators=(",", ":"), ensure_ascii=False)
+    native["annotations"] = {**_native(annotations), PACKED: text}
+    return native
+
+
+def unpacked(kind: str, native: Mapping[str, Any]) -> Tree:
+    """The v3 metadata of a custom resource's; policies keep their name where the codec reads it."""
+    annotations = dict(native.get("annotations") or {})
+    inner = _inner(annotations.pop(PACKED, ""))
+    labels = {**(native.get("labels") or {}), **(inner.get("labels") or {})}
+    annotations |= inner.get("annotations") or {}
+    if kind in NAMED and inner.get("name"):
+        annotations[NAME_ANNOTATION] = json.dumps({"name": inner["name"]}, separators=(",", ":"))
+    owners = [_owner(one, GROUP, V3) for one in native.get("ownerReferences") or ()]
+    found: Tree = {
+        **inner,
+        "name": native.get("name", ""),
+        "namespace": native.get("namespace", ""),
+        "uid": shown_uid(str(native.get("uid", ""))),
+        "creationTimestamp": inner.get("creationTimestamp") or native.get("creationTimestamp", ""),
+        "deletionTimestamp": native.get("deletionTimestamp"),
+        "labels": dict(sorted(labels.items())),
+        "annotations": dict(sorted(annotations.items())),
+        "finalizers": native.get("finalizers") or inner.get("finalizers"),
+        "ownerReferences": owners or inner.get("ownerReferences"),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def native_metadata(tree: Mapping[str, Any], name: str, namespace: str = "") -> Tree:
+    """The v3 metadata of something that stands for one of Kubernetes' own objects."""
+    meta = tree.get("metadata") or {}
+    found = {
+        "name": name,
+        "namespace": namespace,
+        "uid": shown_uid(str(meta.get("uid", ""))),
+        "creationTimestamp": meta.get("creationTimestamp"),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _inner(text: str) -> Tree:
+    with suppress(ValueError):
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return {key: value for key, value in found.items() if value is not None}
+    return {}
+
+
+def _native(texts: Mapping[str, str]) -> dict[str, str]:
+    return {key: texts[key] for key in sorted(texts) if any(one in key for one in NATIVE)}
+
+
+def _owner(reference: Mapping[str, Any], before: str, after: str) -> Tree:
+    found = dict(reference)
+    if found.get("apiVersion") == before:
+        found["apiVersion"] = after
+        found["uid"] = shown_uid(str(found.get("uid", "")))
+    return found

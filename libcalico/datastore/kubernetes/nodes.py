@@ -1,0 +1,196 @@
+"""Nodes: what Calico knows of a node stands in annotations of Kubernetes' own Node.
+
+The kubelet makes the object, so it is neither created nor deleted here. Labels and annotations
+that were given to the Calico node alone are kept in annotations of their own.
+Source: data model 1.14. Tested in tests/libcalico/test_kubernetes_objects.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from ipaddress import ip_interface, ip_network
+from typing import Any
+
+import msgspec
+
+from libcalico.datastore.interface import Change, Delete, Entry, Put, Selection
+from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, encoded, metadata
+from libcalico.datastore.kubernetes.metadata import V3, Tree, native_metadata
+from libcalico.errors import DatastoreError
+from libcalico.model import codec
+from libcalico.model.keys import Key, ResourceKey
+
+PREFIX = "projectcalico.org/"
+KUBE_LABELS, LABELS, ANNOTATIONS = (
+    PREFIX + word for word in ("kube-labels", "labels", "annotations")
+)
+INTERFACES, AS_NUMBER = PREFIX + "Interfaces", PREFIX + "ASNumber"
+TEXTS = {
+    "IPv4Address": ("spec", "bgp", "ipv4Address"),
+    "IPv6Address": ("spec", "bgp", "ipv6Address"),
+    "IPv4IPIPTunnelAddr": ("spec", "bgp", "ipv4IPIPTunnelAddr"),
+    "RouteReflectorClusterID": ("spec", "bgp", "routeReflectorClusterID"),
+    "IPv4VXLANTunnelAddr": ("spec", "ipv4VXLANTunnelAddr"),
+    "VXLANTunnelMACAddr": ("spec", "vxlanTunnelMACAddr"),
+    "IPv6VXLANTunnelAddr": ("spec", "ipv6VXLANTunnelAddr"),
+    "VXLANTunnelMACAddrV6": ("spec", "vxlanTunnelMACAddrV6"),
+    "IPv4WireguardInterfaceAddr": ("spec", "wireguard", "interfaceIPv4Address"),
+    "IPv6WireguardInterfaceAddr": ("spec", "wireguard", "interfaceIPv6Address"),
+    "WireguardPublicKey": ("status", "wireguardPublicKey"),
+    "WireguardPublicKeyV6": ("status", "wireguardPublicKeyV6"),
+}
+
+
+class Nodes:
+    """`Node` is Kubernetes' Node. With `pod_cidr` the IPIP tunnel's address follows from that."""
+
+    collection = Collection("v1", "nodes", "Node")
+
+    def __init__(self, pod_cidr: bool = False) -> None:
+        self._pod_cidr = pod_cidr
+
+    def place(self, key: Key) -> Place | None:
+        """By its name."""
+        assert isinstance(key, ResourceKey)
+        return Place(key.name)
+
+    def key(self, tree: Tree) -> Key | None:
+        """By its name."""
+        return ResourceKey("Node", metadata(tree).get("name", ""))
+
+    def asked(self, selection: Selection) -> Asked:
+        """All."""
+        return Asked()
+
+    def raw(self, key: Key, tree: Tree) -> bytes | None:
+        """Its v3 form."""
+        assert isinstance(key, ResourceKey)
+        meta = metadata(tree)
+        told: dict[str, str] = meta.get("annotations") or {}
+        found: Tree = {"spec": {}, "status": {}}
+        for word, path in TEXTS.items():
+            if text := told.get(PREFIX + word):
+                _set(found, path, text)
+        if text := told.get(AS_NUMBER):
+            _set(found, ("spec", "bgp", "asNumber"), int(text) if text.isdecimal() else text)
+        cidrs = (tree.get("spec") or {}).get("podCIDRs") or []
+        if self._pod_cidr and (tunnel := _first_plus_one(cidrs)):
+            _set(found, ("spec", "bgp", "ipv4IPIPTunnelAddr"), tunnel)
+        if interfaces := _json(told.get(INTERFACES), list):
+            found["spec"]["interfaces"] = interfaces
+        found["spec"]["addresses"] = _addresses(tree, found["spec"].get("bgp") or {})
+        found["spec"]["orchRefs"] = [{"nodeName": key.name, "orchestrator": "k8s"}]
+        if cidrs:
+            found["status"]["podCIDRs"] = cidrs
+        labels = {**_json(told.get(LABELS), dict), **(meta.get("labels") or {})}
+        annotations = {
+            **_json(told.get(ANNOTATIONS), dict),
+            KUBE_LABELS: _text(meta.get("labels") or {}),
+        }
+        shown = native_metadata(tree, key.name)
+        shown |= {"labels": dict(sorted(labels.items())), "annotations": annotations}
+        return encoded({"kind": "Node", "apiVersion": V3, "metadata": shown, **found})
+
+    def annotations(self, change: Change, before: Tree) -> dict[str, str | None]:
+        """Those that say something else than before; None removes one."""
+        if not isinstance(change, Put):
+            raise DatastoreError(
+                f"{change.key} cannot be deleted: Kubernetes has it; `kubectl delete node` does it"
+            )
+        base = change.base.raw if change.base else None
+        value: Tree = msgspec.json.decode(codec.encode_value(change.key, change.value, base))
+        meta = metadata(before)
+        told: dict[str, str] = meta.get("annotations") or {}
+        wanted: dict[str, str | None] = {}
+        for word, path in TEXTS.items():
+            wanted[PREFIX + word] = _get(value, path)
+        if self._pod_cidr:
+            wanted.pop(PREFIX + "IPv4IPIPTunnelAddr")
+        number = _get(value, ("spec", "bgp", "asNumber"))
+        wanted[AS_NUMBER] = None if number is None else str(number)
+        interfaces = value["spec"].get("interfaces")
+        wanted[INTERFACES] = _text(interfaces) if interfaces else None
+        kube = meta.get("labels") or {}
+        labels = value["metadata"].get("labels") or {}
+        own = {name: text for name, text in labels.items() if kube.get(name) != text}
+        wanted[LABELS] = _text(own) if own else None
+        annotations = dict(value["metadata"].get("annotations") or {})
+        annotations.pop(KUBE_LABELS, None)
+        wanted[ANNOTATIONS] = _text(annotations) if annotations else None
+        return {name: text for name, text in wanted.items() if (told.get(name) or None) != text}
+
+    def stands(self, change: Change, seen: Entry | None, before: Tree) -> bool:
+        """The kubelet writes the object as well: what counts is whether our part changed."""
+        if seen is None:
+            return False
+        now = self.raw(change.key, before)
+        return now is not None and _counting(now) == _counting(seen.raw)
+
+    def absent(self, change: Change) -> Exception | None:
+        """The kubelet makes the object."""
+        if isinstance(change, Delete):
+            return None
+        return DatastoreError(
+            f"{change.key} does not exist in Kubernetes: its kubelet makes it, and its name must"
+            " be this node's (NODENAME)"
+        )
+
+
+def _counting(raw: bytes) -> Any:
+    """What of a Node is ours: not what kubelet and people write into Kubernetes' object."""
+    found = msgspec.json.decode(raw)
+    spec = {name: one for name, one in found["spec"].items() if name != "addresses"}
+    status = {name: one for name, one in found["status"].items() if name != "podCIDRs"}
+    annotations = dict(found["metadata"].get("annotations") or {})
+    kube = _json(annotations.pop(KUBE_LABELS, None), dict)
+    labels = (found["metadata"].get("labels") or {}).items()
+    own = {name: text for name, text in labels if kube.get(name) != text}
+    return spec, status, annotations, own
+
+
+def _addresses(tree: Mapping[str, Any], bgp: Mapping[str, Any]) -> list[Tree]:
+    found: list[Tree] = []
+    for name in ("ipv4Address", "ipv6Address"):
+        with suppress(ValueError):
+            ip_interface(bgp.get(name, ""))
+            found.append({"address": bgp[name], "type": "CalicoNodeIP"})
+    for one in (tree.get("status") or {}).get("addresses") or ():
+        if one.get("type") in ("InternalIP", "ExternalIP"):
+            found.append({"address": one.get("address", ""), "type": one["type"]})
+    return found
+
+
+def _first_plus_one(cidrs: list[str]) -> str:
+    for text in cidrs:
+        with suppress(ValueError):
+            net = ip_network(text)
+            if net.version == 4:
+                return str(net.network_address + 1)
+    return ""
+
+
+def _set(tree: Tree, path: tuple[str, ...], value: Any) -> None:
+    for step in path[:-1]:
+        tree = tree.setdefault(step, {})
+    tree[path[-1]] = value
+
+
+def _get(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    found: Any = tree
+    for step in path:
+        found = (found or {}).get(step)
+    return found if found not in ("", None) else None
+
+
+def _json(text: str | None, kind: type) -> Any:
+    with suppress(ValueError):
+        found = json.loads(text or "")
+        if isinstance(found, kind):
+            return found
+    return kind()
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)

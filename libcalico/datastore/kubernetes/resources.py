@@ -1,0 +1,105 @@
+"""The custom resources that hold a v3 resource as it is: spec and status, metadata packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from libcalico.datastore.interface import Put, Selection
+from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, encoded, metadata
+from libcalico.datastore.kubernetes.metadata import GROUP, V3, Tree, packed, unpacked
+from libcalico.errors import InvalidValue
+from libcalico.model import codec
+from libcalico.model.keys import Key, ResourceKey
+
+_STATUS = frozenset({"CalicoNodeStatus", "IPPool", "KubeControllersConfiguration", "Tier"})
+_OPTIONAL = frozenset(
+    {
+        "StagedNetworkPolicy",
+        "StagedGlobalNetworkPolicy",
+        "StagedKubernetesNetworkPolicy",
+        "IPReservation",
+        "BGPFilter",
+        "CalicoNodeStatus",
+    }
+)
+"""Kinds that came late: a cluster whose definitions are older has none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """One kind; `plural` names the collection, `stored` its kind where that is another."""
+
+    kind: str
+    plural: str
+    namespaced: bool
+    stored: str = ""
+
+    @property
+    def collection(self) -> Collection:
+        """Where."""
+        return Collection(
+            GROUP,
+            self.plural,
+            self.stored or self.kind,
+            self.namespaced,
+            optional=self.kind in _OPTIONAL,
+            status=self.kind in _STATUS,
+        )
+
+    @property
+    def two_phases(self) -> bool:
+        """They are deleted at once."""
+        return False
+
+    def place(self, key: Key) -> Place | None:
+        """By its name."""
+        assert isinstance(key, ResourceKey)
+        return Place(key.name, key.namespace)
+
+    def key(self, tree: Tree) -> Key | None:
+        """By its name."""
+        meta = metadata(tree)
+        namespace = meta.get("namespace", "") if self.namespaced else ""
+        return ResourceKey(self.kind, meta.get("name", ""), namespace)
+
+    def raw(self, key: Key, tree: Tree) -> bytes | None:
+        """Its v3 form; what we do not know of spec and status is in it."""
+        found = {
+            "kind": self.kind,
+            "apiVersion": V3,
+            "metadata": unpacked(self.kind, metadata(tree)),
+        }
+        found |= {part: tree[part] for part in ("spec", "status") if part in tree}
+        return encoded(found)
+
+    def asked(self, selection: Selection) -> Asked:
+        """A namespace, where one is named."""
+        return Asked(selection.namespace if self.namespaced else "")
+
+    def body(self, put: Put, before: Tree | None) -> Tree:
+        """The custom resource; native labels of others stay (Calico's own would lose them)."""
+        key = put.key
+        assert isinstance(key, ResourceKey)
+        base = put.base.raw if put.base else None
+        tree: Tree = msgspec.json.decode(codec.encode_value(key, _named(key, put.value), base))
+        found: Tree = {
+            "apiVersion": GROUP,
+            "kind": self.stored or self.kind,
+            "metadata": packed(self.kind, tree["metadata"]),
+        }
+        found["metadata"]["name"] = key.name
+        found |= {part: tree[part] for part in ("spec", "status") if tree.get(part)}
+        found.setdefault("spec", {})
+        return found
+
+
+def _named(key: ResourceKey, value: object) -> object:
+    """Refuse a resource under another's key: the name in it must be the key's."""
+    meta = value.metadata  # type: ignore[attr-defined]
+    if meta.name != key.name or (key.namespace and meta.namespace != key.namespace):
+        raise InvalidValue(
+            "metadata.name", f"{meta.namespace}/{meta.name}", "must be its key's", str(key)
+        )
+    return value

@@ -1,0 +1,334 @@
+"""The datastore interface on the Kubernetes API.
+
+Guards are resourceVersions. A commit of several changes is no transaction here: its changes are
+applied in the order of `order.phases`, those of one phase together, and taken back in reverse
+when a guard of a later one does not hold. What cannot be taken back, because the API is away or
+this process dies, is what the allocator and the collector put right (KDD-1 to KDD-3).
+
+Objects are read one by one: several at once are not of one moment, as they are in etcd.
+Tested against a real kube-apiserver in tests/apiserver/test_kdd_store.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from libcalico.datastore.interface import (
+    ABSENT,
+    Batch,
+    Change,
+    Check,
+    CommitConflict,
+    Entry,
+    Listing,
+    Put,
+    Revision,
+    Selection,
+)
+from libcalico.datastore.kubernetes import order
+from libcalico.datastore.kubernetes import watch as watching
+from libcalico.datastore.kubernetes.decode import entry_of, selected
+from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
+from libcalico.datastore.kubernetes.mapping import Patched
+from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.datastore.kubernetes.table import Table
+from libcalico.datastore.kubernetes.watch import Feed, Memory, Positions
+from libcalico.datastore.kubernetes.writer import Done, Lost, Writer
+from libcalico.errors import DatastoreError, DatastoreUnavailable, InvalidValue
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import (
+    UNREADABLE,
+    Busy,
+    KubernetesError,
+    ObjectNotFound,
+    Unreachable,
+)
+from libcalico.model import Handle, codec
+from libcalico.model.keys import HostKey, Key, ResourceKey, StatusKey
+from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+
+PAGE, SLICE = 500, 100
+TOGETHER = 16
+"""Requests at a time."""
+
+log = logging.getLogger(__name__)
+_BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
+
+
+class KubernetesDatastore:
+    """`interface.Datastore` on the Kubernetes API. `close` closes the client."""
+
+    def __init__(self, client: Client, *, pod_cidr: bool = False) -> None:
+        self._client = client
+        self._table = Table(pod_cidr=pod_cidr)
+        self._writer = Writer(client, self._table)
+        self._memory = Memory()
+        self._turns = asyncio.Semaphore(TOGETHER)
+
+    async def get(self, key: Key) -> Entry | None:
+        """The object, or None. Raises InvalidValue when it cannot be understood."""
+        if key == _BUILT_IN:
+            return _built_in()
+        mapping = self._table.of_key(key)
+        place = mapping.place(key) if mapping else None
+        if mapping is None or place is None:
+            return None
+        with translated():
+            tree = await self._writer.read(mapping.collection, place)
+        if tree is None or mapping.key(tree) != key:
+            return None
+        entry, reason = entry_of(mapping, key, tree)
+        if reason:
+            raise InvalidValue("$", "...", reason, str(key))
+        if entry is None:
+            with translated():
+                await self._writer.finish(mapping, place, tree)
+            return None
+        if isinstance(mapping, Patched):
+            self._writer.remember(entry)
+        return entry
+
+    async def get_many(self, wanted: Sequence[Key]) -> dict[Key, Entry | None]:
+        """Several objects, each as it is."""
+        keys = list(dict.fromkeys(wanted))
+        found = await asyncio.gather(*(self._in_turn(self.get(key)) for key in keys))
+        return dict(zip(keys, found, strict=True))
+
+    async def list(self, selection: Selection) -> Listing:
+        """All objects of a selection."""
+        whole = Listing([], 0, [])
+        async for page in self.pages(selection):
+            whole.entries.extend(page.entries)
+            whole.broken.extend(page.broken)
+            whole = Listing(whole.entries, page.revision, whole.broken)
+        return whole
+
+    async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
+        """The pages of a listing: of `revision`, or the present one."""
+        positions: Positions = {}
+        for feed in self._feeds(selection):
+            async for page, at in self._pages(feed, revision):
+                positions[feed.path] = at
+                yield Listing(page.entries, max(positions.values()), page.broken)
+        last: list[Entry] = []
+        if selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
+            last.append(_built_in())
+        yield Listing(last, self._memory.keep(selection.family, positions), [])
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        """Apply the changes in their order; returns the new revision, `Revision` of several.
+
+        Raises CommitConflict when a guard does not hold, and what was done is taken back;
+        DatastoreUnavailable when it is not known what was done, or could not be taken back.
+        """
+        self._refuse(changes)
+        kept = [change for change in changes if not isinstance(change.key, StatusKey | HostKey)]
+        await self._check([change for change in kept if isinstance(change, Check)])
+        handles = {
+            change.key: await self._handle(change) for change in kept if order.is_handle(change)
+        }
+        own: dict[Key, int] = {}
+        done: list[Done] = []
+        for phase in order.phases(kept, handles.get):
+            found = await asyncio.gather(
+                *(self._in_turn(self._apply(change, own)) for change in phase),
+                return_exceptions=True,
+            )
+            for one in found:
+                if isinstance(one, Done):
+                    done.append(one)
+                    own[one.key] = one.revision
+            failed = [one for one in found if isinstance(one, BaseException)]
+            if failed:
+                await self._take_back(done, failed)
+        return Revision.of(own) if len(own) > 1 else max(own.values(), default=0)
+
+    def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
+        """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`.
+
+        Events of one object are in order.
+        """
+        feeds: list[Feed] = []
+        positions: Positions = {}
+        for selection in selections:
+            mine = self._feeds(selection)
+            positions |= self._memory.find(selection.family, revision, [feed.path for feed in mine])
+            feeds += mine
+        return watching.watch(self._client, feeds, positions, self._memory)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _feeds(self, selection: Selection) -> Sequence[Feed]:
+        found = []
+        for mapping in self._table.of_family(selection.family):
+            asked = mapping.asked(selection)
+            path = mapping.collection.path(asked.namespace)
+            found.append(Feed(selection, mapping, path, asked.parameters))
+        return found
+
+    async def _pages(self, feed: Feed, revision: int) -> AsyncIterator[tuple[Listing, int]]:
+        token = ""
+        while True:
+            asked = {**feed.parameters, "limit": str(PAGE)}
+            if token:
+                asked["continue"] = token
+            elif revision:
+                asked |= {"resourceVersion": str(revision), "resourceVersionMatch": "Exact"}
+            try:
+                with translated():
+                    try:
+                        answer = await self._client.request("GET", feed.path, asked)
+                    except ObjectNotFound:
+                        if not feed.mapping.collection.optional:
+                            raise
+                        yield Listing([], 0, []), 1
+                        return
+                tree = _list_of(feed.path, answer)
+            except KubernetesError as error:
+                raise as_datastore_error(error) from None
+            told = tree.get("metadata") or {}
+            at = int(told.get("resourceVersion") or 0)
+            page = Listing([], at, [])
+            items = tree.get("items") or []
+            for start in range(0, len(items), SLICE):
+                for item in items[start : start + SLICE]:
+                    _collect(feed, item, page)
+                await asyncio.sleep(0)
+            yield page, at
+            token = told.get("continue") or ""
+            if not token:
+                return
+
+    async def _in_turn(self, work: Coroutine[Any, Any, Any]) -> Any:
+        async with self._turns:
+            return await work
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def _refuse(self, changes: Sequence[Change]) -> None:
+        seen: set[Key] = set()
+        for change in changes:
+            if change.key in seen:
+                raise DatastoreError(f"{change.key} appears twice in one commit")
+            seen.add(change.key)
+            if change.key == _BUILT_IN and not isinstance(change, Check):
+                if isinstance(change, Put) and change.guard == ABSENT:
+                    raise CommitConflict({_BUILT_IN: _built_in()})
+                raise DatastoreError(f"{_BUILT_IN} is built in: it cannot be changed or deleted")
+
+    async def _check(self, checks: Sequence[Check]) -> None:
+        found = await self.get_many([one.key for one in checks])
+        wrong: dict[Key, Entry | None] = {}
+        for one in checks:
+            entry = found[one.key]
+            if (entry.revision if entry else ABSENT) != one.guard:
+                wrong[one.key] = entry
+        if wrong:
+            raise CommitConflict(wrong)
+
+    async def _handle(self, change: Change) -> Handle | None:
+        """What a handle is before the change, as the writer saw it; read where it is not known."""
+        if not change.guard:
+            return None
+        base = change.base if isinstance(change, Put) else None
+        entry = base or self._known(change.key, change.guard) or await self.get(change.key)
+        return entry.value if entry else None
+
+    def _known(self, key: Key, revision: int) -> Entry | None:
+        mapping = self._table.of_key(key)
+        place = mapping.place(key) if mapping else None
+        if mapping is None or place is None:
+            return None
+        tree = self._writer.known(mapping.collection, place, revision)
+        return entry_of(mapping, key, tree)[0] if tree is not None else None
+
+    async def _apply(self, change: Change, own: dict[Key, int]) -> Done:
+        # Of a key that comes twice the second write stands on the first.
+        guard = own.get(change.key, change.guard)
+        return await self._writer.apply(change, guard)
+
+    async def _take_back(self, done: Sequence[Done], failed: Sequence[BaseException]) -> None:
+        """Undo in reverse, then say why; raises always."""
+        for one in failed:
+            if not isinstance(one, Exception):
+                raise one
+            if isinstance(one, Unreachable | Busy) or _unclear(one):
+                # It may have been written after all: taking the others back could break that.
+                assert isinstance(one, KubernetesError)
+                raise DatastoreUnavailable(f"{as_datastore_error(one)}; what was written stays")
+        undone: list[Key] = []
+        for past in reversed(done):
+            if past.undo is None:
+                continue
+            try:
+                await past.undo()
+            except KubernetesError as error:
+                log.warning("a commit is not taken back: %s: %s", past.key, error)
+                raise DatastoreUnavailable(
+                    f"{past.key} could not be taken back: {error}; {failed[0]}"
+                ) from None
+            undone.append(past.key)
+        lost = [one for one in failed if isinstance(one, Lost)]
+        for one in failed:
+            if not isinstance(one, Lost):
+                raise as_datastore_error(one) if isinstance(one, KubernetesError) else one
+        current: dict[Key, Entry | None] = {one.key: self._now(one) for one in lost}
+        # What came back has another revision than before.
+        current |= {
+            key: entry for key, entry in (await self.get_many(undone)).items() if key not in current
+        }
+        raise CommitConflict(current)
+
+    def _now(self, lost: Lost) -> Entry | None:
+        mapping = self._table.of_key(lost.key)
+        if lost.tree is None or mapping is None:
+            return None
+        entry, reason = entry_of(mapping, lost.key, lost.tree)
+        if reason and entry is not None:
+            return Entry(lost.key, None, entry.revision, entry.raw)
+        if entry is not None and isinstance(mapping, Patched):
+            self._writer.remember(entry)
+        return entry
+
+
+def _unclear(error: Exception) -> bool:
+    return isinstance(error, KubernetesError) and getattr(error, "status", 0) >= 500
+
+
+def _collect(feed: Feed, tree: Tree, page: Listing) -> None:
+    try:
+        key = feed.mapping.key(tree)
+    except (InvalidValue, KeyError, TypeError, ValueError, AttributeError) as problem:
+        page.broken.append((feed.path, str(problem)))
+        return
+    if key is None or not selected(feed.selection, key):
+        return
+    entry, reason = entry_of(feed.mapping, key, tree, raw=feed.selection.raw)
+    if reason:
+        page.broken.append((str(key), reason))
+    if entry is not None:
+        page.entries.append(entry)
+
+
+def _list_of(path: str, answer: bytes) -> Tree:
+    try:
+        tree = msgspec.json.decode(answer)
+    except UNREADABLE as problem:
+        raise Unreachable(f"GET {path}: the answer is no list: {problem}") from None
+    if not isinstance(tree, dict):
+        raise Unreachable(f"GET {path}: the answer is no list")
+    return tree
+
+
+def _built_in() -> Entry:
+    value = default_allow()
+    return Entry(_BUILT_IN, value, 1, codec.encode_value(_BUILT_IN, value))

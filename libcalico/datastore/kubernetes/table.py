@@ -1,0 +1,97 @@
+"""Which collections of the API hold which family of ours: the only place.
+
+RBAC of the manifests follows from it (docs/datastores.md).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from libcalico.datastore.kubernetes import native
+from libcalico.datastore.kubernetes.ipam import Affinities, Blocks, Handles, Settings
+from libcalico.datastore.kubernetes.mapping import Mapping
+from libcalico.datastore.kubernetes.nodes import Nodes
+from libcalico.datastore.kubernetes.pods import Pods
+from libcalico.datastore.kubernetes.resources import CustomResource
+from libcalico.errors import UnsupportedKind
+from libcalico.model.keys import (
+    AffinityKey,
+    BlockKey,
+    HandleKey,
+    IPAMConfigKey,
+    Key,
+    ResourceKey,
+)
+from libcalico.model.kinds import KINDS, kind_named
+
+NOWHERE = frozenset({"FelixStatus", "WorkloadStatus", "HostEndpointStatus", "LiveMigration"})
+"""Families that this datastore does not hold: felix reports in CalicoNodeStatus alone."""
+_PLAIN: dict[type, str] = {
+    BlockKey: "Block",
+    AffinityKey: "BlockAffinity",
+    HandleKey: "Handle",
+    IPAMConfigKey: "IPAMConfig",
+}
+_OTHERS = {"IPAMConfiguration": ("ipamconfigs", "IPAMConfig")}
+_NATIVE = frozenset({"Node", "WorkloadEndpoint", "Profile", *NOWHERE})
+
+
+class Table:
+    """The mappings of each family, in the order in which their objects are listed."""
+
+    def __init__(self, *, pod_cidr: bool = False) -> None:
+        self._families: dict[str, tuple[Mapping, ...]] = {
+            "Node": (Nodes(pod_cidr),),
+            "WorkloadEndpoint": (Pods(),),
+            "Profile": (native.NAMESPACES, native.ACCOUNTS),
+            "Block": (Blocks(),),
+            "BlockAffinity": (Affinities(),),
+            "Handle": (Handles(),),
+            "IPAMConfig": (Settings(),),
+        }
+        for kind in KINDS.values():
+            if kind.name not in _NATIVE:
+                plural, stored = _OTHERS.get(kind.name, (kind.plural, ""))
+                row = CustomResource(kind.name, plural, kind.namespaced, stored)
+                self._families[kind.family] = (row,)
+        self._families["NetworkPolicy"] += (native.POLICIES,)
+
+    def of_family(self, family: str) -> tuple[Mapping, ...]:
+        """The collections that hold a family; empty for one that is nowhere.
+
+        Raises UnsupportedKind.
+        """
+        if family in NOWHERE:
+            return ()
+        found = self._families.get(family)
+        if found is None:
+            raise UnsupportedKind(f"{family!r} names nothing that can be listed")
+        return found
+
+    def of_key(self, key: Key) -> Mapping | None:
+        """The collection that an object is in; None for one that is nowhere.
+
+        Raises UnsupportedKind.
+        """
+        for mapping in self.of_family(family_of(key)):
+            if self._is_in(mapping, key):
+                return mapping
+        return None
+
+    @staticmethod
+    def _is_in(mapping: Mapping, key: Key) -> bool:
+        if isinstance(mapping, CustomResource):
+            return not (mapping.kind == "NetworkPolicy" and native.POLICIES.place(key) is not None)
+        return mapping.place(key) is not None
+
+
+@cache
+def _family(kind: str) -> str:
+    return kind_named(kind).family
+
+
+def family_of(key: Key) -> str:
+    """The family of a key; of one that is nowhere the name of some such family."""
+    if isinstance(key, ResourceKey):
+        return _family(key.kind)
+    return _PLAIN.get(type(key), "FelixStatus")

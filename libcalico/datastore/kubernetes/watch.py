@@ -1,0 +1,169 @@
+"""Watches of several collections, merged into one stream of batches.
+
+A family may be fed by two collections (policies of Calico and of Kubernetes). Their revisions
+are numbers of one store nearly everywhere, but the API does not promise that: the position of
+each collection is remembered under the number that the reader is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Mapping as Map
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from libcalico.datastore.interface import Batch, Compacted, Event, Selection
+from libcalico.datastore.kubernetes.decode import entry_of, selected
+from libcalico.datastore.kubernetes.failures import as_datastore_error
+from libcalico.datastore.kubernetes.mapping import Mapping, metadata, version
+from libcalico.errors import DatastoreUnavailable
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, of_status
+
+REMEMBERED = 1000
+AGAIN = 60.0
+"""Seconds after which a collection that did not exist is looked for again."""
+SHORT = 1.0
+GATHER = 100
+
+Positions = dict[str, int]
+"""Path of a collection -> the revision up to which it was read."""
+
+
+class Memory:
+    """The positions behind the numbers that readers were given."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, int], Positions] = OrderedDict()
+
+    def keep(self, family: str, positions: Positions) -> int:
+        """The number for these positions."""
+        number = max(positions.values(), default=1)
+        if len(positions) > 1:
+            at = family, number
+            before = self._known.get(at, {})
+            # Two readers may stand at one number: whoever goes on from it misses nothing.
+            kept = {path: min(one, before.get(path, one)) for path, one in positions.items()}
+            self._known[at] = kept
+            self._known.move_to_end(at)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return number
+
+    def find(self, family: str, number: int, paths: Sequence[str]) -> Positions:
+        """The positions; of a number that is not known it counts for all."""
+        known = self._known.get((family, number), {})
+        return {path: known.get(path, number) for path in paths}
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One collection of one selection."""
+
+    selection: Selection
+    mapping: Mapping
+    path: str
+    parameters: Map[str, str]
+
+
+async def watch(
+    client: Client, feeds: Sequence[Feed], positions: Positions, memory: Memory
+) -> AsyncIterator[Batch]:
+    """Batches of events of all feeds; raises `Compacted` or `DatastoreUnavailable`."""
+    family = ",".join(sorted({feed.selection.family for feed in feeds}))
+    queue: asyncio.Queue[tuple[str, int, Event | None] | Exception] = asyncio.Queue(GATHER)
+    tasks = [
+        asyncio.create_task(_follow(client, feed, positions[feed.path], queue)) for feed in feeds
+    ]
+    positions = dict(positions)
+    try:
+        while True:
+            events: list[Event] = []
+            one: Any = await queue.get()
+            while True:
+                if isinstance(one, Exception):
+                    if events:
+                        yield Batch(events, memory.keep(family, positions))
+                    raise one
+                path, revision, event = one
+                positions[path] = max(positions[path], revision)
+                if event is not None:
+                    events.append(event)
+                if queue.empty() or len(events) >= GATHER:
+                    break
+                one = queue.get_nowait()
+            yield Batch(events, memory.keep(family, positions))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[Any]) -> None:
+    """One collection into the queue, watch after watch; its last word is an exception."""
+    at, loop = start, asyncio.get_running_loop()
+    try:
+        while True:
+            began = loop.time()
+            lines = client.lines(feed.path, str(at), feed.parameters)
+            async with aclosing(lines) as found:
+                async for line in found:
+                    if not line:
+                        await queue.put((feed.path, at, None))
+                        continue
+                    at, events = _events(feed, line, at)
+                    for event in events:
+                        await queue.put((feed.path, at, event))
+                    if not events:
+                        await queue.put((feed.path, at, None))
+            if loop.time() - began < SHORT:
+                raise DatastoreUnavailable(f"the watch of {feed.path} ended at once")
+    except ObjectNotFound as error:
+        if feed.mapping.collection.optional:
+            await queue.put((feed.path, at, None))
+            await asyncio.sleep(AGAIN)
+            await queue.put(Compacted(f"{feed.path} is looked for again: {error}"))
+        else:
+            await queue.put(as_datastore_error(error))
+    except KubernetesError as error:
+        await queue.put(as_datastore_error(error))
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        await queue.put(error)
+
+
+def _events(feed: Feed, line: bytes, at: int) -> tuple[int, list[Event]]:
+    tried = f"watch {feed.path}"
+    try:
+        told = msgspec.json.decode(line)
+        what, tree = told["type"], told["object"]
+    except (*UNREADABLE, KeyError, TypeError) as problem:
+        raise DatastoreUnavailable(f"{tried}: an event is none: {problem}") from None
+    if what == "ERROR":
+        code = tree.get("code", 0) if isinstance(tree, dict) else 0
+        raise of_status(tried, code, msgspec.json.encode(tree))
+    if not isinstance(tree, dict) or not isinstance(metadata(tree), dict):
+        raise DatastoreUnavailable(f"{tried}: an event has no object")
+    revision = version(tree)
+    if revision < at and what != "BOOKMARK":
+        raise Compacted(
+            f"{tried}: the API is at revision {revision}, earlier than {at}: its store was put"
+            " back or made anew"
+        )
+    if what == "BOOKMARK":
+        return max(revision, at), []
+    key = None
+    with suppress(Exception):
+        key = feed.mapping.key(tree)
+    if key is None or not selected(feed.selection, key):
+        return revision, []
+    if what == "DELETED":
+        return revision, [Event(key, None, revision)]
+    entry, reason = entry_of(feed.mapping, key, tree, raw=feed.selection.raw)
+    return revision, [Event(key, entry, revision, reason)]

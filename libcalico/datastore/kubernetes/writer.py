@@ -1,0 +1,328 @@
+"""One change of a commit, as requests to the API; and how to take it back.
+
+Guards are resourceVersions, told with the write itself, so that between reading and writing
+nothing is assumed. What a write replaces is remembered for as long as it may have to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
+from libcalico.datastore.kubernetes.mapping import (
+    Collection,
+    Patched,
+    Place,
+    Stored,
+    encoded,
+    metadata,
+    version,
+)
+from libcalico.datastore.kubernetes.mapping import Mapping as Mapped
+from libcalico.datastore.kubernetes.metadata import Tree
+from libcalico.datastore.kubernetes.table import Table
+from libcalico.errors import DatastoreError
+from libcalico.kubernetes.client import MERGE_PATCH, Client
+from libcalico.kubernetes.errors import UNREADABLE, Busy, Conflict, ObjectNotFound, Unreachable
+from libcalico.model.keys import Key
+
+TRIES = 10
+REMEMBERED = 2000
+TOO_MANY = 429
+
+
+class Lost(Exception):
+    """A guard did not hold: the object is `tree` now, or there is none."""
+
+    def __init__(self, key: Key, tree: Tree | None) -> None:
+        self.key, self.tree = key, tree
+        super().__init__(str(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A change that was made: the object's revision now, 0 for none, and the way back."""
+
+    key: Key
+    revision: int
+    undo: Callable[[], Awaitable[None]] | None = None
+
+
+class Writer:
+    """Reads and writes single objects."""
+
+    def __init__(self, client: Client, table: Table) -> None:
+        self._client, self._table = client, table
+        self._trees: OrderedDict[str, Tree] = OrderedDict()
+        self._entries: OrderedDict[tuple[Key, int], Entry] = OrderedDict()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def read(self, collection: Collection, place: Place) -> Tree | None:
+        """One object as the API has it."""
+        path = collection.path(place.namespace, place.name)
+        try:
+            return self._heard(path, await self._call("GET", path))
+        except ObjectNotFound:
+            self._trees.pop(path, None)
+            return None
+
+    def known(self, collection: Collection, place: Place, revision: int) -> Tree | None:
+        """An object as it was at a revision, if that was the last that was heard of it."""
+        tree = self._trees.get(collection.path(place.namespace, place.name))
+        return tree if tree is not None and version(tree) == revision else None
+
+    def remember(self, entry: Entry) -> None:
+        """An entry that was given out: a guard may name its revision."""
+        _keep(self._entries, (entry.key, entry.revision), entry)
+
+    async def finish(self, mapped: Mapped, place: Place, tree: Tree) -> None:
+        """Delete what is marked as deleted; that somebody else did is no error."""
+        try:
+            await self._delete(mapped.collection.path(place.namespace, place.name), tree)
+        except (Conflict, ObjectNotFound):
+            pass
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def apply(self, change: Change, guard: int | None) -> Done:
+        """Make one change. Raises Lost, KubernetesError, DatastoreError."""
+        mapped = self._table.of_key(change.key)
+        place = mapped.place(change.key) if mapped else None
+        if isinstance(mapped, Patched):
+            return await self._patch(mapped, place, change, guard)
+        if mapped is None or place is None or not isinstance(mapped, Stored):
+            raise DatastoreError(
+                f"{change.key} cannot be written here: with the Kubernetes datastore it is made of"
+                " Kubernetes' own objects, and changed there"
+            )
+        if isinstance(change, Put):
+            return await self._put(mapped, place, change, guard)
+        assert isinstance(change, Delete)
+        return await self._remove(mapped, place, change, guard)
+
+    async def _put(self, mapped: Any, place: Place, put: Put, guard: int | None) -> Done:
+        for _ in range(TRIES):
+            before: Tree | None = None
+            if guard != ABSENT:
+                before = await self._before(mapped, place, put.key, guard)
+            try:
+                if before is None:
+                    return await self._create(mapped, place, put)
+                return await self._replace(mapped, place, put, before)
+            except (Conflict, ObjectNotFound) as error:
+                now = await self.read(mapped.collection, place)
+                if now is None:
+                    if isinstance(error, ObjectNotFound) and before is None:
+                        raise  # its namespace is missing, or its kind
+                    if guard:
+                        raise Lost(put.key, None) from None
+                elif self._going(mapped, put.key, now):
+                    await self.finish(mapped, place, now)
+                    if guard:
+                        raise Lost(put.key, None) from None
+                elif guard is not None:
+                    raise Lost(put.key, now) from None
+        raise DatastoreError(f"{put.key}: others changed it {TRIES} times meanwhile")
+
+    async def _before(self, mapped: Any, place: Place, key: Key, guard: int | None) -> Tree | None:
+        """The object to write over; of the guard's revision where there is a guard."""
+        known = self.known(mapped.collection, place, guard) if guard else None
+        if known is not None:
+            return known
+        now = await self.read(mapped.collection, place)
+        if now is not None and self._going(mapped, key, now):
+            await self.finish(mapped, place, now)
+            now = None
+        if guard and (now is None or version(now) != guard):
+            raise Lost(key, now)
+        return now
+
+    async def _create(self, mapped: Any, place: Place, put: Put) -> Done:
+        collection: Collection = mapped.collection
+        body = mapped.body(put, None)
+        path = collection.path(place.namespace, place.name)
+        made = await self._send("POST", collection.path(place.namespace), path, body)
+        made = await self._status(collection, path, body, made)
+
+        async def undo() -> None:
+            await self._delete(path, made)
+
+        return Done(put.key, version(made), undo)
+
+    async def _replace(self, mapped: Any, place: Place, put: Put, before: Tree) -> Done:
+        collection: Collection = mapped.collection
+        path = collection.path(place.namespace, place.name)
+        body = mapped.body(put, before)
+        body["metadata"]["resourceVersion"] = metadata(before)["resourceVersion"]
+        made = await self._send("PUT", path, path, body)
+        made = await self._status(collection, path, body, made)
+
+        async def undo() -> None:
+            old = {**before, "metadata": {**metadata(before)}}
+            old["metadata"]["resourceVersion"] = metadata(made)["resourceVersion"]
+            await self._send("PUT", path, path, old)
+
+        return Done(put.key, version(made), undo)
+
+    async def _status(self, collection: Collection, path: str, body: Tree, made: Tree) -> Tree:
+        """Where a kind's status is written apart, write it if it is another."""
+        wanted = body.get("status")
+        if not collection.status or wanted is None or made.get("status") == wanted:
+            return made
+        try:
+            return await self._send("PUT", f"{path}/status", path, {**made, "status": wanted})
+        except ObjectNotFound:
+            return made
+
+    async def _remove(self, mapped: Any, place: Place, change: Delete, guard: int | None) -> Done:
+        path = mapped.collection.path(place.namespace, place.name)
+        for _ in range(TRIES):
+            before = await self._before(mapped, place, change.key, guard)
+            if guard == ABSENT and before is not None:
+                raise Lost(change.key, before)
+            if before is None:
+                return Done(change.key, 0)
+            try:
+                marked = before
+                if mapped.two_phases:
+                    spec = {**(before.get("spec") or {}), "deleted": _marked(before)}
+                    marked = await self._send("PUT", path, path, {**before, "spec": spec})
+                await self._delete(path, marked)
+            except (Conflict, ObjectNotFound):
+                now = await self.read(mapped.collection, place)
+                if guard is not None:
+                    raise Lost(change.key, now) from None
+                continue
+
+            async def undo(before: Tree = before) -> None:
+                kept = ("name", "namespace", "labels", "annotations", "finalizers")
+                meta = {name: metadata(before)[name] for name in kept if name in metadata(before)}
+                body = {**before, "metadata": meta}
+                await self._send("POST", mapped.collection.path(place.namespace), path, body)
+
+            return Done(change.key, 0, undo)
+        raise DatastoreError(f"{change.key}: others changed it {TRIES} times meanwhile")
+
+    async def _patch(
+        self, mapped: Any, place: Place | None, change: Change, guard: int | None
+    ) -> Done:
+        for _ in range(TRIES):
+            tree = await self.read(mapped.collection, place) if place else None
+            if tree is None or mapped.key(tree) != change.key:
+                error = mapped.absent(change)
+                if error is None:
+                    return Done(change.key, 0)
+                raise error
+            assert place is not None
+            if guard is not None and guard != version(tree):
+                seen = self._entries.get((change.key, guard))
+                base = getattr(change, "base", None)
+                if base is not None and base.revision == guard:
+                    seen = base
+                if not mapped.stands(change, seen, tree):
+                    raise Lost(change.key, tree)
+            wanted: dict[str, str | None] = mapped.annotations(change, tree)
+            path = mapped.collection.path(place.namespace, place.name)
+            if not wanted:
+                return self._patched(change, tree)
+            try:
+                made = await self._annotate(path, tree, wanted, guarded=True)
+            except Conflict:
+                continue
+            except ObjectNotFound:
+                continue
+            told = metadata(tree).get("annotations") or {}
+            back = {name: told.get(name) for name in wanted}
+
+            async def undo(
+                path: str = path, made: Tree = made, back: dict[str, str | None] = back
+            ) -> None:
+                await self._annotate(path, made, back, guarded=False)
+
+            return self._patched(change, made, undo)
+        raise DatastoreError(f"{change.key}: others changed it {TRIES} times meanwhile")
+
+    def _patched(
+        self, change: Change, tree: Tree, undo: Callable[[], Awaitable[None]] | None = None
+    ) -> Done:
+        if isinstance(change, Put):
+            self.remember(Entry(change.key, change.value, version(tree), b""))
+        return Done(change.key, version(tree), undo)
+
+    async def _annotate(
+        self, path: str, tree: Tree, wanted: Mapping[str, str | None], *, guarded: bool
+    ) -> Tree:
+        """Annotations go in with the status: that is all that a node may write."""
+        meta = {"uid": metadata(tree).get("uid"), "annotations": wanted}
+        if guarded:
+            meta["resourceVersion"] = metadata(tree).get("resourceVersion")
+        raw = encoded({"metadata": meta})
+        answer = await self._call("PATCH", f"{path}/status", raw, MERGE_PATCH)
+        return self._heard(path, answer)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    async def _send(self, method: str, to: str, path: str, body: Tree) -> Tree:
+        return self._heard(path, await self._call(method, to, encoded(body)))
+
+    async def _delete(self, path: str, tree: Tree) -> None:
+        meta = metadata(tree)
+        only = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
+        self._trees.pop(path, None)
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": only}
+        await self._call("DELETE", path, encoded(options))
+
+    async def _call(
+        self, method: str, path: str, body: bytes = b"", content: str = "application/json"
+    ) -> bytes:
+        for tries in range(TRIES):
+            try:
+                return await self._client.request(method, path, None, body, content)
+            except Busy as error:
+                # 429 says that nothing was done; 503 may come from anywhere.
+                if error.status != TOO_MANY or tries == TRIES - 1:
+                    raise
+                await asyncio.sleep(min(error.retry_after or 0.1 * 2**tries, 2.0))
+        raise AssertionError("unreachable")
+
+    def _heard(self, path: str, answer: bytes) -> Tree:
+        try:
+            tree = msgspec.json.decode(answer)
+        except UNREADABLE as problem:
+            raise Unreachable(f"{path}: the answer is none: {problem}") from None
+        if not isinstance(tree, dict):
+            raise Unreachable(f"{path}: the answer is no object")
+        _keep(self._trees, path, tree)
+        return tree
+
+    @staticmethod
+    def _going(mapped: Any, key: Key, tree: Tree) -> bool:
+        spec = tree.get("spec")
+        return (
+            bool(mapped.two_phases)
+            and isinstance(spec, dict)
+            and spec.get("deleted")
+            in (
+                True,
+                "true",
+            )
+        )
+
+
+def _marked(before: Tree) -> bool | str:
+    """The mark, as the kind has it: claims have text."""
+    return "true" if isinstance((before.get("spec") or {}).get("deleted"), str) else True
+
+
+def _keep(table: OrderedDict[Any, Any], at: Any, value: Any) -> None:
+    table[at] = value
+    table.move_to_end(at)
+    if len(table) > REMEMBERED:
+        table.popitem(last=False)

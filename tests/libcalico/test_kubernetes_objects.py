@@ -1,0 +1,152 @@
+"""Objects of the Kubernetes API as ours: names, metadata, pods. The store: tests/apiserver."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libcalico.conversion.pods import is_endpoint, workload
+from libcalico.datastore.interface import Selection
+from libcalico.datastore.kubernetes.ipam import affinity_labels, affinity_name, cidr_name
+from libcalico.datastore.kubernetes.metadata import packed, shown_uid, unpacked
+from libcalico.datastore.kubernetes.nodes import Nodes
+from libcalico.datastore.kubernetes.pods import Pods
+from libcalico.model.keys import ResourceKey
+
+TEXTS = st.dictionaries(st.text("abc/.-", min_size=1), st.text(), max_size=3)
+
+
+@given(st.uuids())
+def test_a_uid_is_shown_as_another_and_back(uid: uuid.UUID) -> None:
+    shown = shown_uid(str(uid))
+    assert shown_uid(shown) == str(uid)
+    assert uuid.UUID(shown).bytes[6] == uid.bytes[6]
+    assert shown_uid("not one") == "not one"
+
+
+def test_bits_of_a_uid_are_reversed_in_each_byte() -> None:
+    assert shown_uid("01000000-0000-4000-8000-0000000000f0").endswith("00000f")
+    assert shown_uid("01000000-0000-4000-8000-0000000000f0").startswith("80000000-0000-4000-80")
+
+
+@given(TEXTS, TEXTS)
+def test_metadata_comes_back(labels: dict[str, str], annotations: dict[str, str]) -> None:
+    before = {"name": "x", "labels": labels, "annotations": annotations}
+    after = unpacked("IPPool", packed("IPPool", before))
+    assert after.get("labels", {}) == labels
+    assert after.get("annotations", {}) == annotations
+
+
+def test_labels_of_the_project_stand_natively_as_well() -> None:
+    native = packed("Tier", {"name": "x", "labels": {"projectcalico.org/tier": "t", "a": "b"}})
+    assert native["labels"] == {"projectcalico.org/tier": "t"}
+    told = unpacked("Tier", {**native, "labels": {"c": "d"}, "creationTimestamp": "T"})
+    assert told["labels"] == {"a": "b", "c": "d", "projectcalico.org/tier": "t"}
+    assert told["creationTimestamp"] == "T"
+
+
+def test_owners_are_translated() -> None:
+    owner = {
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "Tier",
+        "name": "t",
+        "uid": str(uuid.uuid4()),
+    }
+    native = packed("Tier", {"name": "x", "ownerReferences": [owner]})
+    assert native["ownerReferences"][0]["apiVersion"] == "crd.projectcalico.org/v1"
+    assert unpacked("Tier", native)["ownerReferences"] == [owner]
+
+
+def test_names_of_ipam_objects() -> None:
+    assert cidr_name(ip_network("10.244.0.0/26")) == "10-244-0-0-26"
+    assert cidr_name(ip_network("fd00:1::/122")) == "fd00-1---122"
+    assert affinity_name("n1", ip_network("10.244.0.0/26")) == "n1-10-244-0-0-26"
+    long = affinity_name("n" * 250, ip_network("10.244.0.0/26"))
+    assert len(long) <= 253
+    assert long != affinity_name("n" * 250, ip_network("10.244.0.64/26"))
+    labels = affinity_labels("n1", "host", 4)
+    assert len(labels["projectcalico.org/hostname-hash"]) == 52
+
+
+def pod(**more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "metadata": {"name": "web-0", "namespace": "prod", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n-1", "serviceAccountName": "sa", "containers": [{}]},
+        "status": {},
+    }
+    for part, members in more.items():
+        found[part] = {**found[part], **members}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "addresses"),
+    [
+        (
+            {"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}},
+            ["10.0.0.1/32", "fd00::1/128"],
+        ),
+        ({"status": {"podIP": "10.0.0.1"}}, ["10.0.0.1/32"]),
+        (
+            {"metadata": {"annotations": {"cni.projectcalico.org/podIP": "10.0.0.2/32"}}},
+            ["10.0.0.2/32"],
+        ),
+        (
+            {
+                "metadata": {"annotations": {"cni.projectcalico.org/podIPs": "10.0.0.2/32"}},
+                "status": {"podIP": "10.0.0.1"},
+            },
+            ["10.0.0.1/32"],
+        ),
+        ({"status": {"podIP": "10.0.0.1", "phase": "Succeeded"}}, []),
+        (
+            {
+                "metadata": {
+                    "deletionTimestamp": "T",
+                    "annotations": {"cni.projectcalico.org/podIP": ""},
+                },
+                "status": {"podIP": "10.0.0.1"},
+            },
+            [],
+        ),
+    ],
+)
+def test_addresses_of_a_pod(changed: dict[str, Any], addresses: list[str]) -> None:
+    assert workload(pod(**changed), {}).spec.ipNetworks == addresses
+
+
+def test_who_is_an_endpoint() -> None:
+    assert is_endpoint(pod())
+    assert not is_endpoint(pod(spec={"nodeName": ""}))
+    assert not is_endpoint(pod(spec={"hostNetwork": True}))
+    key = Pods().key(pod())
+    assert key == ResourceKey("WorkloadEndpoint", "n--1-k8s-web--0-eth0", "prod")
+    assert Pods().place(ResourceKey("WorkloadEndpoint", "n--1-k8s-web--0-net1", "prod")) is None
+
+
+@pytest.mark.parametrize(
+    ("prefix", "selector"),
+    [
+        ("n--1-k8s-web--0-", "metadata.name=web-0"),
+        ("n--1-", "spec.nodeName=n-1"),
+        ("n--1-k8s-", "spec.nodeName=n-1"),
+        ("n--1", None),
+        ("", None),
+    ],
+)
+def test_what_a_prefix_asks_for(prefix: str, selector: str | None) -> None:
+    asked = Pods().asked(Selection("WorkloadEndpoint", "prod", name_prefix=prefix))
+    assert asked.parameters.get("fieldSelector") == selector
+
+
+def test_the_tunnel_address_follows_from_the_pod_network() -> None:
+    tree = {"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.244.3.0/24"]}}
+    raw = Nodes(pod_cidr=True).raw(ResourceKey("Node", "n1"), tree)
+    assert raw is not None
+    assert json.loads(raw)["spec"]["bgp"]["ipv4IPIPTunnelAddr"] == "10.244.3.1"
