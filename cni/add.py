@@ -37,7 +37,7 @@ from cni import (
     readiness_gates,
     wiring,
 )
-from cni.attachment import Attachment, attachment_of, check_names
+from cni.attachment import Attachment, attachment_of, check_endpoint_name
 from cni.delegation import Delegate, Line, destinations, is_delegated
 from cni.endpoint import EndpointWriter
 from cni.errors import CNIError, Code
@@ -60,7 +60,7 @@ from ipam.blocks import IPAddress
 from ipam.errors import IPAMError, NoPool
 from ipam.naming import pod_attributes
 from ipam.requests import Allocate
-from libcalico.errors import DatastoreError, InvalidValue, MuslinError
+from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import IPNetwork
 from linux import links
 from linux.errors import KernelError
@@ -201,14 +201,6 @@ async def _add(
     )
     own = _result(request, cable, ends, addresses, source.extra)
     return chain.chained(previous, chain.with_dns(request, own))
-
-
-def check_endpoint_name(attachment: Attachment) -> None:
-    """Raise CNIError 4 if no endpoint can have this name."""
-    try:
-        check_names(attachment)
-    except InvalidValue as error:
-        raise CNIError(Code.INVALID_ENVIRONMENT, str(error)) from error
 
 
 def _source(
@@ -413,11 +405,7 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
     elif progress.offered:
         # The first ADD's pod runs on: felix must not take its routes and policy away (ADD-07).
         services.felix.forget(delete.subject_of(attachment))
-    if left:
-        try:
-            await delete.remember(services, request, left)
-        except CNIError as error:
-            log.error("an undo is lost: %s", error)
+    await delete.remember_undo(services, request, left)
 
 
 def as_cni_error(error: BaseException) -> CNIError:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from cni.errors import CNIError, Code
 from cni.request import Request
 from libcalico import names
 from libcalico.errors import InvalidValue
@@ -91,9 +92,10 @@ def attachment_of(request: Request, node: str) -> Attachment:
     )
 
 
-def check_names(attachment: Attachment) -> None:
-    """Raise InvalidValue if the endpoint cannot be named (a part begins or ends with `-`)."""
+def check_endpoint_name(attachment: Attachment) -> None:
+    """Raise CNIError 4 if no endpoint can have this name (a part begins or ends with `-`)."""
     try:
         str(attachment.endpoint_key)
     except InvalidValue as error:
-        raise InvalidValue(error.field, error.value, error.rule, str(attachment)) from error
+        told = InvalidValue(error.field, error.value, error.rule, str(attachment))
+        raise CNIError(Code.INVALID_ENVIRONMENT, str(told)) from error

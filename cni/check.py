@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 
 from cni import chain, delete, policy_only
-from cni.add import as_cni_error, check_endpoint_name
-from cni.attachment import Attachment, attachment_of
+from cni.add import as_cni_error
+from cni.attachment import Attachment, attachment_of, check_endpoint_name
 from cni.comparison import (
     Complaint,
     Expected,

@@ -69,6 +69,9 @@ async def delete(
             removed = half_made.remove_in(services.host, netns_fd, *names)
     except Exception as error:
         left.append(error)
+        # The kernel keeps the cable: felix takes route and policy away before anybody else can
+        # have its address.
+        _retract(services, attachment)
     trace.mark("unwire")
     if line and is_delegated(request):
         try:
@@ -117,6 +120,7 @@ async def replay(services: Services, request: Request) -> None:
         await _remove_cable(services, attachment)
     except KernelError as error:
         kept = error
+        _retract(services, attachment)
     released = await release(services, attachment)
     _retract(services, attachment)
     if kept:
@@ -236,6 +240,17 @@ async def forget_flows(addresses: Iterable[IPAddress]) -> None:
 def _retract(services: Services, attachment: Attachment) -> None:
     with contextlib.suppress(InvalidValue):  # felix never heard of what cannot have a name
         services.felix.retract(subject_of(attachment))
+
+
+async def remember_undo(services: Services, request: Request, left: Sequence[Exception]) -> None:
+    """`remember` what `left` kept an ADD's undo from, if anything. Never raises: the ADD fails
+    with the reason that it has."""
+    if not left:
+        return
+    try:
+        await remember(services, request, left)
+    except CNIError as error:
+        log.error("an undo is lost: %s", error)
 
 
 async def remember(services: Services, request: Request, left: Sequence[Exception]) -> None:

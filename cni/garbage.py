@@ -178,7 +178,11 @@ def find(
 
 
 def _container(network: str, node: str, allocation: Allocation) -> str:
-    """The container of an allocation that a plugin made for this network and node, or ""."""
+    """The container of an allocation that a plugin made for this network and node, or "".
+
+    Handles of the oldest releases (`<namespace>.<pod>`, or a container alone) name no network, so
+    GC leaves their addresses: DEL gives them back (IPM-15), and the collector of leaks.
+    """
     attributes = allocation.attributes
     prefix = f"{network}."
     if attributes.get("node") != node or "type" in attributes or allocation.sequence is None:

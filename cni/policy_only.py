@@ -20,7 +20,7 @@ import asyncio
 import logging
 
 from cni import delete, network_profile, wiring
-from cni.attachment import attachment_of
+from cni.attachment import attachment_of, check_endpoint_name
 from cni.chain import own_index, previous_of
 from cni.endpoint import EndpointWriter
 from cni.errors import CNIError, Code
@@ -43,6 +43,8 @@ async def add(
     """Serve one ADD; raises CNIError, with the endpoint taken back."""
     attachment, settings = attachment_of(request, services.node), services.settings
     check_node_name(request.config.document, settings, services.node)
+    check_endpoint_name(attachment)
+    services.check_store(request.config.store)
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
     inner, outer = _ends(services, request, netns_fd)
     await network_profile.ensure(services, request)
@@ -142,14 +144,13 @@ def _ends(services: Services, request: Request, netns_fd: int) -> tuple[Link, Li
 
 async def _undo(services: Services, request: Request) -> None:
     attachment = attachment_of(request, services.node)
+    left: list[Exception] = []
     try:
         await delete.release(services, attachment, unwired=True)
     except Exception as error:
-        try:
-            await delete.remember(services, request, [error])
-        except CNIError as lost:
-            log.error("an undo is lost: %s", lost)
+        left.append(error)
     services.felix.retract(delete.subject_of(attachment))
+    await delete.remember_undo(services, request, left)
 
 
 async def check(services: Services, request: Request, netns_fd: int | None) -> None:

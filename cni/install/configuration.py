@@ -56,12 +56,14 @@ def default_conflist(
 ) -> dict[str, Any]:
     """Return the network list that we write: version 1.0.0, as every chained plugin speaks it.
 
-    `mtu` in bytes; 0 leaves it to the node. It names no credentials: the daemon has them.
+    `mtu` in bytes; 0 leaves it to the node. It names no credentials: the daemon has them. The
+    policy is Kubernetes', as in Calico's own list: no profile of the network's name is asked for.
     """
     plugin: dict[str, Any] = {
         "type": "calico",
         "log_level": log_level,
         "ipam": {"type": "calico-ipam"},
+        "policy": {"type": "k8s"},
         "capabilities": {"io.kubernetes.cri.pod-annotations": True},
     }
     if mtu:

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cni.attachment import Attachment, attachment_of, check_names
+from cni.attachment import Attachment, attachment_of, check_endpoint_name
 from cni.endpoint import NETWORK_ANNOTATION, EndpointWriter, remover
+from cni.errors import CNIError
 from cni.pod_source import PodFacts, RuntimePodSource
 from cni.request import Request, parse_request
 from libcalico.datastore.interface import ABSENT, Delete, Entry, Put
-from libcalico.errors import InvalidValue
 from libcalico.model.codec import decode_value
 from tests.cni.world import network_config
 
@@ -60,8 +60,9 @@ def test_interfaces_of_one_pod_never_share_a_host_interface() -> None:
 
 
 def test_a_name_that_cannot_be_an_endpoint_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="must not be empty nor begin or end"):
-        check_names(dataclasses.replace(WEB, pod="web-"))
+    with pytest.raises(CNIError, match="must not be empty nor begin or end") as refused:
+        check_endpoint_name(dataclasses.replace(WEB, pod="web-"))
+    assert refused.value.code == 4
 
 
 def test_an_endpoint_keeps_its_identity_and_goes_only_with_its_container() -> None:

@@ -426,6 +426,16 @@ def policy_only_behind_ptp(stage: Stage) -> None:
                 here.client.add(network, to)
             assert "bridge" in str(failed.value)
             here.client.delete(network, to)
+            # What is refused of an interface of ours is refused here: names, another store.
+            elsewhere = here.network(ptp, only | {"etcd_endpoints": "http://192.0.2.9:2379"})
+            for refused, whom, code in (
+                (elsewhere, to, 7),
+                (here.network(ptp, only), here.attachment(pod, "web-"), 4),
+            ):
+                with pytest.raises(PluginFailed) as failed:
+                    here.client.add(refused, whom)
+                assert (failed.value.plugin, failed.value.error.code) == ("calico", code)
+                here.client.delete(refused, whom)
         stage.node.assert_clean()
 
 
