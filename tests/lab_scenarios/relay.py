@@ -11,7 +11,6 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from lab.machine import Machine
 from lab.state import NETNS
@@ -21,7 +20,20 @@ from linux import netns
 @contextlib.contextmanager
 def relayed(machines: Sequence[Machine], port: int) -> Iterator[None]:
     """The port leads outside while the body runs."""
-    doors = [_listen(NETNS / machine.netns, port) for machine in machines]
+    with contextlib.ExitStack() as stack:
+        opened = [netns.open_path(NETNS / machine.netns) for machine in machines]
+        for fd in opened:
+            stack.callback(os.close, fd)
+        stack.enter_context(relayed_into(opened, port))
+        yield
+
+
+@contextlib.contextmanager
+def relayed_into(namespaces: Sequence[int], port: int) -> Iterator[None]:
+    """The same for network namespaces, by their open descriptors."""
+    doors = [
+        netns.run_in(fd, lambda: socket.create_server(("127.0.0.1", port))) for fd in namespaces
+    ]
     try:
         for door in doors:
             threading.Thread(target=_serve, args=(door, port), daemon=True).start()
@@ -31,14 +43,6 @@ def relayed(machines: Sequence[Machine], port: int) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 door.shutdown(socket.SHUT_RDWR)
             door.close()
-
-
-def _listen(namespace: Path, port: int) -> socket.socket:
-    fd = netns.open_path(namespace)
-    try:
-        return netns.run_in(fd, lambda: socket.create_server(("127.0.0.1", port)))
-    finally:
-        os.close(fd)
 
 
 def _serve(door: socket.socket, port: int) -> None:
