@@ -70,6 +70,12 @@ class Endpoint:
         """What the reference orders claimants of one interface by."""
         return (self.orchestrator, self.workload, self.endpoint)
 
+    @property
+    def families(self) -> frozenset[int]:
+        """Those of its addresses; both if it has none."""
+        found = frozenset(network.version for network in (*self.networks, *self.spoofable))
+        return found or frozenset({4, 6})
+
 
 def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
     """The endpoint of a stored resource. Raises `InvalidValue` for what cannot be routed."""

@@ -91,8 +91,8 @@ class Tables(Protocol):
     def chains(self) -> int:
         """Chains wanted."""
 
-    def dispatch(self, prefixes: tuple[str, ...], deny: Action) -> Dispatch:
-        """How packets find their endpoint."""
+    def dispatch(self, family: int, prefixes: tuple[str, ...], deny: Action) -> Dispatch:
+        """How packets of one family find their endpoint."""
 
     def want(self, family: Family, models: Mapping[str, TableModel]) -> None:
         """What does not depend on endpoints or policies."""

@@ -113,7 +113,7 @@ class Desire:
         book.take(changes)
         yield
         if whole or changes.endpoints or active is not self._active:
-            yield from self._endpoints(book, calc, active)
+            yield from self._endpoints(book, calc, active, whole=whole)
             self._active = active
         if news:
             book.set_host_endpoints(self._serving)
@@ -221,7 +221,7 @@ class Desire:
         return self.book
 
     def _endpoints(
-        self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint]
+        self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint], *, whole: bool
     ) -> Iterator[None]:
         for interface in [name for name in book.endpoints if name not in active]:
             book.remove_endpoint(interface)
@@ -232,14 +232,16 @@ class Desire:
                 # Without a word from the calculation it stays closed.
                 book.remove_endpoint(interface)
                 continue
-            before = self._active.get(interface)
+            before, known = self._active.get(interface), book.endpoints.get(interface)
+            if before is endpoint and known is policy and not whole:
+                continue
             if (
-                interface not in book.endpoints
+                known is None
                 or before is None
                 or (before.key, before.container_id) != (endpoint.key, endpoint.container_id)
             ):
                 self._newcomers.add(interface)
-            book.set_endpoint(interface, policy)
+            book.set_endpoint(interface, policy, endpoint.families)
             yield
 
     def _own_sets(self, config: Config, calc: Calculator) -> None:

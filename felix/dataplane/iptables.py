@@ -110,8 +110,8 @@ class IptablesTables:
         """What people call it."""
         return f"iptables-{self.backend}"
 
-    def dispatch(self, prefixes: tuple[str, ...], deny: Action) -> Bins:
-        """How packets find their endpoint."""
+    def dispatch(self, family: int, prefixes: tuple[str, ...], deny: Action) -> Bins:
+        """How packets of one family find their endpoint: the same way in each."""
         return Bins(prefixes, deny)
 
     def take_lost(self) -> bool:

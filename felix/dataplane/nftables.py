@@ -80,31 +80,28 @@ class ModelTable:
 class MapDispatch:
     """Endpoints as elements of the verdict maps of both directions: no chain changes."""
 
-    def __init__(self, rules: Ruleset, families: Iterable[Family], deny: Action) -> None:
-        self._rules, self._families = rules, tuple(families)
-        for family in self._families:
-            for direction in DIRECTIONS:
-                rules.want_map(family, direction.root)
-                incoming = nftables.MAPS[direction.root]
-                codes = [nftables.dispatch_rule(direction.root, incoming=incoming)]
-                codes += nftables.render_rule(unknown(deny), family, "filter")
-                rules.want(family, nftables.chain_name("filter", direction.root), pack(codes))
+    def __init__(self, rules: Ruleset, family: Family, deny: Action) -> None:
+        self._rules, self._family = rules, family
+        for direction in DIRECTIONS:
+            rules.want_map(family, direction.root)
+            incoming = nftables.MAPS[direction.root]
+            codes = [nftables.dispatch_rule(direction.root, incoming=incoming)]
+            codes += nftables.render_rule(unknown(deny), family, "filter")
+            rules.want(family, nftables.chain_name("filter", direction.root), pack(codes))
 
     def add(self, interface: str) -> list[Chain]:
         """An endpoint came. No interface has a name that is too long: it stays unknown."""
         if 0 < len(interface.encode()) <= _LONGEST_INTERFACE:
-            for family in self._families:
-                for direction in DIRECTIONS:
-                    chain = names.endpoint_chain(direction.endpoint, interface)
-                    where = nftables.chain_name("filter", chain)
-                    self._rules.want_element(family, direction.root, interface, where)
+            for direction in DIRECTIONS:
+                chain = names.endpoint_chain(direction.endpoint, interface)
+                where = nftables.chain_name("filter", chain)
+                self._rules.want_element(self._family, direction.root, interface, where)
         return []
 
     def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
         """An endpoint left."""
-        for family in self._families:
-            for direction in DIRECTIONS:
-                self._rules.unwant_element(family, direction.root, interface)
+        for direction in DIRECTIONS:
+            self._rules.unwant_element(self._family, direction.root, interface)
         return [], []
 
     def all(self) -> list[Chain]:
@@ -134,9 +131,9 @@ class NftTables:
         self.drifted = 0
         self.lost = False
 
-    def dispatch(self, prefixes: tuple[str, ...], deny: Action) -> MapDispatch:
-        """How packets find their endpoint: the maps do not depend on prefixes."""
-        return MapDispatch(self._rules, self._families, deny)
+    def dispatch(self, family: int, prefixes: tuple[str, ...], deny: Action) -> MapDispatch:
+        """How packets of one family find their endpoint: the maps do not depend on prefixes."""
+        return MapDispatch(self._rules, cast("Family", family), deny)
 
     @property
     def saves(self) -> int:

@@ -3,7 +3,8 @@
 What the calculation says is kept as it came; a chain is rendered when it comes or changes, and
 only while an endpoint's chain names it. So a change costs what it touches: a pod two chains and
 two rules of dispatch, a policy its own two chains, however many endpoints it serves. Workloads
-have chains in filter; host endpoints (felix.dataplane.hostbook) in raw and mangle too.
+have chains in filter, in the families of their addresses; host endpoints (felix.dataplane.hostbook)
+in raw and mangle too.
 
 To be told costs little; `write` renders what is due then, chain by chain, so that whoever drives
 it may do other work between.
@@ -17,13 +18,15 @@ Invariants:
          taken; no other chain suffers.
   RBK-4  A `write` that was given up at any step is gone on with by the next one: what differs
          from what the targets were told is due.
+  RBK-5  In a family of which a workload has no address it has no chains: its packets are dropped as
+         those of an unknown interface (DSP-1).
 Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
 test_policy_packets.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from felix.calc.policy_model import (
@@ -81,7 +84,7 @@ class RuleBook:
         self,
         targets: Mapping[Place, ChainTarget],
         settings: RuleSettings,
-        bins: Callable[[tuple[str, ...], Action], Dispatch] = Bins,
+        bins: Callable[[int, tuple[str, ...], Action], Dispatch] = lambda _, *ends: Bins(*ends),
     ) -> None:
         self._targets = targets
         self._settings = settings
@@ -89,7 +92,9 @@ class RuleBook:
         self._endpoints: dict[str, EndpointPolicy] = {}
         self._kinds: dict[str, Kind] = {}
         self._new_bins = bins
-        self._bins = bins(settings.prefixes, settings.verdicts.deny)
+        self._families = frozenset(family for family, _ in targets)
+        self._bins = self._dispatches(settings)
+        self._reach: dict[str, frozenset[int]] = {}
         self._uses = Uses()
         self._unusable: frozenset[str] = frozenset()
         self._lost: dict[ResourceKey, frozenset[str]] = {}
@@ -98,7 +103,7 @@ class RuleBook:
         self._hosts = HostBook(targets)
         self._suspects: dict[ResourceKey, None] = {}
         self._due: dict[ResourceKey, None] = {}
-        self._due_dispatch: dict[str, Chain] = {}
+        self._due_dispatch: dict[tuple[int, str], Chain] = {}
         self._due_endpoints: dict[str, None] = {}
         self._due_hosts = True
         self.renders = 0
@@ -170,9 +175,9 @@ class RuleBook:
             del self._due_endpoints[interface]
             yield
         while self._due_dispatch:
-            name = next(reversed(self._due_dispatch))
-            self._want((self._due_dispatch[name],))
-            del self._due_dispatch[name]
+            place = next(reversed(self._due_dispatch))
+            self._want((self._due_dispatch[place],), (place[0],))
+            del self._due_dispatch[place]
             yield
 
     # -- policies ------------------------------------------------------------------------------
@@ -297,10 +302,16 @@ class RuleBook:
 
     # -- endpoints -----------------------------------------------------------------------------
 
-    def set_endpoint(self, interface: str, policy: EndpointPolicy) -> None:
-        """An endpoint that is new or has another policy."""
-        before = self._endpoints.get(interface)
-        if before is policy or before == policy:
+    def set_endpoint(
+        self, interface: str, policy: EndpointPolicy, families: frozenset[int] | None = None
+    ) -> None:
+        """An endpoint that is new, or has another policy or addresses of other families.
+
+        `families`: those of its addresses (RBK-5); all if not given.
+        """
+        reach = self._families if families is None else families & self._families
+        before, reached = self._endpoints.get(interface), self._reach.get(interface, frozenset())
+        if (before is policy or before == policy) and reach == reached:
             return
         moved = Moved()
         kind = self._uses.enter(policy, moved)
@@ -309,8 +320,11 @@ class RuleBook:
         self._endpoints[interface], self._kinds[interface] = policy, kind
         self._due_endpoints[interface] = None
         self._settle(moved)
-        if before is None:
-            self._dispatch(self._bins.add(interface))
+        for family in reached - reach:
+            self._withdraw(family, interface)
+        self._reach[interface] = reach
+        for family in reach - reached:
+            self._dispatch(family, self._bins[family].add(interface))
 
     def remove_endpoint(self, interface: str) -> None:
         """An endpoint that is gone."""
@@ -318,19 +332,28 @@ class RuleBook:
         if before is None:
             return
         self._due_endpoints.pop(interface, None)
-        chains, gone = self._bins.remove(interface)
-        self._dispatch(chains)
-        for name in gone:
-            self._due_dispatch.pop(name, None)
-        self._unwant([*gone, *_own(interface)])
+        for family in self._reach.pop(interface):
+            self._withdraw(family, interface)
         moved = Moved()
         self._uses.leave(self._kinds.pop(interface), before.profiles, moved)
         self._settle(moved)
 
-    def _dispatch(self, chains: Iterable[Chain]) -> None:
+    def _withdraw(self, family: int, interface: str) -> None:
+        """Its chains of one family are not wanted any more."""
+        chains, gone = self._bins[family].remove(interface)
+        self._dispatch(family, chains)
+        for name in gone:
+            self._due_dispatch.pop((family, name), None)
+        self._unwant(family, [*gone, *_own(interface)])
+
+    def _dispatches(self, settings: RuleSettings) -> dict[int, Dispatch]:
+        ends = (settings.prefixes, settings.verdicts.deny)
+        return {family: self._new_bins(family, *ends) for family in self._families}
+
+    def _dispatch(self, family: int, chains: Iterable[Chain]) -> None:
         # Endpoints that come together are told of once.
         for chain in chains:
-            self._due_dispatch[chain.name] = chain
+            self._due_dispatch[family, chain.name] = chain
 
     def _settle(self, moved: Moved) -> None:
         for key, prefix, table in moved.ended:
@@ -358,7 +381,8 @@ class RuleBook:
             rules = endpoint_rules(interface, policy)
             chains = endpoint_chains(rules, self._settings.marks, self._settings.verdicts)
             both = kind.texts[policy.profiles] = tuple(chain.rules for chain in chains)
-        self._want(Chain(name, own) for name, own in zip(_own(interface), both, strict=True))
+        chains = [Chain(name, own) for name, own in zip(_own(interface), both, strict=True)]
+        self._want(chains, self._reach[interface])
 
     # -- host endpoints ------------------------------------------------------------------------
 
@@ -383,32 +407,34 @@ class RuleBook:
         ends = (settings.prefixes, settings.verdicts.deny)
         if ends != (before.prefixes, before.verdicts.deny):
             self._due_dispatch.clear()
-            self._unwant([chain.name for chain in self._bins.all()])
-            self._bins = self._new_bins(*ends)
-            for interface in self._endpoints:
-                self._bins.add(interface)
+            for family, bins in self._bins.items():
+                self._unwant(family, [chain.name for chain in bins.all()])
+            self._bins = self._dispatches(settings)
+            for interface, reach in self._reach.items():
+                for family in reach:
+                    self._bins[family].add(interface)
         self.write_all()
 
     def write_all(self) -> None:
         """All that is wanted is due."""
-        self._dispatch(self._bins.all())
+        for family, bins in self._bins.items():
+            self._dispatch(family, bins.all())
         self._due.update(dict.fromkeys(self._uses))
         self._due_endpoints.update(dict.fromkeys(self._endpoints))
         self._due_hosts = True
 
-    def _want(self, chains: Iterable[Chain]) -> None:
-        """Chains of workloads: they are the same in both families."""
+    def _want(self, chains: Iterable[Chain], families: Collection[int]) -> None:
+        """Chains of workloads, in these families."""
         for chain in chains:
             self.renders += 1
-            for (_, table), target in self._targets.items():
-                if table == FILTER:
+            for (family, table), target in self._targets.items():
+                if table == FILTER and family in families:
                     target.want(chain)
 
-    def _unwant(self, chains: Iterable[str]) -> None:
+    def _unwant(self, family: int, chains: Iterable[str]) -> None:
+        target = self._targets[family, FILTER]
         for name in chains:
-            for (_, table), target in self._targets.items():
-                if table == FILTER:
-                    target.unwant(name)
+            target.unwant(name)
 
 
 def sets_of(policy: ResolvedPolicy) -> frozenset[str]:

@@ -70,7 +70,7 @@ class Wanted:
         }
         self.refused: dict[Any, dict[str, str]] = {}
 
-    def dispatch(self, *given: Any) -> Bins:
+    def dispatch(self, _family: int, *given: Any) -> Bins:
         """How packets find their endpoint."""
         return Bins(*given)
 

@@ -111,6 +111,27 @@ def test_a_policy_that_nobody_told_denies() -> None:
     assert "--jump DROP" in table.chains["cali-pi-np/ns/a"][-1]
 
 
+def test_a_workload_has_chains_in_the_families_of_its_addresses() -> None:
+    """RBK-5: in the other one it is an unknown interface, which dispatch drops (DSP-1)."""
+    four, six = Recorder(), Recorder()
+    book = WrittenBook({FILTER: four, (6, "filter"): six}, RuleSettings())
+    book.write_all()
+    empty = dict(six.chains)
+    assert all("DROP" in rules[-1] for rules in empty.values()), empty
+    single = frozenset({4})
+    book.set_endpoint("cali01", endpoint(ingress=[KEYS[0]]), single)
+    assert {"cali-fw-cali01", "cali-tw-cali01"} <= four.chains.keys()
+    assert {n: r for n, r in six.chains.items() if "-p" not in n} == empty
+    book.set_endpoint("cali01", endpoint(ingress=[KEYS[0]]), frozenset({4, 6}))
+    assert six.chains == four.chains, "it was given an address of the other one"
+    book.configure(RuleSettings(prefixes=("tap", "cali")))
+    assert six.chains == four.chains
+    book.set_endpoint("cali01", endpoint(ingress=[KEYS[0]]), single)
+    assert "cali01" not in str({n: r for n, r in six.chains.items() if "-p" not in n})
+    book.remove_endpoint("cali01")
+    assert six.chains == four.chains
+
+
 def test_a_change_costs_what_it_touches() -> None:
     """RBK: two hundred endpoints with a hundred policies; nothing is rendered that is the same."""
     book, table = make_book()

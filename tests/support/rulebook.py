@@ -32,9 +32,11 @@ class WrittenBook(RuleBook):
         super().trust(unusable)
         written(self)
 
-    def set_endpoint(self, interface: str, policy: EndpointPolicy) -> None:
+    def set_endpoint(
+        self, interface: str, policy: EndpointPolicy, families: frozenset[int] | None = None
+    ) -> None:
         """And write."""
-        super().set_endpoint(interface, policy)
+        super().set_endpoint(interface, policy, families)
         written(self)
 
     def remove_endpoint(self, interface: str) -> None:
