@@ -40,6 +40,14 @@ class Hearing:
     terms: Terms
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Routes of one audience, written for sessions of equal terms, and those that do not fit."""
+
+    messages: tuple[bytes, ...]
+    unfit: tuple[tuple[IPNetwork, str], ...]
+
+
 class Offers:
     """The routes on offer, and the peers that hear them: those with an Established session."""
 
@@ -50,13 +58,13 @@ class Offers:
         self._unfit: dict[IPAddress, dict[IPNetwork, str]] = {}
         self._withheld = False
         self._owed: set[IPAddress] = set()
+        self._parts: dict[tuple[_Audience | None, Family], list[Route]] = {}
+        self._encoded: dict[tuple[_Audience | None, Family, Terms], _Part] = {}
 
     def up(self, address: IPAddress, hearing: Hearing) -> Iterator[Command]:
         """A session is Established: all routes for it, then End-of-RIB (SPK-2)."""
         self._up[address] = hearing
-        wish = [route for route in self._routes if _meant_for(route, address, hearing)]
-        self._sent[address] = len(wish)
-        messages = self._announced(wish, hearing.terms, [address])
+        messages, self._sent[address] = self._whole(address, hearing, hearing.families)
         if self._withheld:
             self._owed.add(address)
         else:
@@ -105,12 +113,7 @@ class Offers:
         hearing = self._up.get(address)
         if hearing is None or family not in hearing.families:
             return iter(())
-        wish = [
-            route
-            for route in self._routes
-            if Family.of(route.prefix) is family and _meant_for(route, address, hearing)
-        ]
-        messages = self._announced(wish, hearing.terms, [address])
+        messages, _ = self._whole(address, hearing, frozenset({family}))
         if enhanced:
             messages.insert(0, encoding.route_refresh(family, BEGIN_OF_REFRESH))
             messages.append(encoding.route_refresh(family, END_OF_REFRESH))
@@ -121,6 +124,9 @@ class Offers:
         wanted = frozenset(routes)
         fresh, gone = wanted - self._routes, self._routes - wanted
         self._routes = wanted
+        if fresh or gone:
+            self._parts.clear()
+            self._encoded.clear()
         known: dict[tuple[_Audience | None, Family], _Audience] = {}
         told: dict[_Audience, list[Route]] = {}
         replaced: dict[IPNetwork, list[_Audience]] = {}
@@ -171,22 +177,59 @@ class Offers:
             found.setdefault(self._up[address].terms, []).append(address)
         return found.items()
 
+    def _whole(
+        self, address: IPAddress, hearing: Hearing, families: frozenset[Family]
+    ) -> tuple[list[bytes], int]:
+        """All that a peer is to hear of these families, and how many routes that is.
+
+        What several peers are meant to hear is written once for all of equal terms: a hundred
+        sessions that begin together cost one table, not a hundred.
+        """
+        if not self._parts:
+            for route in self._routes:
+                audience = route.peers, Family.of(route.prefix)
+                self._parts.setdefault(audience, []).append(route)
+        messages: list[bytes] = []
+        count = 0
+        for (peers, family), routes in self._parts.items():
+            if family not in families or not (peers is None or address in peers):
+                continue
+            count += len(routes)
+            key = peers, family, hearing.terms
+            part = self._encoded.get(key)
+            if part is None:
+                unfit: list[tuple[IPNetwork, str]] = []
+                made = tuple(encoding.announce(routes, hearing.terms, unfit))
+                part = self._encoded[key] = _Part(made, tuple(unfit))
+            messages += part.messages
+            self._note_unfit([address], part.unfit, [route.prefix for route in routes])
+        return messages, count
+
     def _announced(
         self, routes: Collection[Route], terms: Terms, peers: Collection[IPAddress]
     ) -> list[bytes]:
         """The messages for these peers (OFR-1)."""
         unfit: list[tuple[IPNetwork, str]] = []
         messages = [*encoding.announce(routes, terms, unfit)]
-        self._forget_unfit(peers, [route.prefix for route in routes] if self._unfit else ())
+        self._note_unfit(peers, unfit, [route.prefix for route in routes] if self._unfit else ())
+        return messages
+
+    def _note_unfit(
+        self,
+        peers: Collection[IPAddress],
+        unfit: Collection[tuple[IPNetwork, str]],
+        nets: Collection[IPNetwork],
+    ) -> None:
+        """These of `nets` cannot be told to these peers, the others can (OFR-1)."""
+        self._forget_unfit(peers, nets)
         for net, why in unfit:
             for address in peers:
                 table = self._unfit.setdefault(address, {})
                 if net in table or len(table) < _KEPT:
                     table[net] = why
         if unfit:
-            net, why = unfit[0]
+            net, why = next(iter(unfit))
             log.error("%d routes cannot be told, %s: %s", len(unfit), net, why)
-        return messages
 
     def _forget_unfit(self, peers: Iterable[IPAddress], nets: Collection[IPNetwork]) -> None:
         if not self._unfit:
@@ -201,8 +244,3 @@ class Offers:
 
 def _ends(hearing: Hearing) -> list[bytes]:
     return [encoding.end_of_rib(family) for family in Family if family in hearing.families]
-
-
-def _meant_for(route: Route, address: IPAddress, hearing: Hearing) -> bool:
-    meant = route.peers is None or address in route.peers
-    return meant and Family.of(route.prefix) in hearing.families

@@ -26,17 +26,19 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from exabgp.bgp.fsm import FSM
 from exabgp.bgp.message import _NOP, NOP, KeepAlive, Message, Notify, Update
 from exabgp.bgp.message.direction import Direction
 from exabgp.bgp.message.open.capability import Capability
 from exabgp.bgp.message.update.attribute.attributes import Attributes
 from exabgp.bgp.neighbor import Neighbor
 from exabgp.bgp.timer import ReceiveTimer
+from exabgp.logger import log
 from exabgp.protocol.family import AFI, SAFI
 from exabgp.protocol.ip import IP
 from exabgp.reactor import keepalive, listener, loop, protocol
 from exabgp.reactor import peer as peers
-from exabgp.reactor.api.processes import Processes
+from exabgp.reactor.api.processes import ProcessError, Processes
 from exabgp.reactor.delay import Delay
 from exabgp.reactor.network.error import NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
@@ -49,6 +51,7 @@ NOTICE_BASE = 1000
 
 MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`)
 
+_SPEAKING = (FSM.OPENSENT, FSM.OPENCONFIRM, FSM.ESTABLISHED)
 _PROOF_SECONDS = 10.0
 _MOST_WAITING = 64
 
@@ -145,6 +148,30 @@ def teardown_with_notice() -> None:
         self._delay.reset()
 
     peers.Peer._main, peers.Peer.teardown = run, end
+
+
+def removal_with_notice() -> None:
+    """A peer that is taken out of the configuration hears so: CEASE 6/3 (RFC 4486).
+
+    ExaBGP only closes, and under graceful restart the peer keeps our routes as if we restarted.
+    And one that comes back before it had its last turn stays; ExaBGP would forget it.
+    """
+    remove, reconfigure = peers.Peer.remove, peers.Peer.reconfigure
+
+    def run(self: Any) -> None:
+        if self.proto is not None and self.fsm in _SPEAKING:
+            try:
+                next(self.proto.new_notification(Notify(6, 3)), None)
+            except (NetworkError, ProcessError) as error:
+                log.warning(lambda error=error: f"the peer was not told: {error}", self.id())
+        remove(self)
+
+    def back(self: Any, neighbor: Any = None) -> None:
+        reconfigure(self, neighbor)
+        if self.stopping():
+            self._restart, self._teardown, self.generator = True, None, None
+
+    peers.Peer.remove, peers.Peer.reconfigure = run, back
 
 
 def header_errors() -> None:
@@ -414,6 +441,7 @@ def apply() -> None:
     exact_hold_timer()
     raw_updates()
     teardown_with_notice()
+    removal_with_notice()
     header_errors()
     open_confirm()
     replace_a_dead_session()

@@ -1,0 +1,86 @@
+"""Peers that are taken out of the configuration, and put back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from bgp.speaker.interface import DownReason, PeerDown, PeerUp
+from tests.bgp.session_lab import (
+    BIRD,
+    RAW,
+    Lab,
+    RawPeer,
+    peer,
+    route,
+    session,
+    static,
+    story,
+    until,
+)
+
+
+def test_a_removed_peer_is_told_and_comes_back_at_once() -> None:
+    """CEASE 6/3 (RFC 4486), established or not. Another peer notices nothing."""
+
+    async def body(lab: Lab) -> None:
+        lab.start_bird(session(), static("10.50.0.0/24"))
+        await lab.speaker.announce([route("10.65.1.0/26")])
+        gone, opened = RawPeer(RAW[0]), RawPeer(RAW[1])
+        stays = peer(BIRD, passive=True)
+        both = [peer(gone.local, passive=True), peer(opened.local, passive=True)]
+        await lab.speaker.configure([stays, *both])
+        for number in range(1, 4):
+            await opened.dial()
+            await gone.dial()
+            await gone.open()
+            await until("up", lambda n=number: len(lab.heard.of(PeerUp, gone.local)) == n)  # type: ignore[misc]
+            await until("BIRD", lambda: lab.heard.up(BIRD))
+            await until("our OPEN", lambda: opened.messages)
+            await lab.speaker.configure([stays])
+            await until("told", lambda: gone.notifications() == [(6, 3)])
+            await until("told, too", lambda: opened.notifications() == [(6, 3)])
+            await until("closed", gone.closed.is_set)
+            down = lab.heard.of(PeerDown, gone.local)[-1]
+            assert isinstance(down, PeerDown)
+            assert down.reason is DownReason.REMOVED
+            await lab.speaker.configure([stays, *both])  # a moment later
+            for each in (gone, opened):
+                await each.close()
+            await until("taken back", lambda: len(lab.speaker._applied) == 3)
+        # Taken out and put back in one breath: nobody notices.
+        await gone.dial()
+        await gone.open()
+        await until("up", lambda: lab.heard.up(gone.local))
+        await lab.speaker.configure([stays])
+        await lab.speaker.configure([stays, *both])
+        await asyncio.sleep(0.5)
+        assert gone.notifications() == []
+        assert lab.heard.up(gone.local)
+        assert lab.heard.of(PeerDown, BIRD) == []
+        await gone.close()
+
+    story(body)
+
+
+def test_a_router_that_was_removed_is_back_within_seconds() -> None:
+    """BIRD drops our routes at once, and takes the next session when it is offered."""
+
+    async def body(lab: Lab) -> None:
+        lab.start_bird(session())
+        await lab.speaker.announce([route("10.65.1.0/26")])
+        mine, other = peer(BIRD, passive=True), peer(RAW[0], passive=True)
+
+        def shown() -> str:
+            return lab.birdc("show", "route")
+
+        await lab.speaker.configure([mine, other])
+        await until("told", lambda: "10.65.1.0/26" in shown())
+        await lab.speaker.configure([other])
+        await until("dropped", lambda: "10.65.1.0/26" not in shown())
+        begun = time.monotonic()
+        await lab.speaker.configure([mine, other])
+        await until("told again", lambda: "10.65.1.0/26" in shown(), 30)
+        print(f"back after {time.monotonic() - begun:.1f} s")
+
+    story(body)
