@@ -44,7 +44,8 @@ async def serve(environ: Mapping[str, str], status_file: str, health_port: int) 
     config = apiconfig.of_node(environ)
     store = await datastore.connect(config)
     client = Client(find(config, environ))
-    options = Options(Path(status_file) if status_file else None, health_port)
+    native = config.datastore_type == apiconfig.KUBERNETES
+    options = Options(Path(status_file) if status_file else None, health_port, native)
     try:
         await Process(store, client, environ, options).run()
     finally:

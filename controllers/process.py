@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from controllers import metrics
 from controllers.collection import Collection
 from controllers.configuration import Configuration
@@ -46,10 +48,11 @@ NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line."""
+    """The command line. `native`: the datastore is Kubernetes, so nothing is copied into it."""
 
     status_file: Path | None
     health_port: int = 0
+    native: bool = False
 
 
 class Process:
@@ -88,7 +91,8 @@ class Process:
             async with asyncio.timeout(START_SECONDS):
                 while True:
                     try:
-                        await ensure_initialized(self._store, "k8s", "")
+                        kinds = "k8s,kdd" if self._options.native else "k8s"
+                        await ensure_initialized(self._store, kinds, "")
                         await self.configuration.load()
                         return
                     except DatastoreError as error:
@@ -132,6 +136,12 @@ class Process:
 
     def _build(self, settings: Settings) -> list[Any]:
         chosen, client, store = settings.controllers, self._client, self._store
+        copies = not self._options.native
+        if not copies:
+            # With Kubernetes as the datastore its own objects are read where they are.
+            chosen = replace(
+                chosen, policy=None, namespace=None, serviceAccount=None, workloadEndpoint=None
+            )
 
         def common(member: str) -> dict[str, Any]:
             return {"workers": settings.workers[member], "period": settings.period(member)}
@@ -153,7 +163,7 @@ class Process:
                 view,
                 client,
                 store,
-                sync_labels=chosen.node.syncLabels != "Disabled",
+                sync_labels=copies and chosen.node.syncLabels != "Disabled",
                 endpoints=chosen.node.hostEndpoint,
                 removed=self.collection.look_soon,
                 **common("node"),

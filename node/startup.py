@@ -66,7 +66,10 @@ async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
         await register(store, name, chosen, machine)
         if chosen.default_pools:
             await _default_pools(store, chosen, facts)
-        await ensure_initialized(store, ",".join([chosen.cluster_type, *facts.kinds]))
+        kinds = [chosen.cluster_type, *facts.kinds]
+        if config.datastore_type == apiconfig.KUBERNETES:
+            kinds.append("kdd")
+        await ensure_initialized(store, ",".join(kinds))
         await _cluster_objects(store, name)
     finally:
         await store.close()
