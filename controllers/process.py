@@ -19,6 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controllers import metrics
+from controllers.cluster_policies import ClusterPolicies
 from controllers.collection import Collection
 from controllers.configuration import Configuration
 from controllers.endpoint_labels import EndpointLabels
@@ -149,6 +150,7 @@ class Process:
         parts: list[Any] = []
         if chosen.policy is not None:
             parts.append(Mirror(POLICIES, client, store, **common("policy")))
+            parts.append(ClusterPolicies(client, store, **common("policy")))
         if chosen.namespace is not None:
             parts.append(Mirror(NAMESPACE_PROFILES, client, store, **common("namespace")))
         if chosen.serviceAccount is not None:

@@ -25,6 +25,7 @@ _SESSION_WORLDS = {
     "cri": "containerd",
     "cyclonus": "nine pods",
     "netpol": "nine pods",
+    "netpol_cluster": "nine pods",
 }
 # The groups that take longest, longest first: begun late, each would run on alone in the end.
 _LONGEST = (

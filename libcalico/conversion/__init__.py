@@ -1,6 +1,14 @@
 """Kubernetes objects as Calico resources: pure functions from parsed documents to structs."""
 
-from libcalico.conversion.convert import CONVERTIBLE, Conversion, convert, is_kubernetes
+from libcalico.conversion.cluster_peers import NodeAddresses, Nodes
+from libcalico.conversion.cluster_policy import cluster_policy
+from libcalico.conversion.convert import (
+    CONVERTIBLE,
+    Conversion,
+    convert,
+    is_kubernetes,
+    older_kind,
+)
 from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
 from libcalico.conversion.profiles import namespace_profile, service_account_profile
 
@@ -8,9 +16,13 @@ __all__ = [
     "CONVERTIBLE",
     "POLICY_PREFIX",
     "Conversion",
+    "NodeAddresses",
+    "Nodes",
+    "cluster_policy",
     "convert",
     "is_kubernetes",
     "namespace_profile",
     "network_policy",
+    "older_kind",
     "service_account_profile",
 ]

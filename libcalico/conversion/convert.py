@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libcalico.conversion import tree
+from libcalico.conversion.cluster_peers import Nodes
+from libcalico.conversion.cluster_policy import API_VERSION, KIND, cluster_policy
 from libcalico.conversion.network_policy import network_policy
 from libcalico.conversion.profiles import namespace_profile, service_account_profile
 from libcalico.conversion.tree import Tree
@@ -17,7 +19,13 @@ CONVERTIBLE = {
     ("extensions/v1beta1", "NetworkPolicy"),
     ("v1", "Namespace"),
     ("v1", "ServiceAccount"),
+    (API_VERSION, KIND),
 }
+OLDER = {
+    "AdminNetworkPolicy": "tier Admin",
+    "BaselineAdminNetworkPolicy": "tier Baseline",
+}
+"""What Kubernetes' network policy API had before, and what stands for it now."""
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 
@@ -34,17 +42,31 @@ def is_kubernetes(document: Tree) -> bool:
     return (document.get("apiVersion"), document.get("kind")) in CONVERTIBLE
 
 
-def convert(document: Tree) -> Conversion:
+def older_kind(kind: str) -> str:
+    """What to use instead of a kind that was given up; empty for others."""
+    if kind not in OLDER:
+        return ""
+    return (
+        f"{kind} is not enforced: Kubernetes gave it up for ClusterNetworkPolicy "
+        f"({API_VERSION}); write one with {OLDER[kind]}"
+    )
+
+
+def convert(document: Tree, nodes: Nodes = None) -> Conversion:
     """The Calico form of a document as the API server holds it, or as a file holds it.
 
-    What the API server fills in is filled in first. Raises UnsupportedKind or InvalidValue.
+    What the API server fills in is filled in first; `nodes` are the cluster's, for peers that
+    are nodes. Raises UnsupportedKind or InvalidValue.
     """
     kind = document.get("kind")
     subject = f"{kind}({_name_in(document)})"
+    if refused := older_kind(str(kind)):
+        raise UnsupportedKind(f"{subject}: {refused}")
     if not is_kubernetes(document):
         raise UnsupportedKind(
             f"{subject} of apiVersion {document.get('apiVersion')!r} cannot be converted; "
-            "NetworkPolicy (networking.k8s.io/v1), Namespace and ServiceAccount (v1) can"
+            "NetworkPolicy (networking.k8s.io/v1), ClusterNetworkPolicy "
+            f"({API_VERSION}), Namespace and ServiceAccount (v1) can"
         )
     try:
         document = completed(document)
@@ -52,7 +74,11 @@ def convert(document: Tree) -> Conversion:
             return Conversion(namespace_profile(document))
         if kind == "ServiceAccount":
             return Conversion(service_account_profile(document))
-        policy, dropped = network_policy(document)
+        policy: Resource
+        if kind == KIND:
+            policy, dropped = cluster_policy(document, nodes)
+        else:
+            policy, dropped = network_policy(document)
     except InvalidValue as problem:
         raise _of(problem, subject) from None
     return Conversion(policy, [_of(problem, subject) for problem in dropped])

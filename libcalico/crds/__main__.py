@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from libcalico.crds.document import files
+from libcalico.crds.document import HEAD, files
 
 FOLDER = Path("manifests/crds")
 
@@ -15,17 +15,22 @@ def main(arguments: list[str]) -> int:
     wanted = files()
     if "--check" not in arguments:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        for old in FOLDER.glob("*.yaml"):
-            if old.name not in wanted:
-                old.unlink()
+        for old in _written().keys() - wanted.keys():
+            (FOLDER / old).unlink()
         for name, text in wanted.items():
             (FOLDER / name).write_text(text)
         return 0
-    there = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
+    there = _written()
     wrong = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
     for name in wrong:
         sys.stderr.write(f"{FOLDER / name} is not what the types say: ./run crds writes it\n")
     return 1 if wrong else 0
+
+
+def _written() -> dict[str, str]:
+    """The files that are this command's: others may lie beside them."""
+    found = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
+    return {name: text for name, text in found.items() if text.startswith(HEAD)}
 
 
 if __name__ == "__main__":

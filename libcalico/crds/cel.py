@@ -6,6 +6,7 @@ Nothing here needs more than Kubernetes 1.25; the network functions of 1.31 are 
 
 from __future__ import annotations
 
+from libcalico.crds import cluster_policies
 from libcalico.crds.cel_policies import GLOBAL_POLICY, POLICY_RULE, deleting, directions
 from libcalico.crds.cel_words import Rule, apart, some, text, true
 from libcalico.model import bgp, bgpfilter, controllers, rules, staged
@@ -256,6 +257,12 @@ RULES: dict[type, tuple[Rule, ...]] = {
         ),
     ),
     bgpfilter.BGPFilterOperation: (_operation(),),
+    cluster_policies.Port: (
+        Rule("has(self.number) != has(self.range)", "must be exactly one of number and range"),
+    ),
+    cluster_policies.PortRange: (
+        Rule("self.start < self.end", "end must be greater than start", "end"),
+    ),
     controllers.Template: (
         Rule(
             f"{some('interfaceCIDRs')} || {text('interfacePattern')}",

@@ -12,13 +12,17 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from libcalico.crds import cel, fields, parameters, pieces
+from libcalico.crds import cel, cluster_policies, fields, parameters, pieces
 from libcalico.crds.pieces import Piece
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMHandleSpec
 from libcalico.model.meta import Condition, Duration
 
 Schema = dict[str, Any]
-FIELDS: dict[type, dict[str, Piece]] = {**fields.TABLE, **parameters.TABLE}
+FIELDS: dict[type, dict[str, Piece]] = {
+    **fields.TABLE,
+    **parameters.TABLE,
+    **cluster_policies.TABLE,
+}
 OPEN = (IPAMBlockSpec, IPAMHandleSpec, BlockAffinitySpec)
 """Written by machines only: what a newer one adds must survive an older definition."""
 

@@ -13,6 +13,10 @@ from typing import Any
 
 import msgspec
 
+from libcalico.crds.cluster_policies import (
+    ClusterNetworkPolicySpec,
+    ClusterNetworkPolicyStatus,
+)
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMConfigSpec, IPAMHandleSpec
 from libcalico.model.checks import SINGLE_LABEL
 from libcalico.model.kinds import KINDS
@@ -28,8 +32,8 @@ class Definition:
     """One CustomResourceDefinition; `spec` is the struct type of its objects' spec.
 
     `root` is the resource's struct type, whose rules are said of the whole object and whose
-    status it has. `wide` columns are shown by `kubectl get -o wide` only. `defaults` are by
-    path below the object.
+    status it has; `status` is that of an object without one. `wide` columns are shown by
+    `kubectl get -o wide` only. `defaults` are by path below the object.
     """
 
     kind: str
@@ -44,11 +48,15 @@ class Definition:
     subresource: bool = False
     only_name: Mapping[str, Any] = field(default_factory=dict)
     needs_spec: bool = False
+    group: str = GROUP
+    version: str = VERSION
+    status: Any = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The definition's own name."""
-        return f"{self.plural}.{GROUP}"
+        return f"{self.plural}.{self.group}"
 
 
 def _columns(text: str) -> tuple[Column, ...]:
@@ -224,5 +232,23 @@ DEFINITIONS: tuple[Definition, ...] = (
         "ipamhandles",
         IPAMHandleSpec,
         columns=_columns("Handle string handleID\nBlocks string block"),
+    ),
+    Definition(
+        "ClusterNetworkPolicy",
+        "clusternetworkpolicies",
+        ClusterNetworkPolicySpec,
+        short=("cnp",),
+        columns=_columns("Tier string tier\nPriority string priority"),
+        group="policy.networking.k8s.io",
+        version="v1alpha2",
+        status=ClusterNetworkPolicyStatus,
+        subresource=True,
+        annotations={
+            "api-approved.kubernetes.io": (
+                "https://github.com/kubernetes-sigs/network-policy-api/pull/347"
+            ),
+            "policy.networking.k8s.io/bundle-version": "v0.2.0",
+            "policy.networking.k8s.io/channel": "experimental",
+        },
     ),
 )

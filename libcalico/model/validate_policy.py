@@ -13,6 +13,7 @@ from libcalico.model.validate_rules import check_direction, check_rules
 _L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _ONE_DOT = re.compile(rf"{_L}(\.{_L})?")
 _FROM_KUBERNETES = re.compile(rf"(knp|ossg)\.default\.({NAME.pattern})")
+_FROM_CLUSTER = re.compile(rf"kcnp\.({NAME.pattern})")
 HINTS = ("AssumeNeededOnEveryNode",)
 Staged = StagedNetworkPolicy | StagedGlobalNetworkPolicy
 NAMESPACE_LABEL = "projectcalico.org/namespace"
@@ -60,7 +61,7 @@ def check_policy_name(policy: Policy | Staged, found: Problems) -> None:
     if not name or not NAME.fullmatch(name) or _ONE_DOT.fullmatch(name):
         return
     namespaced = isinstance(policy, (NetworkPolicy, StagedNetworkPolicy))
-    if namespaced and _FROM_KUBERNETES.fullmatch(name):
+    if (_FROM_KUBERNETES if namespaced else _FROM_CLUSTER).fullmatch(name):
         return
     found.add("metadata.name", name, "must have at most one dot")
 

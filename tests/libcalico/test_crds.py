@@ -21,9 +21,10 @@ NATIVE = {"Node", "WorkloadEndpoint", "Profile", "LiveMigration"}
 
 
 def test_the_files_are_what_the_types_say() -> None:
-    assert {path.name: path.read_text() for path in FOLDER.glob("crd.*.yaml")} == {
-        name: text for name, text in files().items() if name.startswith("crd.")
-    }
+    for name, text in files().items():
+        assert (FOLDER / name).read_text() == text, name
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    assert sorted(kustomization["resources"]) == sorted(files())
 
 
 def test_check_names_the_file_that_is_old(
@@ -33,7 +34,7 @@ def test_check_names_the_file_that_is_old(
     assert main([]) == 0
     assert main(["--check"]) == 0
     changed = tmp_path / "manifests/crds/crd.projectcalico.org_tiers.yaml"
-    changed.write_text("")
+    changed.write_text(changed.read_text() + "#\n")
     assert main(["--check"]) == 1
     assert str(changed.name) in capsys.readouterr().err
 
@@ -44,7 +45,12 @@ def test_every_kind_has_its_definition_with_its_names_and_scope() -> None:
         if name in NATIVE or name == "IPAMConfiguration":
             continue
         assert (found[name].plural, found[name].namespaced) == (kind.plural, kind.namespaced)
-    assert set(found) - set(KINDS) == {"IPAMBlock", "IPAMHandle", "IPAMConfig"}
+    assert set(found) - set(KINDS) == {
+        "IPAMBlock",
+        "IPAMHandle",
+        "IPAMConfig",
+        "ClusterNetworkPolicy",
+    }
     namespaced = {one.plural for one in DEFINITIONS if one.namespaced}
     assert namespaced == {
         "networkpolicies",

@@ -26,12 +26,17 @@ def install(api: ApiServer) -> None:
     wanted = definitions()
     for one in wanted:
         api.ensure(PATH, one)
-    deadline = time.monotonic() + DEADLINE
     for one in wanted:
-        while not _served(api, one):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{one['metadata']['name']} is not served")
-            time.sleep(0.1)
+        wait_served(api, one)
+
+
+def wait_served(api: ApiServer, one: dict[str, Any]) -> None:
+    """Wait until a definition's objects can be asked for."""
+    deadline = time.monotonic() + DEADLINE
+    while not _served(api, one):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{one['metadata']['name']} is not served")
+        time.sleep(0.1)
 
 
 def _served(api: ApiServer, one: dict[str, Any]) -> bool:

@@ -1,0 +1,294 @@
+"""ClusterNetworkPolicies, kept equal to the GlobalNetworkPolicies `kcnp.<name>` in the datastore.
+
+The kind is served only where its definition is installed, which is asked for again from time to
+time. Peers that are nodes are the addresses of the nodes, so policies that speak of nodes are
+converted anew when a node comes, goes or changes. What cannot be enforced stands in the
+policy's status as a condition of type `Enforced`, and never widens access; a policy that needs
+none has none. Objects of the kinds that Kubernetes gave up are named in the log.
+
+Tested in tests/controllers/test_cluster_policies.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controllers.mirror import PERIOD, Family, Mirror
+from controllers.objects import NODES
+from controllers.queue import WorkQueue
+from libcalico.conversion import Conversion, NodeAddresses, convert, older_kind
+from libcalico.conversion.cluster_policy import API_VERSION, KIND, PREFIX, speaks_of_nodes
+from libcalico.datastore.interface import Datastore, Selection
+from libcalico.errors import InvalidValue
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import ApiError, KubernetesError, ObjectNotFound
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.objects import Node, Object, Resource
+from libcalico.kubernetes.reflector import Reflector
+from libcalico.model.keys import ResourceKey
+from libcalico.model.meta import Condition, now_text
+
+log = logging.getLogger(__name__)
+
+GROUP = "/apis/policy.networking.k8s.io"
+OLDER = {
+    "AdminNetworkPolicy": f"{GROUP}/v1alpha1/adminnetworkpolicies",
+    "BaselineAdminNetworkPolicy": f"{GROUP}/v1alpha1/baselineadminnetworkpolicies",
+}
+ADDRESSES = ("InternalIP", "ExternalIP")
+ENFORCED = "Enforced"
+MANAGER = "calico-kube-controllers"
+APPLY = "application/apply-patch+yaml"
+ASK_AGAIN = 30.0
+"""Seconds between two looks whether the kind is served."""
+MAX_MESSAGE = 32_768
+
+
+class Status(msgspec.Struct):
+    """What implementations report."""
+
+    conditions: list[Condition] | None = None
+
+
+class ClusterNetworkPolicy(Object, kw_only=True):
+    """`policy.networking.k8s.io/v1alpha2`; what its spec says is read by the conversion."""
+
+    spec: dict[str, Any] | None = None
+    status: Status = msgspec.field(default_factory=Status)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The parts that the conversion reads."""
+        metadata = {"name": self.metadata.name}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": self.spec}
+
+
+CLUSTER_POLICIES = Resource(
+    API_VERSION, "clusternetworkpolicies", ClusterNetworkPolicy, namespaced=False
+)
+
+
+class ClusterPolicies:
+    """Keeps the policies equal while `run` runs; a mirror as the others, with nodes beside it."""
+
+    name = "clusterpolicy"
+
+    def __init__(
+        self,
+        client: Client,
+        store: Datastore,
+        *,
+        workers: int = 1,
+        period: float = PERIOD,
+        ask_again: float = ASK_AGAIN,
+    ) -> None:
+        self._client, self._period, self._ask_again = client, period, ask_again
+        self._values: dict[Name, ClusterNetworkPolicy] = {}
+        self._problems: dict[Name, str] = {}
+        self._nodes: dict[Name, NodeAddresses] = {}
+        self._reports: WorkQueue[Name] = WorkQueue()
+        self._said = ""
+        self.served = False
+        self.older: tuple[str, ...] = ()
+        family = Family(
+            self.name,
+            CLUSTER_POLICIES,
+            self._convert,
+            lambda name: ResourceKey("GlobalNetworkPolicy", PREFIX + name.name),
+            Selection("GlobalNetworkPolicy", name_prefix=PREFIX),
+        )
+        self.mirror = _Following(self, family, client, store, workers=workers, period=period)
+        self.node_reflector = Reflector(client, NODES, _NodeSink(self))
+
+    @property
+    def ready(self) -> bool:
+        """Whether both sides were read whole, where there is anything to read."""
+        return self.mirror.ready or not self.served
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether both sides are read, and nothing waits."""
+        return self.ready and (not self.served or self.mirror.in_sync) and not len(self._reports)
+
+    @property
+    def queue(self) -> WorkQueue[ResourceKey]:
+        """The names that wait, for the metrics."""
+        return self.mirror.queue
+
+    @property
+    def writes(self) -> int:
+        """How many objects were written."""
+        return self.mirror.writes
+
+    async def run(self) -> None:
+        """Follow and write, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._name_the_older())
+            while True:
+                self.served = await self._is_served()
+                if self.served:
+                    break
+                await asyncio.sleep(self._ask_again)
+            group.create_task(self.node_reflector.run())
+            group.create_task(self.mirror.run())
+            group.create_task(self._reports.work(self._report))
+
+    # -- policies and nodes --------------------------------------------------------------------
+
+    def remember(self, name: Name, value: ClusterNetworkPolicy) -> None:
+        """A policy is so now."""
+        self._values[name] = value
+
+    def forget(self, name: Name) -> None:
+        """It is gone."""
+        self._values.pop(name, None)
+        self._problems.pop(name, None)
+
+    def node(self, name: Name, value: Node | None) -> None:
+        """A node is so now, or gone (None)."""
+        found = None
+        if value is not None:
+            addresses = [one for kind in ADDRESSES for one in value.addresses(kind)]
+            found = NodeAddresses(value.metadata.labels or {}, tuple(addresses))
+        if self._nodes.get(name) == found:
+            return
+        if found is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = found
+        if self.node_reflector.has_listed:
+            self.convert_again()
+
+    def convert_again(self) -> None:
+        """The nodes are others now."""
+        for name, value in list(self._values.items()):
+            if speaks_of_nodes(value.document):
+                self.mirror.put(name, value)
+
+    def _convert(self, value: ClusterNetworkPolicy) -> Conversion | None:
+        document = value.document
+        if not self.node_reflector.has_listed and speaks_of_nodes(document):
+            # The nodes are told in a moment; what is stored stays until then.
+            return None
+        try:
+            found = convert(document, list(self._nodes.values()))
+        except InvalidValue as problem:
+            self._tell(value, f"nothing of it is enforced as written: {problem}")
+            raise
+        self._tell(value, "; ".join(str(one) for one in found.dropped))
+        return found
+
+    # -- what is told --------------------------------------------------------------------------
+
+    def _tell(self, value: ClusterNetworkPolicy, problem: str) -> None:
+        self._problems[value.name] = problem
+        if _differs(value, problem):
+            self._reports.add(value.name)
+
+    async def _report(self, name: Name) -> bool:
+        value, problem = self._values.get(name), self._problems.get(name, "")
+        if value is None or not _differs(value, problem):
+            return True
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": name.name},
+            "status": {"conditions": [_condition(problem)] if problem else []},
+        }
+        path = CLUSTER_POLICIES.path("", name.name, "status")
+        query = {"fieldManager": MANAGER, "force": "true"}
+        try:
+            await self._client.request("PATCH", path, query, json.dumps(body).encode(), APPLY)
+        except ObjectNotFound:
+            return True
+        except KubernetesError as error:
+            log.warning("the condition is not written: %s", error, extra={"object": name.name})
+            return False
+        return True
+
+    async def _name_the_older(self) -> None:
+        while True:
+            found = []
+            for kind, path in OLDER.items():
+                found += [f"{kind}({name})" for name in await self._names(path)]
+            if tuple(found) != self.older:
+                self.older = tuple(found)
+                for one in found:
+                    log.error("%s: %s", one, older_kind(one.partition("(")[0]))
+            await asyncio.sleep(self._period)
+
+    async def _names(self, path: str) -> list[str]:
+        try:
+            listed: Mapping[str, Any] = json.loads(await self._client.request("GET", path))
+        except KubernetesError:
+            # Not served is what is wanted; what cannot be asked is asked again.
+            return []
+        return [one["metadata"]["name"] for one in listed.get("items") or ()]
+
+    async def _is_served(self) -> bool:
+        query = {"limit": "1"}
+        try:
+            await self._client.request("GET", CLUSTER_POLICIES.path(), query)
+        except ApiError as error:
+            if error.status != 404 and str(error) != self._said:
+                self._said = str(error)
+                log.warning("ClusterNetworkPolicies cannot be read: %s", error)
+            return False
+        except KubernetesError:
+            return False
+        return True
+
+
+class _Following(Mirror[ClusterNetworkPolicy]):
+    """The mirror, which tells its owner of every policy."""
+
+    def __init__(self, owner: ClusterPolicies, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._owner = owner
+
+    def put(self, name: Name, value: ClusterNetworkPolicy) -> None:
+        self._owner.remember(name, value)
+        super().put(name, value)
+
+    def gone(self, name: Name) -> None:
+        self._owner.forget(name)
+        super().gone(name)
+
+
+class _NodeSink:
+    """Takes the nodes."""
+
+    def __init__(self, owner: ClusterPolicies) -> None:
+        self._owner = owner
+
+    def put(self, name: Name, value: Node) -> None:
+        self._owner.node(name, value)
+
+    def gone(self, name: Name) -> None:
+        self._owner.node(name, None)
+
+    def listed(self) -> None:
+        self._owner.convert_again()
+
+
+def _condition(problem: str) -> dict[str, Any]:
+    return {
+        "type": ENFORCED,
+        "status": "False",
+        "reason": "NotInFull",
+        "message": problem[:MAX_MESSAGE],
+        "lastTransitionTime": now_text(),
+    }
+
+
+def _differs(value: ClusterNetworkPolicy, problem: str) -> bool:
+    told = [one for one in value.status.conditions or () if one.type == ENFORCED]
+    if not problem:
+        return bool(told)
+    return [(one.status, one.message) for one in told] != [("False", problem[:MAX_MESSAGE])]

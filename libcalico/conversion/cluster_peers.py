@@ -1,0 +1,123 @@
+"""Whom a rule of a ClusterNetworkPolicy speaks of: pods, nodes or networks.
+
+A network is of one family and so is a rule of Calico's: networks of both become two ends.
+Nodes are their addresses, which the caller knows; a selector that finds none matches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from libcalico.conversion import label_selector, tree
+from libcalico.conversion.tree import Tree
+from libcalico.errors import InvalidValue
+from libcalico.model.rules import EntityRule
+from libcalico.model.validate_rules import MAX_NETS
+from libcalico.selectors import parse
+
+INGRESS_PEERS = frozenset({"namespaces", "pods"})
+EGRESS_PEERS = INGRESS_PEERS | {"nodes", "networks", "domainNames"}
+_POD = frozenset({"namespaceSelector", "podSelector"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddresses:
+    """A node, as `nodes` peers see it: its labels and the addresses that its status tells."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
+
+
+Nodes = Sequence[NodeAddresses] | None
+"""The cluster's nodes; None: not known."""
+
+
+def pods_of(given: Tree, path: str) -> tuple[str, str]:
+    """(selector of namespaces, selector of pods) of a subject or peer. Raises InvalidValue.
+
+    Exactly one of `namespaces` and `pods` must be there.
+    """
+    names = [name for name in ("namespaces", "pods") if given.get(name) is not None]
+    if len(names) != 1:
+        raise InvalidValue(path, dict(given), "must be exactly one of namespaces and pods")
+    if names == ["namespaces"]:
+        where = f"{path}.namespaces"
+        spaces = label_selector.namespaces(tree.mapping(given, "namespaces", path), where)
+        return spaces, label_selector.KUBERNETES_PODS
+    below, where = tree.mapping(given, "pods", path), f"{path}.pods"
+    tree.only(below, _POD, where)
+    spaces = label_selector.namespaces(
+        tree.mapping(below, "namespaceSelector", where), f"{where}.namespaceSelector"
+    )
+    pods = label_selector.pods(tree.mapping(below, "podSelector", where), f"{where}.podSelector")
+    return spaces, pods
+
+
+def ends(
+    items: Sequence[Any], allowed: frozenset[str], nodes: Nodes, path: str
+) -> list[EntityRule]:
+    """The peers of a rule. Raises InvalidValue for one that cannot be said."""
+    if not items:
+        raise InvalidValue(path, items, "must have at least one peer")
+    found = []
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        found += _peer(tree.as_mapping(item, where), allowed, nodes, where)
+    return found
+
+
+def _peer(peer: Tree, allowed: frozenset[str], nodes: Nodes, path: str) -> list[EntityRule]:
+    tree.only(peer, allowed, path)
+    given = [name for name in sorted(allowed) if peer.get(name) is not None]
+    if len(given) != 1:
+        rule = f"must be exactly one of {', '.join(sorted(allowed))}"
+        raise InvalidValue(path, dict(peer), rule)
+    (name,) = given
+    where = f"{path}.{name}"
+    if name == "domainNames":
+        raise InvalidValue(where, peer[name], "domain names are not enforced by this release")
+    if name == "nodes":
+        return _nets(_addresses(tree.mapping(peer, name, path), nodes, where))
+    if name == "networks":
+        listed = tree.sequence(peer, name, path)
+        if not listed:
+            raise InvalidValue(where, listed, "must have at least one network")
+        return _nets(_network(one, f"{where}[{index}]") for index, one in enumerate(listed))
+    spaces, pods = pods_of(peer, path)
+    return [EntityRule(selector=pods, namespaceSelector=spaces)]
+
+
+def _addresses(selector: Tree, nodes: Nodes, path: str) -> list[str]:
+    wanted = parse(label_selector.namespaces(selector, path))
+    if nodes is None:
+        raise InvalidValue(path, dict(selector), "the cluster's nodes are not known")
+    found = {one for node in nodes if wanted.matches(node.labels) for one in node.addresses}
+    return [str(ip_network(one)) for one in sorted(map(ip_address, found), key=_order)]
+
+
+def _order(address: Any) -> tuple[int, int]:
+    return address.version, int(address)
+
+
+def _nets(listed: Iterable[str]) -> list[EntityRule]:
+    """Ends of one family and of at most as many networks as a rule may have."""
+    families: dict[bool, list[str]] = {False: [], True: []}
+    for one in dict.fromkeys(listed):
+        families[":" in one].append(one)
+    return [
+        EntityRule(nets=nets[start : start + MAX_NETS])
+        for nets in families.values()
+        for start in range(0, len(nets), MAX_NETS)
+    ]
+
+
+def _network(text: Any, path: str) -> str:
+    try:
+        if not isinstance(text, str) or "%" in text or not text.rpartition("/")[2].isdecimal():
+            raise ValueError
+        return str(ip_network(text, strict=False))
+    except ValueError:
+        raise InvalidValue(path, text, "must be a CIDR such as 10.0.0.0/8 or fd00::/8") from None

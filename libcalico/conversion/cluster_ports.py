@@ -1,0 +1,86 @@
+"""What a rule of a ClusterNetworkPolicy says of protocols and ports, as Calico's rules say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from libcalico.conversion import tree
+from libcalico.conversion.ports import Ports, simplified
+from libcalico.conversion.tree import Tree
+from libcalico.errors import InvalidValue
+from libcalico.model.numorstring import PORT_NAME
+
+NAMED = "destinationNamedPort"
+PROTOCOLS = ("sctp", "tcp", "udp")
+NAMES = tuple(one.upper() for one in PROTOCOLS)
+_FIELDS = frozenset({*PROTOCOLS, NAMED})
+
+
+def by_protocol(entries: Sequence[Any], path: str) -> list[tuple[str | None, Ports]]:
+    """Protocols, sorted, with their ports (none: every port); None is any protocol.
+
+    No entries are everything. A named port has the protocol of the container's port: it stands
+    with each of them. Raises InvalidValue.
+    """
+    if not entries:
+        return [(None, [])]
+    found: dict[str, Ports] = {}
+    unlimited: set[str] = set()
+    for index, item in enumerate(entries):
+        where = f"{path}[{index}]"
+        protocol, port = _entry(tree.as_mapping(item, where), where)
+        for one in [protocol] if protocol else NAMES:
+            ports = found.setdefault(one, [])
+            if port is None:
+                unlimited.add(one)
+            else:
+                ports.append(port)
+    return [
+        (protocol, [] if protocol in unlimited else simplified(ports))
+        for protocol, ports in sorted(found.items())
+    ]
+
+
+def _entry(entry: Tree, path: str) -> tuple[str, int | str | None]:
+    tree.only(entry, _FIELDS, path)
+    given = [name for name in _FIELDS if entry.get(name) is not None]
+    if len(given) != 1:
+        rule = f"must be exactly one of {', '.join(sorted(_FIELDS))}"
+        raise InvalidValue(path, dict(entry), rule)
+    (name,) = given
+    if name == NAMED:
+        port = tree.text(entry, NAMED, path)
+        if not PORT_NAME.fullmatch(port):
+            raise InvalidValue(f"{path}.{NAMED}", port, "must be the name of a port")
+        return "", port
+    where = f"{path}.{name}"
+    below = tree.mapping(entry, name, path)
+    tree.only(below, frozenset({"destinationPort"}), where)
+    if below.get("destinationPort") is None:
+        return name.upper(), None
+    at = f"{where}.destinationPort"
+    return name.upper(), _port(tree.mapping(below, "destinationPort", where), at)
+
+
+def _port(port: Tree, path: str) -> int | str:
+    tree.only(port, frozenset({"number", "range"}), path)
+    given = [name for name in ("number", "range") if port.get(name) is not None]
+    if len(given) != 1:
+        raise InvalidValue(path, dict(port), "must be exactly one of number and range")
+    if given == ["number"]:
+        return _number(port, "number", path)
+    ends = tree.mapping(port, "range", path)
+    where = f"{path}.range"
+    tree.only(ends, frozenset({"start", "end"}), where)
+    first, last = _number(ends, "start", where), _number(ends, "end", where)
+    if first >= last:
+        raise InvalidValue(f"{where}.end", last, f"must be greater than start, {first}")
+    return f"{first}:{last}"
+
+
+def _number(port: Tree, name: str, path: str) -> int:
+    value = port.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+        raise InvalidValue(f"{path}.{name}", value, "must be 1 to 65535")
+    return value

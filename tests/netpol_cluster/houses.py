@@ -1,0 +1,147 @@
+"""The four namespaces of the cases, in the lab of tests/netpol: x, y, z and one more, w.
+
+             node1                  node2
+    x/a   y/b   z/a   w/a      x/b   y/a   z/b   w/b        node1 and node2 themselves serve, too
+
+Upstream's houses are gryffindor x, ravenclaw y, slytherin z, hufflepuff w, two pods each; a pod
+serves two ports of each protocol, here always 80 and 81. ClusterNetworkPolicies are converted as
+the controller converts them, and given to `calicoctl apply`; the fence of tests/netpol tells when
+every node enforces them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab import pods as lab_pods
+from libcalico.conversion import NodeAddresses, convert
+from libcalico.model.codec import shown_value
+from tests.netpol import pods
+from tests.netpol.matrix import Pair, as_wanted, differences, expectation, table
+from tests.netpol.pods import Prober
+from tests.netpol.world import NODES, World, add_pod, documents, patience, start_prober
+
+PODS = tuple(f"{space}/{pod}" for space in "xyzw" for pod in "ab")
+GUESTS = {"w/a": NODES[0], "w/b": NODES[1]}
+LINUX = {"kubernetes.io/os": "linux"}
+SECONDS = 10.0
+LEAST_LOOKS = 5
+OPEN_TRIES = 4
+CLUSTER = "ClusterNetworkPolicy"
+Document = dict[str, Any]
+Poke = tuple[str, str, str, bool]
+"""Client, door, server, whether it is open."""
+
+
+@dataclass
+class Houses:
+    """The world with the fourth house and the nodes' own servers."""
+
+    world: World
+    probers: Mapping[str, Prober]
+    nodes: Sequence[NodeAddresses]
+    _applied: dict[str, str] = field(default_factory=dict)
+
+    def address(self, name: str) -> str:
+        """Where a pod or node is found."""
+        return self.probers[name].address
+
+    def apply(self, changed: Sequence[Document]) -> None:
+        """Create or change objects; returns when every node enforces them."""
+        own = [document for document in changed if document["kind"] == CLUSTER]
+        self.world.apply([document for document in changed if document["kind"] != CLUSTER])
+        for document in own:
+            conversion = convert(document, self.nodes)
+            assert not conversion.dropped, conversion.dropped
+            text = json.dumps(json.loads(shown_value(conversion.resource))) + "\n"
+            self._applied[document["metadata"]["name"]] = text
+        self.world.behind_the_fence([self._applied[one["metadata"]["name"]] for one in own])
+
+    def reset(self) -> None:
+        """Take away what the case applied."""
+        self.world.ctl.run("delete", list(self._applied.values()))
+        self._applied.clear()
+        self.world.reset()
+
+    def see(self, doors: Mapping[str, Sequence[str]]) -> None:
+        """Every door's matrix becomes as its lines say, and is the same at a second look."""
+        wanted = {door: expectation(PODS, lines) for door, lines in doors.items()}
+        begun, looks = time.monotonic(), 0
+        while True:
+            seen = self._observe(wanted, 1, patience(looks))
+            looks += 1
+            wrong = [door for door in wanted if differences(wanted[door], seen[door])]
+            if not wrong:
+                break
+            if looks >= LEAST_LOOKS and time.monotonic() - begun > SECONDS:
+                tables = [f"{door}\n{table(wanted[door], seen[door])}" for door in wrong]
+                raise AssertionError("not as expected: " + "\n".join(tables))
+            time.sleep(0.05)
+        again = self._observe(wanted, OPEN_TRIES, patience(looks - 1))
+        for door in wanted:
+            text = table(wanted[door], again[door])
+            assert not differences(wanted[door], again[door]), f"{door} changed:\n{text}"
+
+    def poke(self, pokes: Sequence[Poke]) -> None:
+        """Single connections become as they say."""
+        begun, looks = time.monotonic(), 0
+        while wrong := [poke for poke in pokes if not self._poke(poke, patience(looks))]:
+            looks += 1
+            late = looks >= LEAST_LOOKS and time.monotonic() - begun > SECONDS
+            assert not late, f"not as expected: {wrong}"
+        assert [poke for poke in pokes if not self._poke(poke, patience(looks))] == []
+
+    def _poke(self, poke: Poke, timeout: float) -> bool:
+        client, door, server, open_ = poke
+        address = self.address(server)
+        tries = OPEN_TRIES if open_ else 1
+        self.probers[client].ask({door: {address: tries}}, timeout)
+        return as_wanted(open_, self.probers[client].answer()[door][address], server)
+
+    def _observe(
+        self, wanted: Mapping[str, Mapping[Pair, bool]], tries: int, timeout: float
+    ) -> dict[str, dict[Pair, str]]:
+        several = {
+            door: {pair: tries for pair, open_ in pairs.items() if open_}
+            for door, pairs in wanted.items()
+        }
+        return pods.observe_all([self.probers[name] for name in PODS], several, timeout)
+
+
+@contextmanager
+def houses(world: World) -> Iterator[Houses]:
+    """The fourth house and the nodes' servers, gone afterwards."""
+    lab, made = world.lab, []
+    guests: dict[str, Prober] = {}
+    listed = documents("---\n".join(_each(world.ctl(["get", "nodes", "-o", "yaml"]))))
+    addresses = {
+        node["metadata"]["name"]: node["spec"]["bgp"]["ipv4Address"].partition("/")[0]
+        for node in listed
+    }
+    try:
+        for name, node in GUESTS.items():
+            made.append(add_pod(lab, name, node))
+            guests[name] = start_prober(lab, made[-1])
+        for node in NODES:
+            machine = lab.machine(node)
+            command = machine.command([*pods.COMMAND, node, *pods.SERVED])
+            guests[node] = pods.start(command, machine.environment(), node, addresses[node])
+        pods.ready(guests.values())
+        nodes = [NodeAddresses(LINUX, (addresses[node],)) for node in NODES]
+        yield Houses(world, {**world.probers, **guests}, nodes)
+    finally:
+        for prober in guests.values():
+            prober.end()
+        for pod in made:
+            lab_pods.remove(lab, pod)
+
+
+def _each(text: str) -> Iterator[str]:
+    for document in documents(text):
+        for item in document.get("items", [document]):
+            yield json.dumps(item) + "\n"
