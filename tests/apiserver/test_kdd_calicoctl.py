@@ -1,0 +1,91 @@
+"""calicoctl on the Kubernetes datastore: the same commands, the same output."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from calicoctl.main import run
+from libcalico import paths
+from tests.apiserver import kdd
+from tests.calicoctl import test_every_kind as every
+from tests.calicoctl.conftest import Ctl, Done
+from tests.support.apiserver import ADMIN, ApiServer
+
+OF_KUBERNETES = frozenset({"Node", "Profile", "WorkloadEndpoint"})
+
+
+@pytest.fixture
+def ctl(
+    api: ApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Ctl:
+    """`ctl("get", "pools")` runs a command with a configuration file of this server."""
+    kdd.install(api)
+    kdd.clean(api)
+    config = tmp_path / "calicoctl.cfg"
+    config.write_text(
+        "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata: {}\nspec:\n"
+        f"  datastoreType: kubernetes\n  k8sAPIEndpoint: {api.url}\n"
+        f"  k8sCAFile: {api.authority.cert}\n  k8sAPIToken: {ADMIN}\n"
+    )
+    config.chmod(0o600)
+    monkeypatch.setattr(paths, "CALICOCTL_CONFIG", config)
+
+    def command(*arguments: str, stdin: str = "") -> Done:
+        source = SimpleNamespace(buffer=io.BytesIO(stdin.encode()))
+        monkeypatch.setattr("calicoctl.documents.sys", SimpleNamespace(stdin=source))
+        capfd.readouterr()
+        code = run(list(arguments))
+        captured = capfd.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return command
+
+
+@pytest.mark.promise("F-112")
+@pytest.mark.parametrize("kind", sorted(set(every.CASES) - OF_KUBERNETES))
+def test_every_kind_as_in_etcd(api: ApiServer, ctl: Ctl, kind: str) -> None:
+    api.namespace("prod")
+    if kind != "Tier":
+        tier = "kind: Tier\napiVersion: projectcalico.org/v3\nmetadata: {name: default}\nspec: {}\n"
+        assert ctl("apply", "-f", "-", stdin=tier).code == 0
+    every.test_a_kind_from_create_to_delete(ctl, kind)
+
+
+@pytest.mark.promise("F-112")
+def test_what_kubernetes_has_is_shown_and_not_written(api: ApiServer, ctl: Ctl) -> None:
+    kdd.node(api, "n1", "10.0.0.1")
+    kdd.pod(api, "web-0", "n1")
+    api.namespace("prod")
+    policies = "/apis/networking.k8s.io/v1/namespaces/prod/networkpolicies"
+    api.ensure(policies, {"metadata": {"name": "k"}, "spec": {"podSelector": {}}})
+    assert "n1" in ctl("get", "nodes").out
+    assert "n1-k8s-web--0-eth0" in ctl("get", "wep", "-o", "wide").out
+    assert "kns.prod" in ctl("get", "profiles").out
+    assert "knp.default.k" in ctl("get", "networkpolicy", "-n", "prod").out
+    patched = ctl("patch", "node", "n1", "-p", '{"spec": {"bgp": {"asNumber": 64999}}}')
+    assert patched.code == 0, patched.err
+    told = api.call("GET", "/api/v1/nodes/n1")["metadata"]["annotations"]
+    assert told["projectcalico.org/ASNumber"] == "64999"
+    for arguments in (("delete", "node", "n1"), ("delete", "profile", "kns.prod")):
+        refused = ctl(*arguments)
+        assert refused.code == 1
+        assert "Kubernetes" in refused.err
+
+
+@pytest.mark.promise("F-112")
+def test_ipam_commands(ctl: Ctl) -> None:
+    pool = every.CASES["IPPool"]
+    assert ctl("apply", "-f", "-", stdin=pool.document("IPPool")).code == 0
+    assert ctl("ipam", "configure", "--strictaffinity=true").code == 0
+    shown = ctl("ipam", "show", "--show-configuration")
+    assert shown.code == 0, shown.err
+    assert "StrictAffinity" in shown.out
+    checked = ctl("ipam", "check")
+    assert checked.code == 0, checked.err
