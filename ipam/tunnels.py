@@ -196,6 +196,19 @@ async def ensure_tunnel_address(
     return granted.addresses[0]
 
 
+async def withdraw_tunnel_address(store: Datastore, node: str, tunnel: Tunnel) -> None:
+    """Release what the tunnel's handle holds, and let the Node name no address of it.
+
+    Raises `IPAMError` when the node does not exist.
+    """
+    entry = await store.get(ResourceKey("Node", node))
+    if entry is None:
+        raise IPAMError(f"node {node!r} does not exist: it has no tunnel address")
+    known = await read_facts(store, node)
+    release = Release(tunnel.handle_id(node), companion=_naming(tunnel, node, lambda _: ""))
+    await _serve(Worker(store, node), release, known, entry)
+
+
 def _request(
     tunnel: Tunnel, node: str, usable: Sequence[Pool], fixed: tuple[IPAddress, ...] = ()
 ) -> Allocate:

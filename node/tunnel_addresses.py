@@ -11,7 +11,13 @@ when felix has made the device, which follows the same pool. On a machine that c
 device none is ever told: the log says so here, felix's condition says why. Where felix is somebody
 else's (CALICO_DISABLE_FELIX) it may itself wait for the address, so that is not waited for.
 
-Invariant:
+And one that is told is taken back when its device has been missing for a while: after a start
+with a kernel that no longer has it, or when somebody removed it and felix cannot make it again.
+Others would go on sending into a tunnel that nobody unwraps.
+
+Invariants:
+  TAD-2  An address whose device is missing for `MISSING` seconds is withdrawn, and told again
+         (perhaps another) as by TAD-1 when the device is there.
   TAD-1  An address is told first when its device unwraps; the other tunnels do not wait for it.
 Source: data model 4.9, dataplane 4.6. Tested in tests/node/test_tunnel_addresses.py.
 """
@@ -22,7 +28,16 @@ import asyncio
 import logging
 
 from ipam.blocks import IPAddress
-from ipam.tunnels import IPIP, TUNNELS, VXLAN, VXLAN_V6, Tunnel, eligible, ensure_tunnel_address
+from ipam.tunnels import (
+    IPIP,
+    TUNNELS,
+    VXLAN,
+    VXLAN_V6,
+    Tunnel,
+    eligible,
+    ensure_tunnel_address,
+    withdraw_tunnel_address,
+)
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import connect
@@ -39,6 +54,10 @@ log = logging.getLogger(__name__)
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 PATIENCE, LOOK, LATER_LOOK = 2.0, 0.02, 1.0
 """Seconds for which felix's device is expected; seconds between two looks, then and later."""
+MISSING = 60.0
+"""Seconds for which the device of an address that is told may be missing: felix starts, or makes
+it anew."""
+_WITHDRAWN = "tunnel addresses: %s has been missing for %d s: its address is withdrawn"
 _AWAITED = "no address is told before its device is up: {}; told so far: {}"
 _DEVICES: dict[Tunnel, str] = {IPIP: "tunl0", VXLAN: "vxlan.calico", VXLAN_V6: "vxlan-v6.calico"}
 
@@ -62,6 +81,8 @@ class Keeper:
         self._store, self._node, self._devices = store, node, devices
         self._changed = asyncio.Event()
         self._told = ""
+        self._lost: dict[str, float] = {}
+        """Since when devices of recorded addresses are missing."""
         self.settled = 0
 
     async def run(self) -> None:
@@ -69,6 +90,8 @@ class Keeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._ensure())
+            if self._devices:
+                group.create_task(self._look_after())
 
     async def _follow(self) -> None:
         own = Selection("Node", name_prefix=self._node)
@@ -122,15 +145,46 @@ class Keeper:
 
     async def _awaited(self) -> dict[Tunnel, str]:
         """The devices of the tunnels that are to have a first address."""
+        return {t: _DEVICES[t] for t, address in (await self._asked()).items() if not address}
+
+    async def _asked(self) -> dict[Tunnel, str]:
+        """The tunnels that pools ask for, and what the Node says of each."""
         entry = await self._store.get(ResourceKey("Node", self._node))
         if entry is None:
             return {}
         pools = [one.value for one in (await self._store.list(Selection("IPPool"))).entries]
         return {
-            tunnel: device
-            for tunnel, device in _DEVICES.items()
-            if not tunnel.recorded(entry.value) and eligible(tunnel, pools, entry.value)
+            tunnel: tunnel.recorded(entry.value)
+            for tunnel in _DEVICES
+            if eligible(tunnel, pools, entry.value)
         }
+
+    async def _look_after(self) -> None:
+        """Withdraw addresses whose device stays away (TAD-2)."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(LATER_LOOK)
+            missing = {name for name in _DEVICES.values() if not _is_up(name)}
+            now = clock()
+            self._lost = {name: self._lost.get(name, now) for name in missing}
+            late = {name for name, since in self._lost.items() if now - since >= MISSING}
+            if late:
+                await self._withdraw(late)
+
+    async def _withdraw(self, devices: set[str]) -> None:
+        try:
+            asked = await self._asked()
+            gone = [t for t, address in asked.items() if address and _DEVICES[t] in devices]
+            for tunnel in gone:
+                log.warning(_WITHDRAWN, _DEVICES[tunnel], MISSING)
+                await withdraw_tunnel_address(self._store, self._node, tunnel)
+        except MuslinError as error:
+            log.warning("tunnel addresses: not withdrawn: %s", error)
+            return
+        for name in devices:  # asked again after as long
+            self._lost.pop(name, None)
+        if gone:
+            self._changed.set()
 
     async def _until_up(self, devices: set[str], limit: float | None = None) -> None:
         """Until one of these is up that was not (all, with a limit), or something else changed."""

@@ -107,6 +107,36 @@ async def test_an_address_is_told_when_its_device_unwraps_and_never_without(
 
 
 @pytest.mark.asyncio
+@pytest.mark.promise("M-144")
+async def test_an_address_is_withdrawn_when_its_device_stays_away(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TAD-2: not for a moment's absence; told again when it is back; the other one stays."""
+    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 0.2)
+    monkeypatch.setattr(tunnel_addresses, "LATER_LOOK", 0.05)
+    monkeypatch.setattr(tunnel_addresses, "MISSING", 1.5)
+    with network_namespace("node") as space:
+        monkeypatch.setattr(tunnel_addresses, "Socket", lambda: open_in_netns(space.fd))
+        async with etcd.connect() as store:
+            await put_node(store, NAME)
+            await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
+            await put_pool(store, "q", "10.0.1.0/26", 28, ipipMode="Always")
+            for device in ("vxlan.calico", "tunl0"):
+                space.run("ip", "link", "add", device, "up", "type", "bridge")
+            async with keeping(store, devices=True):
+                await until(lambda: has(store, IPIP, VXLAN))
+                space.run("ip", "link", "del", "vxlan.calico")
+                await asyncio.sleep(0.3)
+                assert await has(store, IPIP, VXLAN), "it may be made anew"
+                await until(lambda: has(store, IPIP))
+                assert "vxlan.calico has been missing" in caplog.text
+                report = check(await snapshot.read(store))
+                assert [each.handle_id for each in report.records] == ["ipip-tunnel-addr-n1"]
+                space.run("ip", "link", "add", "vxlan.calico", "up", "type", "bridge")
+                await until(lambda: has(store, IPIP, VXLAN))
+
+
+@pytest.mark.asyncio
 async def test_nothing_is_written_while_nothing_changes(etcd: Etcd) -> None:
     async with etcd.connect() as store:
         await put_node(store, NAME)
