@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,21 +20,22 @@ from tests.k8s.node import Flavour, Node
 from tests.k8s.wires import Wires
 
 DISKS = "muslin-k8s-"
+TWO = {"node1": Flavour(), "node2": Flavour()}
 
 
 class Cluster:
     """What the tests of a file share."""
 
     def __init__(
-        self, disk: Path, logs: Path, archives: Sequence[Path], nodes: int, flavour: Flavour
+        self, disk: Path, logs: Path, archives: Sequence[Path], flavours: Mapping[str, Flavour]
     ) -> None:
-        names = [f"node{number}" for number in range(1, nodes + 1)]
+        names = list(flavours)
         self.disk, self.logs, self.archives = disk, logs, list(archives)
         self.wires = Wires()
         self.credentials = Credentials(disk / "credentials", names)
         self.control = ControlPlane(self.wires, self.credentials, disk, logs)
         self.nodes = {
-            name: Node(number, self.wires, self.credentials, disk, logs, flavour)
+            name: Node(number, self.wires, self.credentials, disk, logs, flavours[name])
             for number, name in enumerate(names, 1)
         }
 
@@ -96,13 +97,13 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    logs: Path, archives: Sequence[Path], *, nodes: int = 2, flavour: Flavour | None = None
+    logs: Path, archives: Sequence[Path], *, flavours: Mapping[str, Flavour] = TWO
 ) -> Iterator[Cluster]:
-    """A cluster until the end of the block, with these images on every node."""
+    """A cluster until the end of the block, with these images on every node (node1, node2 ...)."""
     logs.mkdir(parents=True, exist_ok=True)
     disk = Path(tempfile.mkdtemp(prefix=DISKS))
     try:
-        made = Cluster(disk, logs, archives, nodes, flavour or Flavour())
+        made = Cluster(disk, logs, archives, flavours)
         try:
             made.start()
             yield made

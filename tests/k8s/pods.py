@@ -44,7 +44,7 @@ def deployment(name: str, replicas: int, space: str = "default", **more: Any) ->
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
+        "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {"app": name}},
     }
     template = spec(**more) if more.get("hostNetwork") else spec(

@@ -39,10 +39,17 @@ class Images:
     names: dict[str, str]
 
 
-def build_images(folder: Path) -> Images:
-    """Build both from the tree as it is; seconds, where their parts are kept."""
-    archives, names = {}, {}
+def build_images(folder: Path, *, both: bool = True) -> Images:
+    """Build them from the tree as it is; seconds, where their parts are kept.
+
+    With `both` false the controllers run from the node's image, which has all programs.
+    """
+    archives: dict[str, Path] = {}
+    names: dict[str, str] = {}
     for name, target in TARGETS.items():
+        if not both and name != "node":
+            names[name] = names["node"]
+            continue
         made = build.image(target)
         archives[name] = folder / f"{name}.tar"
         archives[name].write_bytes(made.archive)
@@ -89,10 +96,7 @@ def install_etcd(made: Cluster, images: Images, folder: Path) -> float:
 
 def install_kubernetes(made: Cluster, images: Images, folder: Path) -> float:
     """The same, of calico.yaml."""
-    made.api.kubectl(
-        *("apply", "--server-side", "-f", "-"),
-        stdin=pool(render(folder, images, "calico.yaml")),
-    )
+    made.api.apply(pool(render(folder, images, "calico.yaml")))
     return wait_ready(made)
 
 

@@ -1,0 +1,153 @@
+"""Our manifest on a real cluster: what `kubectl apply` of one file gives its users."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.k8s import pods
+from tests.k8s.pods import PORT
+from tests.k8s.world import NODES, World, pair
+
+REPEATS = 6
+"""Questions to a service: each goes to one of its pods."""
+
+
+@pytest.fixture
+def space(installed: World, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of this test's own."""
+    name = request.node.name.partition("[")[0].replace("_", "-")[5:45].strip("-")
+    yield installed.space(name)
+    installed.forget(name)
+
+
+@pytest.mark.promise("M-111")
+@pytest.mark.promise("M-123")
+@pytest.mark.promise("M-124")
+@pytest.mark.promise("M-125")
+@pytest.mark.promise("F-18")
+@pytest.mark.promise("F-89")
+@pytest.mark.promise("F-107")
+@pytest.mark.promise("F-115")
+def test_the_manifest_makes_a_bare_cluster_work(installed: World, space: str) -> None:
+    """A Deployment on both nodes; each pod reaches each, and the service's address."""
+    api = installed.api
+    service = pods.service("web", {"app": "web"}, space)
+    api.apply(pods.deployment("web", 4, space), service, *pair(space))
+    addresses = installed.wait_pods(space, 6)
+    where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in installed.pods(space)}
+    assert set(where.values()) == set(NODES)
+    assert all(address.startswith("10.244.") for address in addresses.values()), addresses
+    assert len(set(addresses.values())) == 6
+    cluster_ip = api.get(f"/api/v1/namespaces/{space}/services/web")["spec"]["clusterIP"]
+    targets = {f"{address}:{PORT}": name for name, address in addresses.items()}
+    for node in NODES:
+        direct = installed.ask(space, f"on-{node}", list(targets))
+        assert direct == targets, f"pods of both nodes from {node}"
+        # kube-proxy of this node, in its mode, spreads over the pods of both.
+        installed.settle(space, {f"on-{node}": {cluster_ip: True}})
+        heard = {
+            installed.ask(space, f"on-{node}", [cluster_ip])[cluster_ip] for _ in range(REPEATS)
+        }
+        assert None not in heard
+        assert heard <= {name for name in where if name.startswith("web-")}
+        assert installed.condition(node) == ("False", "CalicoIsUp")
+    # One deny-all and one door, written to the real API.
+    api.apply(pods.policy("shut", {"app": "pair"}, ["Ingress"], space))
+    one, other = f"on-{NODES[0]}", f"on-{NODES[1]}"
+    goal = f"{addresses[other]}:{PORT}"
+    installed.settle(space, {one: {goal: False}})
+    door = [{"from": [{"podSelector": {"matchLabels": {"app": "pair"}}}]}]
+    api.apply(pods.policy("door", {"app": "pair"}, ["Ingress"], space, ingress=door))
+    web = next(name for name in where if name.startswith("web-"))
+    installed.settle(space, {one: {goal: True}, web: {goal: False}})
+
+
+def test_policies_of_the_real_api(installed: World, space: str) -> None:
+    """Deny all, allow from labelled pods, another namespace, a port, and egress."""
+    api = installed.api
+    other = installed.space(f"{space}-b")
+    try:
+        api.apply(
+            pods.pod("server", {"role": "server"}, "node2", space),
+            pods.pod("friend", {"role": "friend"}, "node1", space),
+            pods.pod("stranger", {"role": "stranger"}, "node1", space),
+            pods.pod("near", {"role": "near"}, "node2", space),
+            pods.pod("outside", {"role": "friend"}, "node1", other),
+        )
+        addresses = installed.wait_pods(space, 4)
+        outside = installed.wait_pods(other, 1)["outside"]
+        goal = f"{addresses['server']}:{PORT}"
+        everybody = ("friend", "stranger", "near")
+        installed.settle(space, {name: {goal: True} for name in everybody})
+        api.apply(pods.policy("deny-all", {}, ["Ingress"], space))
+        installed.settle(space, {name: {goal: False} for name in everybody})
+        friends = [{"from": [{"podSelector": {"matchLabels": {"role": "friend"}}}]}]
+        api.apply(pods.policy("friends", {"role": "server"}, ["Ingress"], space, ingress=friends))
+        told = {name: {goal: name == "friend"} for name in everybody}
+        installed.settle(space, told)
+        # A pod of the same label in another namespace is no friend, until its namespace is.
+        installed.settle(other, {"outside": {goal: False}})
+        spaces = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": other}}}
+        ports = [{"protocol": "TCP", "port": PORT}]
+        guests = [{"from": [spaces], "ports": ports}]
+        api.apply(pods.policy("guests", {"role": "server"}, ["Ingress"], space, ingress=guests))
+        installed.settle(other, {"outside": {goal: True}})
+        installed.settle(space, told)
+        # A label that changes opens the door.
+        api.kubectl("label", "-n", space, "pod", "stranger", "role=friend", "--overwrite")
+        installed.settle(space, {"stranger": {goal: True}})
+        # And what a friend may send to.
+        only = [{"to": [{"ipBlock": {"cidr": f"{outside}/32"}}]}]
+        api.apply(pods.policy("out", {"role": "friend"}, ["Egress"], space, egress=only))
+        installed.settle(space, {"friend": {goal: False, f"{outside}:{PORT}": True}})
+        api.kubectl("delete", "-n", space, "networkpolicy", "--all")
+        installed.settle(space, {name: {goal: True} for name in everybody})
+    finally:
+        installed.forget(other)
+
+
+def test_a_port_of_the_host_leads_into_the_pod(installed: World, space: str) -> None:
+    ported = pods.pod("ported", {"app": "ported"}, "node2", space)
+    ported["spec"]["containers"][0]["ports"] = [{"containerPort": PORT, "hostPort": 18080}]
+    installed.api.apply(ported)
+    installed.wait_pods(space, 1)
+    node2 = installed.cluster.nodes["node2"]
+    url = f"http://{node2.address}:18080/"
+    for asker in (installed.cluster.nodes["node1"], node2):
+        said = asker.run("curl", "-sf", "-m", "10", url, check=False)
+        assert said.stdout.strip() == "ported", f"from {asker.name}: {said}"
+    installed.forget(space)
+    asker = installed.cluster.nodes["node1"]
+    installed.api.wait(
+        "the port is closed",
+        lambda: asker.run("curl", "-s", "-m", "3", url, check=False).returncode != 0,
+    )
+    installed.space(space)
+
+
+@pytest.mark.promise("M-214")
+def test_our_pods_are_not_privileged_and_calicoctl_answers(installed: World) -> None:
+    listed = installed.calicoctl("get", "nodes", "-o", "json")
+    names = [item["metadata"]["name"] for item in json.loads(listed)["items"]]
+    assert sorted(names) == sorted(NODES)
+    for node in NODES:
+        where = f"/api/v1/namespaces/kube-system/pods/{installed.node_pod(node)}"
+        pod = installed.api.get(where)
+        assert pod["spec"]["serviceAccountName"] == "calico-node"
+        for container in pod["spec"]["containers"]:
+            assert not container["securityContext"].get("privileged"), container["name"]
+    said = installed.api.kubectl(
+        "logs", "-n", "kube-system", "ds/calico-node", "-c", "calico-node", "--tail=400"
+    ).stdout
+    assert "this node is registered" in said
+    assert "Traceback" not in said
+
+
+def test_no_pod_of_ours_was_started_again(installed: World) -> None:
+    """What is healthy is not restarted: probes, memory and the first start are as they should."""
+    for pod in installed.pods("kube-system"):
+        for one in pod["status"]["containerStatuses"]:
+            assert one["restartCount"] == 0, f"{pod['metadata']['name']} {one}"
