@@ -25,11 +25,18 @@ from calicoctl.cli import common_options
 from calicoctl.documents import inside, opened, read_texts, resource_of
 from calicoctl.output import json_text
 from libcalico import conversion
+from libcalico.conversion.cluster_policy import PREFIX as CLUSTER_PREFIX
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.legacy import convert_document, is_legacy
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.meta import API_VERSION
 from libcalico.model.validate import problems
+
+_PREFIXES = {
+    "NetworkPolicy": conversion.POLICY_PREFIX,
+    "GlobalNetworkPolicy": CLUSTER_PREFIX,
+}
+"""What stands before the names of policies that were made of Kubernetes' own."""
 
 
 @click.command("convert")
@@ -51,14 +58,14 @@ from libcalico.model.validate import problems
 )
 @click.option("-R", "--recursive", is_flag=True, help="Enter sub-directories of -f.")
 @click.option("--ignore-validation", is_flag=True, help="Exit 0 though something was left out.")
-@click.option("--kubernetes-names", is_flag=True, help="Name policies knp.default.NAME.")
+@click.option("--kubernetes-names", is_flag=True, help="Name policies knp.default.NAME, kcnp.NAME.")
 @common_options
 def convert(
     filename: str, style: str, recursive: bool, ignore_validation: bool, kubernetes_names: bool
 ) -> None:
     """Convert first-generation documents and Kubernetes objects to resources.
 
-    Of Kubernetes: NetworkPolicies, Namespaces and ServiceAccounts.
+    Of Kubernetes: NetworkPolicies, ClusterNetworkPolicies, Namespaces and ServiceAccounts.
     """
     if style not in ("yaml", "json"):
         raise MuslinError(f"unrecognized output format '{style}'; allowed: yaml, json")
@@ -106,8 +113,9 @@ def _all(
 
 def _plain(resource: Any, kubernetes_names: bool) -> Any:
     metadata = resource.metadata
-    if resource.kind == "NetworkPolicy" and not kubernetes_names:
-        name = metadata.name.removeprefix(conversion.POLICY_PREFIX)
+    prefix = _PREFIXES.get(resource.kind, "")
+    if prefix and not kubernetes_names:
+        name = metadata.name.removeprefix(prefix)
         resource = replace(resource, metadata=replace(metadata, name=name))
     return json.loads(shown_value(resource))
 

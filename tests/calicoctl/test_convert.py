@@ -113,3 +113,38 @@ def test_first_generation_documents_are_converted(ctl: Ctl) -> None:
     bad = ctl("convert", "-f", "-", stdin=OLD.replace("192.168.0.0/16", "192.168.0.0/33"))
     assert (bad.code, bad.out) == (1, "")
     assert "192.168.0.0/33" in bad.err
+
+
+CLUSTER = """\
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: fence}
+spec:
+  tier: Admin
+  priority: 3
+  subject: {namespaces: {}}
+  egress:
+  - {action: Deny, to: [{networks: [10.0.0.0/8]}]}
+"""
+
+
+def test_a_cluster_network_policy_is_converted_and_applied(ctl: Ctl) -> None:
+    named = ctl("convert", "-f", "-", "--kubernetes-names", stdin=CLUSTER)
+    assert (named.code, named.err) == (0, "")
+    assert yaml.safe_load(named.out)["metadata"]["name"] == "kcnp.fence"
+    done = ctl("convert", "-f", "-", stdin=CLUSTER)
+    assert ctl("apply", "-f", "-", stdin=done.out).code == 0
+    shown = json.loads(ctl("get", "gnp", "fence", "-o", "json").out)
+    assert (shown["spec"]["tier"], shown["spec"]["order"]) == ("kube-admin", 3)
+
+
+def test_the_kinds_that_were_given_up_are_refused_by_name(ctl: Ctl) -> None:
+    for kind, tier in (("AdminNetworkPolicy", "Admin"), ("BaselineAdminNetworkPolicy", "Baseline")):
+        text = CLUSTER.replace("ClusterNetworkPolicy", kind).replace("v1alpha2", "v1alpha1")
+        done = ctl("convert", "-f", "-", stdin=text)
+        assert done.code != 0
+        assert f"{kind} is not enforced" in done.err
+        assert (
+            f"ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2); write one with tier {tier}"
+            in (" ".join(done.err.split()))
+        )
