@@ -30,6 +30,7 @@ _SESSION_WORLDS = {
 # The groups that take longest, longest first: begun late, each would run on alone in the end.
 _LONGEST = (
     "tests/e2e/test_demo.py",
+    "tests/k8s/test_cluster.py",
     "tests/uml/test_ipip.py",
     "tests/e2e/test_bad_input.py",
     "tests/e2e/test_planted_faults.py",
