@@ -37,7 +37,6 @@ from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import HandleKey, Key
 from libcalico.names import DEFAULT_INTERFACE_PREFIX
-from linux import conntrack
 from linux.errors import KernelError
 
 log = call_log.logger(__name__)
@@ -150,7 +149,7 @@ async def release(
     released: list[IPAddress] = []
     async with asyncio.timeout(services.settings.release_seconds):
         if memory is not None:
-            await forget_flows(memory.addresses)
+            await forget_flows(services, memory.addresses)
             granted = await services.allocator.perform(
                 Release(
                     attachment.handle_id,
@@ -174,7 +173,7 @@ async def release(
         }
         if not unwired:
             await _remove_recorded_cable(services, attachment, own)
-        await forget_flows(recorded_addresses(own, attachment))
+        await forget_flows(services, recorded_addresses(own, attachment))
         granted = await services.allocator.perform(
             Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
         )
@@ -225,13 +224,13 @@ async def _remove_recorded_cable(
         log.warning("a recorded host interface stays: %s", error)
 
 
-async def forget_flows(addresses: Iterable[IPAddress]) -> None:
+async def forget_flows(services: Services, addresses: Iterable[IPAddress]) -> None:
     """Remove the connections of released addresses from the kernel's tracking."""
     gone = list(addresses)
     if not gone:
         return
     try:
-        await conntrack.delete_by_address(gone)
+        await services.flows.forget(gone)
     except (KernelError, OSError) as error:
         # Old flows time out by themselves; the address must not stay taken for them.
         log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)

@@ -201,7 +201,7 @@ async def _remove(services: Services, stale: Stale) -> None:
     if endpoint is not None and endpoint.value.spec.interfaceName:
         mark = f"{suspect.container_id}/{stale.ifname}"
         await services.in_thread(wiring.remove, endpoint.value.spec.interfaceName, mark)
-    await forget_flows(sorted((held.address for held in suspect.held), key=str))
+    await forget_flows(services, sorted((held.address for held in suspect.held), key=str))
     facts = services.cluster.facts(services.node)
     cooldown = facts.config.ipCooldownSeconds if facts and facts.config else 0
     stamp = release_stamp(time.time_ns(), cooldown)

@@ -252,7 +252,7 @@ def _expected(request: Request) -> list[IPAddress]:
 
 
 async def _release(services: Services, held: Holdings) -> None:
-    await forget_flows(held.all)
+    await forget_flows(services, held.all)
     for handle_id, addresses in held.addresses.items():
         await services.allocator.perform(Release(handle_id, only=frozenset(addresses)))
 

@@ -21,6 +21,7 @@ from cni.unplugging import Unplugger
 from ipam.service import NodeAllocator
 from libcalico import paths
 from libcalico.datastore.interface import Datastore
+from linux.conntrack import Forgetter
 from linux.netlink import Socket
 
 T = TypeVar("T")
@@ -75,6 +76,7 @@ class Services:
     host: Socket
     check_store: StoreCheck = field(default_factory=lambda: StoreCheck(None))
     memory: Memories = field(default_factory=Memories)
+    flows: Forgetter = field(default_factory=Forgetter)
     told: set[str] = field(default_factory=set)
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(

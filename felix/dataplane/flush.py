@@ -43,10 +43,8 @@ def departed(before: Mapping[str, Endpoint], after: Mapping[str, Endpoint]) -> s
 class Flusher:
     """Deletes flows in the background; `done` is called after each batch."""
 
-    def __init__(
-        self, done: Callable[[], None], delete: Delete = conntrack.delete_by_address
-    ) -> None:
-        self._done, self._delete = done, delete
+    def __init__(self, done: Callable[[], None], delete: Delete | None = None) -> None:
+        self._done, self._delete = done, delete or conntrack.Forgetter().forget
         self._tasks: dict[asyncio.Task[None], frozenset[IPAddress]] = {}
 
     @property

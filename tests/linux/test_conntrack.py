@@ -1,9 +1,10 @@
-"""CT-1, CT-2: flows from and to an address are forgotten, all others stay."""
+"""CT-1 to CT-3: flows from and to an address are forgotten, all others stay."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from ipaddress import ip_address
 
@@ -11,6 +12,7 @@ import pytest
 
 from linux import conntrack
 from linux.netlink import NETLINK_NETFILTER, Socket
+from linux.rtnl import IPAddress
 from tests.support.netns import Namespace, network_namespace
 
 A, B, C = "10.65.0.1", "10.65.0.2", "10.65.0.3"
@@ -43,13 +45,44 @@ def _flows(space: Namespace) -> set[tuple[str, str]]:
     return found
 
 
-def test_flows_of_an_address_are_deleted(space: Namespace) -> None:
+@pytest.mark.parametrize("many", [conntrack.MANY, 1], ids=["few addresses", "many"])
+def test_flows_of_an_address_are_deleted(
+    space: Namespace, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conntrack, "MANY", many)
     assert len(_flows(space)) == 6
     gone = [ip_address(A), ip_address(A6), ip_address("10.65.0.99")]
     asyncio.run(conntrack.delete_by_address(gone))
     assert _flows(space) == {(B, C), (C, C), (B6, B6)}
     asyncio.run(conntrack.delete_by_address([]))
     assert len(_flows(space)) == 3
+
+
+def test_those_who_ask_at_once_share_the_walks(
+    space: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = []
+    real = conntrack._delete
+
+    def walk(wanted: list[IPAddress]) -> None:
+        walks.append(wanted)
+        time.sleep(0.1)
+        real(wanted)
+
+    monkeypatch.setattr(conntrack, "_delete", walk)
+
+    async def story() -> None:
+        forgetter = conntrack.Forgetter()
+        many = [forgetter.forget([ip_address(f"10.65.9.{n}")]) for n in range(50)]
+        first = asyncio.ensure_future(forgetter.forget([ip_address(A)]))
+        await asyncio.sleep(0.05)
+        await asyncio.gather(first, *many, forgetter.forget([ip_address(A6)]))
+        await forgetter.forget([])
+
+    asyncio.run(story())
+    assert 2 <= len(walks) <= 3, walks
+    assert sum(map(len, walks)) == 52
+    assert _flows(space) == {(B, C), (C, C), (B6, B6)}
 
 
 def test_listing_does_the_same(space: Namespace) -> None:
