@@ -1,4 +1,4 @@
-"""`./run lint`: ruff, mypy --strict, import contracts, room sizes, tests named."""
+"""`./run lint`: ruff, mypy --strict, import contracts, manifests, room sizes, tests named."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ CHECKS = (
     ("ruff format", ["ruff", "format", "--check", "."]),
     ("mypy --strict", ["mypy"]),
     ("import contracts", ["lint-imports", "--no-cache"]),
+    ("manifests/crds", ["python", "-m", "libcalico.crds", "--check"]),
+    ("manifests", ["python", "-m", "manifests", "render", "--check"]),
+    ("docs/rbac.md", ["python", "-m", "manifests", "rbac-report", "--check"]),
 )
 
 

@@ -119,7 +119,10 @@ ELSEWHERE = {
 @pytest.fixture
 def crds(api: ApiServer) -> ApiServer:
     """The API server with every definition, and the namespaces of the documents."""
+    if api.url in DEFINED:
+        return api
     install(api)
+    DEFINED.add(api.url)
     texts = [case.text for case in TAKEN] + [case.text for case in REFUSED]
     for tree in (*valid_trees(), *(yaml.safe_load(text) for text in texts)):
         name = (tree.get("metadata") or {}).get("namespace")
@@ -133,6 +136,8 @@ def crds(api: ApiServer) -> ApiServer:
 
 
 NAMESPACES: set[str] = set()
+DEFINED: set[str] = set()
+"""The servers that have them: what is stored survives a restart."""
 
 
 def complaint(api: ApiServer, tree: dict[str, Any]) -> str | None:
