@@ -159,7 +159,9 @@ class LocalEndpoints:
             if offered and old and old.uid == offered.uid:
                 del self._offered[key]
         else:
-            if offered and endpoint.uid == offered.uid:
+            # A pod is stored before it has a container: that says nothing of the offered one.
+            told = endpoint.container_id or not (offered and offered.container_id)
+            if offered and endpoint.uid == offered.uid and told:
                 del self._offered[key]
             self._stored[key] = endpoint
             if self._retracted.get(key) != endpoint.container_id:

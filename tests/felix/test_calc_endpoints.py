@@ -118,6 +118,22 @@ def test_what_is_told_late_of_a_failed_attempt_does_not_touch_the_next_one() -> 
     assert table.retract(KEY, "c1")
 
 
+def test_a_pod_without_a_container_does_not_end_an_offer() -> None:
+    """As with the Kubernetes datastore, where the pod is the stored object."""
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("", uid="1"))
+    table.offer(endpoint("c1", uid="1"))
+    assert not table.store(KEY, endpoint("", uid="1")), "the kubelet wrote its status"
+    found = table.get(KEY)
+    assert found is not None
+    assert found.container_id == "c1"
+    table.store(KEY, endpoint("c1", uid="1"))
+    table.store(KEY, endpoint("", uid="1"))
+    found = table.get(KEY)
+    assert found is not None
+    assert found.container_id == ""
+
+
 def test_a_retraction_hides_its_container_until_the_store_agrees() -> None:
     table = LocalEndpoints()
     table.store(KEY, endpoint("c1"))
