@@ -148,7 +148,13 @@ class ClusterView:
 
     def _block(self, key: BlockKey, value: Any | None) -> Changed:
         held = addresses_of(self.me, key.cidr, value) if value is not None else frozenset()
-        changed = _put(self.mine, key.cidr, held or None, Changed.EXPORT)
+        # A block of this node is told as a whole, whichever of its addresses are in use: that is
+        # what most changes of blocks are about, one for each pod.
+        whole = self.affinities.get(key.cidr) == CONFIRMED and key.cidr.prefixlen < (
+            key.cidr.max_prefixlen
+        )
+        told = Changed.NOTHING if whole else Changed.EXPORT
+        changed = _put(self.mine, key.cidr, held or None, told)
         if self.ownership.lend(key.cidr, lent_of(key.cidr, value) if value is not None else {}):
             self.touched.add(key.cidr)
             changed |= Changed.IMPORT
