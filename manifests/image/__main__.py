@@ -1,8 +1,9 @@
-"""`./run build image`: make an archive that container runtimes import (docs/image.md)."""
+"""`./run build image|calicoctl`: archives for container runtimes, and calicoctl as one file."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -11,19 +12,22 @@ from manifests.image.cache import BuildError
 from manifests.image.contents import TARGETS
 from manifests.image.tree import write
 from manifests.image.wheels import ROOT
+from manifests.single import build as single
 
 
 def main(arguments: list[str]) -> int:
     """0 and what was written on stdout, or 1 and the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="run build image", description=__doc__)
+    parser = argparse.ArgumentParser(prog="run build image", description="Make a container image.")
     parser.add_argument("--target", choices=sorted(TARGETS), default="node")
     parser.add_argument("--name", default="", help="the image's reference")
     parser.add_argument(
         "-o", "--output", type=Path, help="the archive; build/TARGET.tar by default"
     )
     parser.add_argument("--rootfs", type=Path, help="an empty folder: put the files there instead")
+    if arguments[:1] == ["calicoctl"]:
+        return _calicoctl(arguments[1:])
     if arguments[:1] != ["image"]:
-        print("usage: ./run build image [--help]", file=sys.stderr)
+        print("usage: ./run build image|calicoctl [--help]", file=sys.stderr)
         return 2
     chosen = parser.parse_args(arguments[1:])
     target = TARGETS[chosen.target]
@@ -46,6 +50,27 @@ def main(arguments: list[str]) -> int:
     output.with_suffix(".cdx.json").write_bytes(made.sbom)
     packed, unpacked = len(made.archive) / 1e6, made.unpacked / 1e6
     print(f"{output} {made.name} {made.digest} {packed:.1f} MB ({unpacked:.1f} MB unpacked)")
+    return 0
+
+
+def _calicoctl(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="run build calicoctl", description="Make calicoctl as one executable file."
+    )
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "build" / "calicoctl")
+    output = parser.parse_args(arguments).output
+    try:
+        content = single.calicoctl()
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # In one step: whoever runs the old file goes on with it.
+    fresh = output.with_name(f".{output.name}.{os.getpid()}")
+    fresh.write_bytes(content)
+    fresh.chmod(0o755)
+    fresh.replace(output)
+    print(f"{output} {len(content) / 1e6:.1f} MB")
     return 0
 
 

@@ -155,7 +155,9 @@ def _place(
     tree: Tree, archive: tarfile.TarFile, member: tarfile.TarInfo, left_out: tuple[str, ...]
 ) -> None:
     path = path_of(member.name)
-    documentation = path.startswith("usr/share/doc/") and not path.endswith("/copyright")
+    documentation = path.startswith("usr/share/doc/") and not (
+        path.endswith("/copyright") or member.issym()
+    )
     if not path or path in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64"):
         return
     if (documentation and not member.isdir()) or any(fnmatch(path, one) for one in left_out):

@@ -1,0 +1,1 @@
+"""calicoctl as one executable file, with everything inside that a bare Python lacks."""
