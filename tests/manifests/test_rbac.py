@@ -42,7 +42,7 @@ apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata: {name: to-web}
 spec:
-  selector: all()
+  selector: has(app)
   egress: [{action: Allow, destination: {services: {name: web, namespace: default}}}]
 ---
 apiVersion: projectcalico.org/v3
@@ -64,6 +64,24 @@ kind: IPPool
 metadata: {name: balancers}
 spec: {cidr: 10.97.0.0/24, blockSize: 28, allowedUses: [LoadBalancer]}
 """
+STATUS = """\
+apiVersion: projectcalico.org/v3
+kind: CalicoNodeStatus
+metadata: {name: asked}
+spec: {node: node1, classes: [Agent], updatePeriodSeconds: 1}
+"""
+ENDPOINTS = """\
+apiVersion: projectcalico.org/v3
+kind: KubeControllersConfiguration
+metadata: {name: default}
+spec: {controllers: {node: {hostEndpoint: {autoCreate: WORD}}, loadBalancer: {}}}
+"""
+CLUSTER_POLICY = """{
+"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+"metadata": {"name": "everyone"},
+"spec": {"tier": "Admin", "priority": 5, "subject": {"namespaces": {}},
+  "egress": [{"action": "Accept", "to": [{"domainNames": ["example.com"]}]}]}
+}"""
 GONE = """\
 apiVersion: projectcalico.org/v3
 kind: Node
@@ -80,7 +98,9 @@ def cluster(
     """Everything runs and is ready."""
     store: str = request.param
     values = {"datastore": store, "bgp": {"passwordSecrets": ["bgp-passwords"]}}
-    before = variants.crds() + "---\n" if store == "kubernetes" else ""
+    file = variants.CRDS / "policy.networking.k8s.io_clusternetworkpolicies.yaml"
+    before = variants.crds() if store == "kubernetes" else file.read_text()
+    before += "---\n"
     folder = tmp_path_factory.mktemp("manifest")
     with world(folder, before + chart.render(values), store) as made:
         made.api.ensure("/api/v1/nodes", {"metadata": {"name": NODE}})
@@ -110,15 +130,16 @@ def condition(cluster: World) -> dict[str, str]:
     return told[0] if told else {}
 
 
-def add(cluster: World, pod: str, namespace: str = "default") -> dict[str, Any]:
-    """The plugin's ADD, as a runtime on the host calls it."""
+def attached(cluster: World, pod: str) -> dict[str, Any]:
+    """The plugin's answer to ADD, as a runtime on the host calls it; then DEL."""
     with network_namespace("pod") as space:
         environ = {
             "CNI_COMMAND": "ADD", "CNI_CONTAINERID": f"{pod}{'0' * 40}", "CNI_IFNAME": "eth0",
             "CNI_NETNS": f"/proc/self/fd/{space.fd}", "CNI_PATH": "/opt/cni/bin",
-            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={pod}",
+            "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}",
         }  # fmt: skip
         answer = cluster.plugin(environ, space.fd)
+        assert not cluster.plugin({**environ, "CNI_COMMAND": "DEL"}, space.fd)
     found: dict[str, Any] = json.loads(answer)
     return found
 
@@ -149,19 +170,28 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
         "metadata": {"name": "web", "labels": {"app": "web"}},
         "spec": {"nodeName": NODE, "containers": [{"name": "one", "image": "none"}]},
     })  # fmt: skip
-    answer = add(cluster, "web")
+    answer = attached(cluster, "web")
     assert answer.get("ips"), f"{answer}\n{cluster.log('calico-cni')}"
-    assert "code" in add(cluster, "nobody")
+    assert "code" in attached(cluster, "nobody")
     cluster.api.ensure("/api/v1/namespaces/kube-system/secrets", {
         "metadata": {"name": "bgp-passwords"}, "stringData": {"router": "secret"},
     })  # fmt: skip
     service(cluster, "web", "ClusterIP")
+    cluster.api.ensure(
+        "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies", json.loads(CLUSTER_POLICY)
+    )
     cluster.calicoctl("apply", "-f", "-", input=CALICO)
     eventually(lambda: cluster.calicoctl("get", "kubecontrollersconfiguration"), "its settings")
     service(cluster, "balanced", "LoadBalancer")
     if cluster.etcd is not None:
         cluster.calicoctl("apply", "-f", "-", input=GONE)
     eventually(lambda: ingress(cluster, "balanced"), "the balancer's address")
+    if cluster.etcd is None:
+        cluster.calicoctl("apply", "-f", "-", input=STATUS)
+        cluster.calicoctl("apply", "-f", "-", input=ENDPOINTS.replace("WORD", "Enabled"))
+        eventually(lambda: "auto-hep" in cluster.calicoctl("get", "hep"), "host endpoints")
+        cluster.calicoctl("apply", "-f", "-", input=ENDPOINTS.replace("WORD", "Disabled"))
+        eventually(lambda: "auto-hep" not in cluster.calicoctl("get", "hep"), "none of them")
     # What went while nobody looked is asked for.
     cluster.end("calico-kube-controllers")
     cluster.api.delete(f"{SERVICES}/balanced")

@@ -167,10 +167,13 @@ class World:
             environ |= {"DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": self.etcd.endpoint}
         else:
             environ |= {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": str(self.kubeconfig)}
-        done = subprocess.run(
-            [str(PROGRAMS / "calicoctl"), *arguments],
-            input=input, capture_output=True, text=True, env=environ, check=False, timeout=60,
-        )  # fmt: skip
+        for _ in range(5):
+            done = subprocess.run(
+                [str(PROGRAMS / "calicoctl"), *arguments],
+                input=input, capture_output=True, text=True, env=environ, check=False, timeout=60,
+            )  # fmt: skip
+            if "no answer within" not in done.stdout + done.stderr:
+                break
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
