@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
+from lab.demo import look
 from tests.lab_scenarios.scene import SECOND_POOL, SECOND_POOLS, Scene, scene
 
 ONE, TWO, THREE, FOUR = (f"10.99.1.{number}" for number in range(1, 5))
@@ -72,5 +75,27 @@ def test_6_it_comes_back(made: Scene) -> None:
     made.connected()
 
 
-def test_7_nothing_is_left(made: Scene) -> None:
+@pytest.mark.promise("F-39", "F-43")
+def test_7_a_reflector_that_restarts_costs_nothing(made: Scene) -> None:
+    node = made.machine("node1")
+    (old,) = look.processes(node, "calico-bgp")
+    pairs = {"node3": made.block(made.on("node4")), "node4": made.block(made.on("node3"))}
+    before = {name: made.ways(name, block) for name, block in pairs.items()}
+    with made.traffic("on-node3", "on-node4") as seen:
+        os.kill(old, signal.SIGKILL)
+        made.eventually(
+            lambda: any(pid != old for pid in look.processes(node, "calico-bgp")),
+            "the supervisor starts it again",
+        )
+        made.sessions_are("node1", TWO, THREE, FOUR)
+        made.sessions_are("node3", ONE, TWO)
+        made.sessions_are("node4", ONE, TWO)
+    print("\n".join(seen.lines))
+    assert seen.sent > 50
+    assert (seen.lost, seen.stream_error) == (0, "")
+    assert {name: made.ways(name, block) for name, block in pairs.items()} == before
+    made.connected()
+
+
+def test_8_nothing_is_left(made: Scene) -> None:
     made.leave_nothing()
