@@ -123,6 +123,12 @@ def _setting(table: bytes, place: int) -> int | None:
     return value
 
 
+def index_of(body: bytes) -> int:
+    """Which link a message's body is about."""
+    index: int = _INFO.unpack_from(body)[2]
+    return index
+
+
 def decode(body: bytes) -> Link:
     """A link message's body."""
     _, _, index, flags, _ = _INFO.unpack_from(body)

@@ -99,6 +99,7 @@ NEIGHBOURS = (rtnl.GROUP_NEIGH,)
 SETTINGS = (rtnl.GROUP_IPV4_NETCONF, rtnl.GROUP_IPV6_NETCONF)
 _NETCONF_INDEX = 1
 _DATAGRAMS_PER_TURN = 64
+_LOCAL = 255
 _SHAPES_KEPT = 1024
 
 EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
@@ -118,7 +119,7 @@ class Monitor(Closing):
         self, groups: Iterable[int] = EVERYTHING, *, limit: int = 65536, own: int = 0
     ) -> None:
         self._limit = limit
-        self._pending: dict[Hashable, Event] = {}
+        self._pending: dict[Hashable, Event | _LinkTold] = {}
         self._wake = asyncio.Event()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -166,12 +167,21 @@ class Monitor(Closing):
     def _take(self, kind: int, body: bytes) -> None:
         if Overrun in self._pending:
             return
-        found = decode(kind, body, self._shapes)
-        if found is None:
-            return
-        if len(self._shapes) > _SHAPES_KEPT:
-            self._shapes.clear()
-        key, event = found
+        key: Hashable
+        event: Event | _LinkTold
+        if kind in (rtnl.RTM_NEWLINK, rtnl.RTM_DELLINK):
+            # Bridges and IPv6 tell of the same link in messages of their own family: not whole.
+            if body[0] != AF_UNSPEC:
+                return
+            # A new link is told of four times: only the last word is read.
+            key, event = ("link", links.index_of(body)), _LinkTold(kind, body)
+        else:
+            found = decode(kind, body, self._shapes)
+            if found is None:
+                return
+            if len(self._shapes) > _SHAPES_KEPT:
+                self._shapes.clear()
+            key, event = found
         # An object that changes again moves to the end: batches keep the order of last changes.
         self._pending.pop(key, None)
         self._pending[key] = event
@@ -184,8 +194,8 @@ class Monitor(Closing):
             await self._wake.wait()
             self._wake.clear()
             if self._pending:
-                batch = list(self._pending.values())
-                self._pending = {}
+                told, self._pending = self._pending.values(), {}
+                batch = [each.read() if isinstance(each, _LinkTold) else each for each in told]
                 yield batch
             if self._closed:
                 return
@@ -200,18 +210,32 @@ class Monitor(Closing):
 
 
 def without_routes_of(port: int) -> list[tuple[int, int, int, int]]:
-    """A filter program (`Socket.take_only`): all but route messages of one sender. Pure."""
+    """A filter program (`Socket.take_only`): all but route messages of one sender, and those of the
+    kernel's own table (`local`, ip-route(8)), which it keeps by itself. Pure."""
     # It reads in network order what the kernel wrote in its own.
     new, gone = (_swapped("=H", kind) for kind in (rtnl.RTM_NEWROUTE, rtnl.RTM_DELROUTE))
     return [
         (0x28, 0, 0, 4),  # the type
         (0x15, 1, 0, new),
-        (0x15, 0, 2, gone),
+        (0x15, 0, 4, gone),
         (0x20, 0, 0, 12),  # the sender
-        (0x15, 1, 0, _swapped("=I", port)),
+        (0x15, 3, 0, _swapped("=I", port)),
+        (0x30, 0, 0, 20),  # the table
+        (0x15, 1, 0, _LOCAL),
         (0x06, 0, 0, 0xFFFFFFFF),
         (0x06, 0, 0, 0),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _LinkTold:
+    """A message of a link, not read yet."""
+
+    kind: int
+    body: bytes
+
+    def read(self) -> Event:
+        return LinkChanged(links.decode(self.body), self.kind == rtnl.RTM_DELLINK)
 
 
 def _swapped(form: str, number: int) -> int:

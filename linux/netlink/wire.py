@@ -77,7 +77,17 @@ def iterate_attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, byte
 
 def parse_attributes(data: bytes, offset: int = 0) -> Attributes:
     """Attributes by type; of a repeated type the last one stays."""
-    return dict(iterate_attributes(data, offset))
+    # As `iterate_attributes`, which as a generator takes twice as long.
+    found: Attributes = {}
+    end = len(data)
+    unpack = _ATTRIBUTE.unpack_from
+    while offset + 4 <= end:
+        size, kind = unpack(data, offset)
+        if size < 4 or offset + size > end:
+            break
+        found[kind & 0x3FFF] = data[offset + 4 : offset + size]
+        offset += (size + 3) & ~3
+    return found
 
 
 def as_text(value: bytes) -> str:
