@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cni.daemon import Daemon
 from libcalico import apiconfig
@@ -18,7 +19,9 @@ from libcalico.datastore.interface import Selection
 from node import startup
 from tests.apiserver import kdd
 from tests.cni.world import NODE, World, changed, node_world, pod_namespace, result_of, start_felix
-from tests.support.apiserver import ADMIN, ApiServer
+from tests.support.apiserver import ApiServer
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -35,7 +38,15 @@ def world(tmp_path: Path) -> Iterator[tuple[World, ApiServer]]:
 
 
 def environment(server: ApiServer) -> dict[str, str]:
-    """DATASTORE_TYPE and a kubeconfig: nothing of etcd."""
+    """DATASTORE_TYPE and a kubeconfig: nothing of etcd, and what our manifest allows a node."""
+    documents = yaml.load_all((ROOT / "manifests" / "calico.yaml").read_text(), yaml.CSafeLoader)
+    (rules,) = (
+        one["rules"]
+        for one in documents
+        if one and (one["kind"], one["metadata"]["name"]) == ("ClusterRole", "calico-node")
+    )
+    server.namespace("kube-system")
+    token = server.account("calico-node", rules, "kube-system")
     cluster = {"server": server.url, "certificate-authority": str(server.authority.cert)}
     kubeconfig = server.folder / "kubeconfig"
     kubeconfig.write_text(
@@ -44,7 +55,7 @@ def environment(server: ApiServer) -> dict[str, str]:
                 "current-context": "c",
                 "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
                 "clusters": [{"name": "k", "cluster": cluster}],
-                "users": [{"name": "u", "user": {"token": ADMIN}}],
+                "users": [{"name": "u", "user": {"token": token}}],
             }
         )
     )

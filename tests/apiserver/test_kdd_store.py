@@ -22,7 +22,7 @@ from libcalico.datastore.interface import (
     revision_of,
 )
 from libcalico.datastore.syncer import Syncer
-from libcalico.errors import DatastoreError, InvalidValue
+from libcalico.errors import DatastoreError, DatastoreUnavailable, InvalidValue
 from libcalico.model import (
     AffinityKey,
     Block,
@@ -340,9 +340,16 @@ async def test_changes_of_all_feeds_arrive_once_and_in_order(
             task.cancel()
 
 
-async def _drain(stream: Any) -> None:
-    async for _ in stream:
-        pass
+async def _drain(store: Any) -> None:
+    """Watch from the beginning; a server that has just started may need a moment."""
+    while True:
+        stream = store.watch([Selection("IPPool")], 1)
+        try:
+            async with aclosing(stream) as found:
+                async for _ in found:
+                    pass
+        except DatastoreUnavailable:
+            await asyncio.sleep(0.2)
 
 
 async def test_a_history_that_is_forgotten_is_compacted(cluster: ApiServer) -> None:
@@ -353,10 +360,9 @@ async def test_a_history_that_is_forgotten_is_compacted(cluster: ApiServer) -> N
             await store.commit([Put(POOL, pool(zone="c"))])
         cluster.forget_history()
         cluster.restart()
-        stream = store.watch([Selection("IPPool")], 1)
-        async with asyncio.timeout(30), aclosing(stream) as found:
+        async with asyncio.timeout(60):
             with pytest.raises(Compacted):
-                await _drain(found)
+                await _drain(store)
         assert revision
         listed = await store.list(Selection("IPPool"))
         assert [entry.key for entry in listed.entries] == [POOL]

@@ -55,6 +55,7 @@ class Table:
                 row = CustomResource(kind.name, plural, kind.namespaced, stored)
                 self._families[kind.family] = (row,)
         self._families["NetworkPolicy"] += (native.POLICIES,)
+        self._families["GlobalNetworkPolicy"] += (native.CLUSTER_POLICIES,)
 
     def of_family(self, family: str) -> tuple[Mapping, ...]:
         """The collections that hold a family; empty for one that is nowhere.
@@ -73,16 +74,21 @@ class Table:
 
         Raises UnsupportedKind.
         """
+        own: Mapping | None = None
         for mapping in self.of_family(family_of(key)):
-            if self._is_in(mapping, key):
+            if isinstance(mapping, CustomResource):
+                own = mapping
+            elif mapping.place(key) is not None:
                 return mapping
-        return None
+        return own
 
-    @staticmethod
-    def _is_in(mapping: Mapping, key: Key) -> bool:
-        if isinstance(mapping, CustomResource):
-            return not (mapping.kind == "NetworkPolicy" and native.POLICIES.place(key) is not None)
-        return mapping.place(key) is not None
+    def collections(self) -> set[tuple[str, str]]:
+        """Group and plural of every collection that is read."""
+        return {
+            (mapping.collection.group_version.rpartition("/")[0], mapping.collection.plural)
+            for family in self._families.values()
+            for mapping in family
+        }
 
 
 @cache
