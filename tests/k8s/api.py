@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lab import proc
+from lab.errors import LabError
 from linux import netns
 from tests.k8s.binaries import folder as binaries
 from tests.k8s.credentials import ADMIN, Credentials
@@ -103,7 +104,7 @@ class Api:
         def asked() -> bool:
             try:
                 return holds()
-            except (OSError, http.client.HTTPException, Refused):
+            except (OSError, http.client.HTTPException, Refused, LabError):
                 return False
 
         return proc.wait_until(asked, what, timeout=timeout, every=0.25)

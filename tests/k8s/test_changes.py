@@ -17,16 +17,16 @@ from tests.k8s.pods import PORT
 from tests.k8s.world import World, pair
 
 RUNNING = """\
-ping -i 0.1 {address} > /tmp/ping & ping=$!
+ping -i 0.1 {address} > /ping & ping=$!
 ok=0; lost=0
-while [ ! -e /tmp/stop ]; do
+while [ ! -e /stop ]; do
     for url in http://{address}:{port}/ http://{service}/; do
         if timeout 2 wget -q -O /dev/null $url; then ok=$((ok+1)); else lost=$((lost+1)); fi
     done
     usleep 50000
 done
 kill -INT $ping; wait $ping
-tail -n 3 /tmp/ping; echo "ok $ok lost $lost"
+tail -n 3 /ping; echo "ok $ok lost $lost"
 """
 
 
@@ -58,7 +58,7 @@ def traffic(world: World, space: str) -> Iterator[Traffic]:
         time.sleep(1.0)
         yield told
         time.sleep(1.0)
-        world.api.kubectl("exec", "-n", space, "on-node1", "--", "touch", "/tmp/stop")
+        world.api.kubectl("exec", "-n", space, "on-node1", "--", "touch", "/stop")
         told.said, _ = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -187,7 +187,7 @@ def test_a_deleted_node_gives_its_addresses_back(installed: World, space: str) -
         installed.api.wait(
             "the node is forgotten",
             lambda: (
-                node.name not in installed.calicoctl("get", "nodes", "-o", "name")
+                node.name not in installed.calicoctl("get", "nodes")
                 and allocated(installed) == held(installed)
             ),
             timeout=180,

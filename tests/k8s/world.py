@@ -114,7 +114,7 @@ class World:
 
     def calicoctl(self, *words: str) -> str:
         """calicoctl, where an administrator finds it: in the pod of a node."""
-        where = ("-n", "kube-system", "ds/calico-node", "-c", "calico-node")
+        where = ("-n", "kube-system", self.node_pod("node1"), "-c", "calico-node")
         return self.api.kubectl("exec", *where, "--", "calicoctl", *words).stdout
 
     def condition(self, node: str, kind: str = "NetworkUnavailable") -> tuple[str, str]:
