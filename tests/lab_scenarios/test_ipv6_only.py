@@ -12,6 +12,13 @@ from tests.lab_scenarios.scene import Scene, scene
 
 NODES = {"node1": "fd99:0:0:1::1", "node2": "fd99:0:0:1::2"}
 ROUTER = "fd99:0:0:1::254"
+MOST_LOST = 10
+POOL = """\
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {{name: six}}
+spec: {{cidr: "fd65::/48", blockSize: 122, ipipMode: Never, vxlanMode: {mode}}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -66,5 +73,32 @@ def test_5_the_router_reaches_pods(made: Scene) -> None:
         assert pods.ping(made.lab, pod, ROUTER)
 
 
-def test_6_nothing_is_left(made: Scene) -> None:
+@pytest.mark.promise("F-60", "F-62", "M-149")
+@pytest.mark.parametrize(
+    ("mode", "device"), [("Always", "vxlan-v6.calico"), ("Never", "eth0")], ids=["Always", "Never"]
+)
+def test_6_a_switch_to_vxlan_and_back_is_hardly_felt(made: Scene, mode: str, device: str) -> None:
+    before = {name: pods.find(made.lab, name).addresses for name in made.pods}
+    blocks = {name: made.block(made.on(name), 6) for name in NODES}
+    with made.traffic("on-node1", "on-node2") as seen:
+        made.apply(POOL.format(mode=mode))
+        for here, there in (("node1", "node2"), ("node2", "node1")):
+            made.eventually(
+                lambda here=here, there=there: (
+                    {  # type: ignore[misc]
+                        dev for _, dev in made.ways(here, blocks[there])
+                    }
+                    == {device}
+                ),
+                f"{here}'s way to {there} is {device}",
+            )
+        made.connected()
+    print("\n".join(seen.lines))
+    assert seen.sent > 50
+    assert seen.lost <= MOST_LOST, seen.lines
+    assert seen.stream_error == ""
+    assert {name: pods.find(made.lab, name).addresses for name in made.pods} == before
+
+
+def test_7_nothing_is_left(made: Scene) -> None:
     made.leave_nothing()
