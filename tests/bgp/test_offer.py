@@ -142,6 +142,27 @@ def test_a_router_is_told_of_no_way_that_leads_back_to_it() -> None:
     assert EXTERNAL in told(block, Kind.BLOCK, None, ours)
 
 
+def _on_either(what: Any) -> str:
+    """A node between two networks."""
+    nets = {"eth0": "10.0.0.0/24", "eth1": "10.1.0.0/24"}
+    return next((name for name, net in nets.items() if what in ip_network(net)), "")
+
+
+@pytest.mark.parametrize("hop", ["10.0.0.3", "10.1.0.3", "10.2.0.3"])
+def test_a_node_between_two_networks_leads_no_packet_in_a_circle(hop: str) -> None:
+    """OFF-5 with a router on each: who is told sends to us, and we to the owner or its router."""
+    here, there = ip_address("10.0.0.99"), ip_address("10.1.0.99")
+    both = audiences([(router, Manner(BOTH, internal=False)) for router in (here, there)])
+    ours = replace(terms(interface=_on_either), audiences=both)
+    hearers = set(told("10.65.3.0/26", None, path(source(3), hop), ours))
+    # An owner on a network of ours is handed the packet by ourselves, whoever sent it.
+    assert hearers == ({here, there} if _on_either(ip_address(hop)) else set())
+    # With one network the other router is far: what we hand on goes to the near one, not to it.
+    single = replace(ours, interface=_on_link)
+    near = set(told("10.65.3.0/26", None, path(source(3), "10.1.0.3"), single))
+    assert near == {there}
+
+
 def test_a_successor_hears_nothing_at_second_hand_of_who_leaves() -> None:
     """OFF-4: a router would prefer our word, and never tell us its own way (two racks)."""
     inside = path(source(3))
