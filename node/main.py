@@ -19,7 +19,16 @@ from libcalico import apiconfig, logs
 from libcalico.backoff import Backoff
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import run_until_signal, set_name
-from node import checksystem, cni_token, modules, notify, readiness, redetect, tunnel_addresses
+from node import (
+    checksystem,
+    cni_token,
+    modules,
+    notify,
+    probes,
+    readiness,
+    redetect,
+    tunnel_addresses,
+)
 from node.environment import Settings
 from node.startup import name_of, registered_before, start_up
 from node.supervisor import Supervisor, agents
@@ -37,6 +46,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0, or 1 with one sentence on stderr."""
+    if probing := probes.asked(arguments):
+        return _told(lambda: probes.main(probing, os.environ))
     chosen = _parser().parse_args(arguments)
     if chosen.command == "checksystem":
         return _told(lambda: checksystem.main(chosen))
