@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bgp import birdctl
+from bgp import birdctl, spare
 from bgp.agent import Agent, SpeakerBroken, selections
 from bgp.birdworld import AgentWorld
 from bgp.memory import Memory
@@ -160,6 +160,7 @@ async def serve(environ: Mapping[str, str]) -> int:
                 Reporter(agent, store).run(),
                 server.run(),
                 report(),
+                spare.give_back(),
             ):
                 group.create_task(work)
     except* SpeakerBroken as broken:
@@ -174,6 +175,7 @@ async def serve(environ: Mapping[str, str]) -> int:
 def main() -> int:
     """Entry of `calico-bgp`; returns its exit status."""
     process.set_name("calico-bgp")
+    spare.one_arena()
     process.keep_secrets()
     environ = os.environ
     logs.configure(
