@@ -21,6 +21,7 @@ from pathlib import Path
 from bgp import birdctl, spare
 from bgp.agent import Agent, SpeakerBroken, selections
 from bgp.birdworld import AgentWorld
+from bgp.idle import backend, idle
 from bgp.memory import Memory
 from bgp.passwords import FilePasswords, PasswordSource
 from bgp.peering import Settings
@@ -115,6 +116,8 @@ async def serve(environ: Mapping[str, str]) -> int:
     """Run the agent; returns an exit status when something is beyond repair."""
     config = apiconfig.of_node(environ)
     chosen = settings(environ)
+    if (found := backend(environ)) != "bird":
+        await idle(found, health_port(environ))
     me = await node_name(environ)
     store = await connect(config)
     speaker = ExaBGPSpeaker(RUN_DIR)
