@@ -25,7 +25,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from ipaddress import ip_interface, ip_network
 
 from cni import (
     call_log,
@@ -364,10 +363,7 @@ def _result(
             Interface(name=cable.host_interface, mtu=ends.mtu),
             Interface(name=cable.ifname, mac=ends.mac, mtu=ends.mtu, sandbox=request.netns),
         ),
-        ips=tuple(
-            IPConfig(address=ip_interface(ip_network(address)), interface=1)
-            for address in addresses
-        ),
+        ips=tuple(IPConfig(address=wiring.alone(address), interface=1) for address in addresses),
         routes=extra.routes,
         dns=extra.dns,
     )

@@ -23,7 +23,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Address,
+    IPv6Interface,
+    ip_interface,
+    ip_network,
+)
 
 from cni import half_made
 from cni.attachment import FIRST_INTERFACE
@@ -82,6 +89,12 @@ class Ends:
     mac: str
     mtu: int
     reused: bool = False
+
+
+@lru_cache(maxsize=256)
+def alone(address: IPAddress) -> IPv4Interface | IPv6Interface:
+    """An address as a pod has it: /32 or /128."""
+    return ip_interface(ip_network(address))
 
 
 def random_mac() -> str:
@@ -167,9 +180,7 @@ def configure(
     if ends.reused:
         batch += _outdated(pod, ends.pod, addresses)
     for address in addresses:
-        batch.append(
-            kernel_addresses.add(ends.pod, ip_interface(ip_network(address)), replace=True)
-        )
+        batch.append(kernel_addresses.add(ends.pod, alone(address), replace=True))
     for family in families:
         own = [network for network in destinations if network.version == family]
         if others:

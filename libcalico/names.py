@@ -7,6 +7,7 @@ Calico chose.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import NamedTuple
 
 from libcalico.errors import InvalidValue
@@ -25,6 +26,7 @@ class WorkloadEndpointName(NamedTuple):
     endpoint: str
 
 
+@lru_cache(maxsize=512)
 def workload_endpoint_name(node: str, orchestrator: str, workload: str, endpoint: str) -> str:
     """The name of a WorkloadEndpoint (data model 3.1): parts joined by `-`, inner `-` doubled.
 
