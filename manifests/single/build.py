@@ -28,7 +28,7 @@ GLIBC = 28
 LEFT_OUT = frozenset({"exabgp", "pyroute2", "win-inet-pton"})
 """What agents need and calicoctl does not."""
 
-_FIRST_LINE = b"#!/usr/bin/env -S python3 -IS\n"
+_FIRST_LINE = b'#!/bin/sh\nexec python3 -IS "$0" "$@"\n'
 _EXTENSION = re.compile(r"\.cpython-(\d)(\d+)-[a-z0-9_-]+\.so$")
 
 

@@ -1,0 +1,1 @@
+"""Dashboards and alerts name what the processes serve, and fire for what they are about."""
