@@ -38,8 +38,10 @@ from libcalico.model import (
     ResourceKey,
 )
 from libcalico.model.ipam import IPAMConfig
-from libcalico.model.keys import IPAMConfigKey
+from libcalico.model.keys import FelixStatusKey, IPAMConfigKey
+from libcalico.model.kinds import KINDS
 from libcalico.model.node import NodeBGPSpec
+from libcalico.model.status import FelixStatus
 from tests.apiserver import kdd
 from tests.support.apiserver import ApiServer
 
@@ -338,6 +340,22 @@ async def test_changes_of_all_feeds_arrive_once_and_in_order(
                 await kdd.until(lambda: "mine" not in seen)
                 assert len(told) == 4, "nothing came twice"
             task.cancel()
+
+
+async def test_every_family_can_be_followed(cluster: ApiServer) -> None:
+    """What felix, bgp, cni and the controllers follow, those that are nowhere included."""
+    families = [kind.family for kind in KINDS.values()]
+    families += ["Block", "BlockAffinity", "Handle", "IPAMConfig", "FelixStatus", "WorkloadStatus"]
+    async with kdd.opened(cluster) as store:
+        syncer = Syncer(store, [Selection(family) for family in families])
+        async with asyncio.timeout(60):
+            async for batch in syncer.batches():
+                if batch.in_sync:
+                    break
+        assert syncer.error == ""
+        status = Put(FelixStatusKey("n1"), FelixStatus(time="2026-08-22T10:00:00Z"), ttl=90)
+        await store.commit([status])
+        assert (await store.list(Selection("FelixStatus"))).entries == []
 
 
 async def _drain(store: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,13 +211,23 @@ def test_secrets_where_others_see_them_give_a_notice(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_notices_are_logged_and_what_is_not_served_is_named(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environ = {"ETCD_ENDPOINTS": "http://a:1", "ETCD_USERNAME": "u", "ETCD_PASSWORD": "geheim"}
     await (await connect(from_environment(environ))).close()
     assert "ETCD_PASSWORD" in caplog.text
     assert "geheim" not in caplog.text
-    with pytest.raises(MuslinError, match="datastoreType kubernetes is not served yet"):
-        await connect(from_environment({"DATASTORE_TYPE": "kubernetes"}))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    kubernetes = from_environment({})
+    assert kubernetes.datastore_type == "kubernetes"
+    with pytest.raises(MuslinError, match=r"no Kubernetes API: set KUBECONFIG.*ETCD_ENDPOINTS"):
+        await connect(kubernetes)
+    with pytest.raises(InvalidValue, match=r"calicoAPIGroup.*must be crd.projectcalico.org/v1"):
+        await connect(replace(kubernetes, api_group="projectcalico.org/v3"))
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("{}")
+    with pytest.raises(MuslinError, match="current-context"):
+        await connect(kubernetes)
     with pytest.raises(InvalidValue, match=r"etcdDiscoverySrv.*not served.*etcdEndpoints"):
         await connect(DatastoreConfig(datastore_type="etcdv3", discovery_srv="example.org"))

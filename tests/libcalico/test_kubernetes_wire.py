@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -135,7 +136,7 @@ async def test_nobody_there() -> None:
 # -- the client over it ------------------------------------------------------------------------
 
 
-def client(port: int, **options: float) -> Client:
+def client(port: int, **options: Any) -> Client:
     return Client(lambda: Access(f"http://127.0.0.1:{port}/base"), **options)
 
 

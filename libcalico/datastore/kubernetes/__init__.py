@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.kubernetes.store import TOGETHER, KubernetesDatastore
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes import access
 from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import NoAccess
 
 GROUP = "crd.projectcalico.org/v1"
+TIMEOUT = 10.0
+"""Seconds: what an API that is busy may take for a page."""
 YES = ("true", "1", "t", "yes")
 
 
@@ -21,5 +26,22 @@ def opened(config: DatastoreConfig, environ: Mapping[str, str]) -> KubernetesDat
     """
     if config.api_group not in ("", GROUP):
         raise InvalidValue("calicoAPIGroup", config.api_group, f"must be {GROUP}")
-    client = Client(access.find(config, environ), timeout=config.timeout, idle=TOGETHER)
+    try:
+        source = access.find(_with_home(config, environ), environ)
+    except NoAccess as problem:
+        raise NoAccess(
+            f"datastoreType kubernetes: {problem}; for etcd set DATASTORE_TYPE=etcdv3 and"
+            " ETCD_ENDPOINTS (etcdEndpoints in calicoctl.cfg)"
+        ) from None
+    timeout = max(config.timeout, TIMEOUT)
+    client = Client(source, timeout=timeout, idle=TOGETHER)
     return KubernetesDatastore(client, pod_cidr=config.use_pod_cidr.lower() in YES)
+
+
+def _with_home(config: DatastoreConfig, environ: Mapping[str, str]) -> DatastoreConfig:
+    """Where nothing else is named the kubeconfig that kubectl takes counts (data model 6.1)."""
+    named = config.kubeconfig or config.kubeconfig_inline or config.k8s_api_endpoint
+    home = Path(environ.get("HOME") or "/nonexistent") / ".kube" / "config"
+    if named or environ.get("KUBERNETES_SERVICE_HOST") or not home.is_file():
+        return config
+    return replace(config, kubeconfig=str(home))

@@ -24,6 +24,7 @@ from libcalico.datastore.interface import (
     Change,
     Check,
     CommitConflict,
+    Compacted,
     Entry,
     Listing,
     Put,
@@ -53,6 +54,7 @@ from libcalico.model.keys import HostKey, Key, ResourceKey, StatusKey
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
 PAGE, SLICE = 500, 100
+LIST_ATTEMPTS = 3
 TOGETHER = 16
 """Requests at a time."""
 
@@ -101,12 +103,20 @@ class KubernetesDatastore:
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection."""
-        whole = Listing([], 0, [])
-        async for page in self.pages(selection):
-            whole.entries.extend(page.entries)
-            whole.broken.extend(page.broken)
-            whole = Listing(whole.entries, page.revision, whole.broken)
-        return whole
+        for attempt in range(LIST_ATTEMPTS):
+            whole = Listing([], 0, [])
+            try:
+                async for page in self.pages(selection):
+                    whole.entries.extend(page.entries)
+                    whole.broken.extend(page.broken)
+                    whole = Listing(whole.entries, page.revision, whole.broken)
+            except Compacted:
+                # Forgotten between two pages: begin again at a younger revision.
+                if attempt == LIST_ATTEMPTS - 1:
+                    raise
+                continue
+            return whole
+        raise AssertionError("unreachable")
 
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing: of `revision`, or the present one."""
