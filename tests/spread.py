@@ -76,8 +76,8 @@ _LONGEST = (
 )
 # Rooms whose tests are few and long; the others fill what is left at the end.
 _LONG_ROOMS = (
-    "uml", "lab_scenarios", "bgp_interop", "tunnels", "apiserver", "e2e", "policy_random",
-    "felix", "bgp", "lab", "node", "cni", "cni_conformance",
+    "uml", "lab_scenarios", "bgp_interop", "tunnels", "apiserver", "manifests", "e2e",
+    "policy_random", "felix", "bgp", "lab", "node", "cni", "cni_conformance",
 )  # fmt: skip
 
 

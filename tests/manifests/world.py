@@ -142,6 +142,13 @@ class World:
                                          *pod(self.node)["initContainers"]]]  # fmt: skip
         return self.node if name in names else self.controllers
 
+    def is_ready(self, name: str) -> bool:
+        """Whether a container's readiness probe passes; one that ended is started again."""
+        if self.running[name].poll() is not None:
+            time.sleep(1)
+            self.launch(name)
+        return self.status(name) == 200
+
     def status(self, name: str, what: str = "readiness") -> int:
         """What a container's probe is answered; 0: nothing."""
         try:
