@@ -196,7 +196,7 @@ def test_a_deleted_node_gives_its_addresses_back(installed: World, space: str) -
         other = installed.cluster.nodes["node1"]
         installed.api.wait(
             "the other node has no routes to it",
-            lambda: f"via {node.address}" not in other.run("ip", "route").stdout,
+            lambda: f"via {node.address} " not in other.run("ip", "route").stdout,
         )
     finally:
         node.start()
