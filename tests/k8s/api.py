@@ -19,7 +19,7 @@ from tests.k8s.credentials import ADMIN, Credentials
 
 T = TypeVar("T")
 MERGE = "application/merge-patch+json"
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 class Refused(Exception):

@@ -77,15 +77,6 @@ class Cluster:
             for node in self.api.items("/api/v1/nodes")
         }  # fmt: skip
 
-    def wait_ready(self, timeout: float = 180.0) -> float:
-        """Until every node is Ready; seconds it took."""
-
-        def ready() -> bool:
-            said = self.conditions("Ready")
-            return all(said.get(name) == "True" for name in self.nodes)
-
-        return self.api.wait("the nodes are Ready", ready, timeout=timeout)
-
     def stop(self) -> None:
         """Everything, whatever state it is in."""
         with ExitStack() as stack:

@@ -18,7 +18,7 @@ from tests.k8s.daemons import Daemon
 from tests.k8s.wires import Wires
 
 PODS = "10.244.0.0/16"
-PATIENCE = 120.0
+PATIENCE = 300.0
 ETCD = f"https://{CONTROL}:2379"
 _STORE = "http://127.0.0.1:2379"
 

@@ -25,7 +25,7 @@ from tests.k8s.node_tree import READY
 from tests.k8s.wires import Wires
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 60.0
+PATIENCE = 180.0
 RUNTIME = """\
 version = 2
 root = "/var/lib/containerd"

@@ -106,7 +106,7 @@ INSTALL: dict[str, Callable[[Cluster, Images, Path], float]] = {
 }
 
 
-def wait_ready(made: Cluster, timeout: float = 240.0) -> float:
+def wait_ready(made: Cluster, timeout: float = 600.0) -> float:
     """Until the nodes and every pod of ours are Ready."""
 
     def ready() -> bool:

@@ -59,7 +59,7 @@ def traffic(world: World, space: str) -> Iterator[Traffic]:
         yield told
         time.sleep(1.0)
         world.api.kubectl("exec", "-n", space, "on-node1", "--", "touch", "/stop")
-        told.said, _ = process.communicate(timeout=60)
+        told.said, _ = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()
@@ -91,8 +91,8 @@ def test_an_upgrade_of_every_node_loses_no_packet(installed: World, space: str) 
     with traffic(installed, space) as told:
         words = ("-n", "kube-system", "ds/calico-node", "-c", "calico-node")
         installed.api.kubectl("set", "env", *words, "FELIX_LOGSEVERITYSCREEN=debug")
-        rollout = ("rollout", "status", "-n", "kube-system", "ds/calico-node", "--timeout=280s")
-        installed.api.kubectl(*rollout, timeout=300)
+        rollout = ("rollout", "status", "-n", "kube-system", "ds/calico-node", "--timeout=560s")
+        installed.api.kubectl(*rollout, timeout=600)
     assert not before & generation(installed)
     assert told.sent > 50, told.said
     assert told.received >= told.sent - 1, f"the last one was on its way: {told.said}"
@@ -110,7 +110,7 @@ def test_a_node_says_that_its_network_goes_and_comes(installed: World) -> None:
     patch = json.dumps({"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 20}}}})
     where = ("-n", "kube-system", "ds/calico-node")
     installed.api.kubectl("patch", *where, "-p", patch)
-    installed.api.kubectl("rollout", "status", *where, "--timeout=280s", timeout=300)
+    installed.api.kubectl("rollout", "status", *where, "--timeout=560s", timeout=600)
     product.wait_ready(installed.cluster)
     installed.api.wait(
         "the node is up", lambda: installed.condition("node2") == ("False", "CalicoIsUp")
@@ -125,7 +125,7 @@ def test_a_node_says_that_its_network_goes_and_comes(installed: World) -> None:
             seen.append(now)
         return ("True", "CalicoIsDown") in seen and now == ("False", "CalicoIsUp")
 
-    installed.api.wait(f"the condition comes back: {seen}", came_back, timeout=180)
+    installed.api.wait(f"the condition comes back: {seen}", came_back, timeout=400)
     product.wait_ready(installed.cluster)
 
 
@@ -134,7 +134,7 @@ def test_a_drained_node_is_emptied_and_filled_again(installed: World, space: str
     api.apply(pods.deployment("web", 4, space), pods.pod("asker", {"app": "asker"}, "node1", space))
     installed.wait_pods(space, 5)
     drain = ("drain", "node2", "--ignore-daemonsets", "--delete-emptydir-data", "--force")
-    api.kubectl(*drain, "--timeout=100s")
+    api.kubectl(*drain, "--timeout=280s")
     try:
         addresses = installed.wait_pods(space, 5)
         placed = {pod["spec"]["nodeName"] for pod in installed.pods(space)}
@@ -165,7 +165,7 @@ def test_a_node_that_was_rebooted_serves_its_pods_again(installed: World, space:
             and installed.ask(space, "on-node2", [back])[back] == "on-node1"
         )
 
-    installed.api.wait("pods of both nodes reach each other", again, timeout=180)
+    installed.api.wait("pods of both nodes reach each other", again, timeout=400)
     assert old["on-node2"] == installed.api.get(
         f"/api/v1/namespaces/{space}/pods/on-node2"
     )["metadata"]["uid"]  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_deleted_node_gives_its_addresses_back(installed: World, space: str) -
                 node.name not in installed.calicoctl("get", "nodes")
                 and allocated(installed) == held(installed)
             ),
-            timeout=180,
+            timeout=400,
         )
         # node 1 has no route left to what was node 2's.
         other = installed.cluster.nodes["node1"]

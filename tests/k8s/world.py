@@ -16,7 +16,7 @@ from tests.k8s.api import Api, ready_pods
 from tests.k8s.cluster import Cluster, cluster
 from tests.k8s.node import Flavour
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 NODES = ("node1", "node2")
 FLAVOURS = {"node1": Flavour(proxy="iptables"), "node2": Flavour(proxy="nftables")}
 # Debian's busybox-static crashes in wget's own time limit.
@@ -92,7 +92,7 @@ class World:
         return found
 
     def settle(
-        self, space: str, wanted: Mapping[str, Mapping[str, bool]], timeout: float = 60.0
+        self, space: str, wanted: Mapping[str, Mapping[str, bool]], timeout: float = 180.0
     ) -> None:
         """Until pods reach exactly what they should: pod to target to whether it answers."""
         last: dict[str, dict[str, bool]] = {}
