@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+from ipaddress import ip_network
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
+from calicoctl import datastream
 from calicoctl.main import run
 from libcalico import paths
+from libcalico.model import AffinityKey, Block, BlockAffinity, BlockKey, Handle, HandleKey
+from libcalico.model.ipam import Attribute
+from libcalico.model.keys import Key
 from tests.apiserver import kdd
 from tests.calicoctl import test_every_kind as every
 from tests.calicoctl.conftest import Ctl, Done
@@ -89,3 +96,59 @@ def test_ipam_commands(ctl: Ctl) -> None:
     assert "StrictAffinity" in shown.out
     checked = ctl("ipam", "check")
     assert checked.code == 0, checked.err
+
+
+@pytest.mark.promise("F-109")
+def test_an_export_of_etcd_is_imported_once(api: ApiServer, ctl: Ctl, tmp_path: Path) -> None:
+    kdd.node(api, "n1", "10.0.0.1")
+    block = ip_network("10.65.0.0/26")
+    records: dict[Key, Any] = {
+        AffinityKey("n1", block): BlockAffinity(),
+        BlockKey(block): Block(
+            cidr=str(block),
+            affinity="host:n1",
+            allocations=[0, *[None] * 63],
+            unallocated=list(range(1, 64)),
+            attributes=[Attribute(handle_id="h")],
+            sequenceNumber=1,
+            sequenceNumberForAllocation={"0": 0},
+        ),
+        HandleKey("h"): Handle(block={str(block): 1}),
+    }
+    kinds = {"IPPool": every.CASES["IPPool"].document("IPPool"), "Node": NODE}
+    lists = [
+        {
+            "apiVersion": "projectcalico.org/v3",
+            "kind": f"{kind}List",
+            "items": [yaml.safe_load(text)],
+        }
+        for kind, text in kinds.items()
+    ]
+    cluster = {
+        "kind": "ClusterInformation",
+        "apiVersion": "projectcalico.org/v3",
+        "metadata": {"name": "default"},
+        "spec": {"clusterGUID": "aa", "datastoreReady": False},
+    }
+    file = tmp_path / "export"
+    file.write_text(datastream.render(lists, cluster, records))
+    done = ctl("datastore", "migrate", "import", "-f", str(file))
+    assert done.code == 0, done.err
+    assert "Imported 2 resources, 3 records of IPAM" in done.out
+    told = api.call("GET", "/api/v1/nodes/n1")["metadata"]["annotations"]
+    assert told["projectcalico.org/IPv4Address"] == "10.0.0.1/24"
+    stored = api.call("GET", f"{kdd.CRD}/ipamblocks/10-65-0-0-26")["spec"]
+    assert stored["allocations"][0] == 0
+    info = api.call("GET", f"{kdd.CRD}/clusterinformations/default")["spec"]
+    assert (info["clusterGUID"], info["datastoreReady"]) == ("aa", False)
+    again = ctl("datastore", "migrate", "import", "-f", str(file))
+    assert again.code == 1
+    assert "objects of Calico already: IPPool(" in again.err
+    assert ctl("datastore", "migrate", "unlock").code == 0
+
+
+NODE = """kind: Node
+apiVersion: projectcalico.org/v3
+metadata: {name: n1}
+spec: {bgp: {ipv4Address: 10.0.0.1/24}, orchRefs: [{nodeName: n1, orchestrator: k8s}]}
+"""
