@@ -138,15 +138,8 @@ class EndpointLabels:
 
     async def run(self) -> None:
         """Follow both sides and write, until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.reflector.run())
-                group.create_task(self._follow())
-                group.create_task(self._resync())
-                for _ in range(self._workers):
-                    group.create_task(self.queue.work(self._settle))
-        finally:
-            self.queue.close()
+        beside = self.reflector.run(), self._follow(), self._resync()
+        await self.queue.serve(self._settle, *beside, workers=self._workers)
 
     async def _follow(self) -> None:
         syncer = Syncer(self._store, [Selection("WorkloadEndpoint")])

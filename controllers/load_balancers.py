@@ -81,17 +81,8 @@ class LoadBalancers:
 
     async def run(self) -> None:
         """Work until cancelled: one service after the other, for they share blocks."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.reflector.run())
-                group.create_task(self._resync())
-                group.create_task(self._work())
-        finally:
-            self.queue.close()
-
-    async def _work(self) -> None:
-        await self._listed.wait()
-        await self.queue.work(self._settle)
+        beside = self.reflector.run(), self._resync()
+        await self.queue.serve(self._settle, *beside, after=self._listed)
 
     async def _resync(self) -> None:
         await self._listed.wait()

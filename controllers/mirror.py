@@ -156,15 +156,8 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follow both sides and write, until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.reflector.run())
-                group.create_task(self._follow())
-                group.create_task(self._resync())
-                for _ in range(self._workers):
-                    group.create_task(self._work())
-        finally:
-            self.queue.close()
+        beside = self.reflector.run(), self._follow(), self._resync()
+        await self.queue.serve(self._settle, *beside, workers=self._workers, after=self._ready)
 
     async def _follow(self) -> None:
         syncer = Syncer(self._store, [self._family.owned])
@@ -217,10 +210,6 @@ class Mirror(Generic[T]):
         while True:
             await asyncio.sleep(self._period)
             self._compare()
-
-    async def _work(self) -> None:
-        await self._ready.wait()
-        await self.queue.work(self._settle)
 
     async def _settle(self, key: ResourceKey) -> bool:
         if not self._differs(key):

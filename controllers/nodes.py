@@ -94,13 +94,7 @@ class Nodes:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._resync())
-                for _ in range(self._workers):
-                    group.create_task(self.queue.work(self._settle))
-        finally:
-            self.queue.close()
+        await self.queue.serve(self._settle, self._resync(), workers=self._workers)
 
     async def _resync(self) -> None:
         await self._view.until_ready()

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
 
 from libcalico.backoff import Backoff
 
@@ -88,6 +88,32 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._later.clear()
         self._waiting.clear()
+
+    async def serve(
+        self,
+        act: Callable[[K], Awaitable[bool]],
+        *beside: Coroutine[Any, Any, None],
+        workers: int = 1,
+        after: asyncio.Event | None = None,
+    ) -> None:
+        """`work` by several at once, none before `after`, and what tells of names beside them.
+
+        Runs until cancelled or until one of them fails; the queue is closed then.
+        """
+
+        async def worker() -> None:
+            if after is not None:
+                await after.wait()
+            await self.work(act)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for side in beside:
+                    group.create_task(side)
+                for _ in range(workers):
+                    group.create_task(worker())
+        finally:
+            self.close()
 
     async def work(self, act: Callable[[K], Awaitable[bool]]) -> None:
         """Look at names until cancelled; `act` says whether it could do what was needed."""
