@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,10 @@ def by_name(text: str) -> dict[str, Tree]:
 
 
 def without_crds(text: str) -> dict[str, Tree]:
-    """The objects that the chart makes."""
-    kept = {name: one for name, one in by_name(text).items() if "CustomResource" not in name}
-    return kept
+    """The objects that the chart makes; the others are long, and are left out unread."""
+    parts = re.split(r"^---\n", text, flags=re.MULTILINE)
+    kept = [one for one in parts if "\nkind: CustomResourceDefinition\n" not in f"\n{one}"]
+    return by_name("---\n".join(kept))
 
 
 def pod(workload: Tree) -> Tree:

@@ -19,6 +19,7 @@ from tests.manifests.rendered import (
     environment,
     mounts,
     pod,
+    without_crds,
 )
 
 AGENTS = ("calico-node", "calico-bgp", "calico-cni")
@@ -189,7 +190,7 @@ def test_one_controller_is_replaced_never_doubled(controllers: Tree) -> None:
 @pytest.mark.promise("M-203")
 @pytest.mark.parametrize("name", FLAT)
 def test_nobody_is_privileged(name: str) -> None:
-    found = by_name((FOLDER / name).read_text())
+    found = without_crds((FOLDER / name).read_text())
     for workload in ("DaemonSet/calico-node", "Deployment/calico-kube-controllers"):
         spec = pod(found[workload])
         assert not spec.get("hostPID")
