@@ -47,6 +47,7 @@ from felix.dataplane.interfaces import Interfaces
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.mtu import MtuKeeper
 from felix.dataplane.offload import ChecksumOffload
+from felix.dataplane.predecessors import Predecessors
 from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
@@ -92,6 +93,7 @@ class Dataplane:
         self.state = State()
         self.view = KernelView(config.interface_prefix)
         self.routes = RouteTable()
+        self._predecessors = Predecessors()
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
@@ -262,6 +264,8 @@ class Dataplane:
                 return None
             began = asyncio.get_running_loop().time()
             failures = await self._apply(host, due)
+            if "routes" in due and self.state.applied and self.routes.remote_known:
+                self._predecessors.sweep(host.sock, self.view, self.calc.pools.values())
             self.state.applies += 1
             ended = asyncio.get_running_loop().time()
             self.state.apply_seconds += ended - began

@@ -1,9 +1,10 @@
 """The route table: pods, own blocks and remote networks, as one table of desired and actual.
 
 Invariants:
-  RTE-1  Only routes of protocol 109 in the main table are ever changed or removed.
+  RTE-1  Only routes of protocol 109 in the main table are ever changed or removed here.
   RTE-2  Where a foreign route has the same destination and metric, ours is not written: a
-         replace would take the foreign route's place. The conflict is named.
+         replace would take the foreign route's place. The conflict is named. A route of Calico's
+         felix is what we replace in this way: packets never miss it (`predecessors`).
   RTE-3  Until `bgp`'s first snapshot is complete, no route to a remote network is removed.
   RTE-4  Of several wishes for one destination a local pod wins over a blackhole, both over the
          datastore's way to another node, and that over a path of `bgp`.
@@ -30,6 +31,9 @@ from linux.tables import DeltaTable
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
+CALICO = 80
+"""The protocol number of the routes of Calico's felix."""
+
 MOST_WRITES = 1000
 """Routes written at once; more would keep the event loop from everything else."""
 
@@ -94,6 +98,11 @@ class RouteTable:
     def __len__(self) -> int:
         """How many routes of ours the kernel has."""
         return len(self.table.actual) + len(self.kept)
+
+    @property
+    def remote_known(self) -> bool:
+        """Whether the paths of `bgp` are known (RTE-3)."""
+        return self._remote_known
 
     def paths_known(self) -> None:
         """The paths of `bgp` are known from now on: what none of them asks for may go."""
@@ -309,7 +318,7 @@ class RouteTable:
         if route is None:
             if known is not None and (self._remote_known or self._is_local(known, view)):
                 doomed.append(known)
-        elif key in view.foreign:
+        elif key in view.foreign and view.foreign[key].protocol != CALICO:
             self.conflicts.add(route.dst)
         elif route != known and not (
             held and is_pod_route(route) and route.dst.network_address in held

@@ -1,0 +1,107 @@
+"""PRE-1, PRE-2: a node that Calico served is taken over without losing a packet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from tests.felix.world import World, eventually
+
+CALICOS = (
+    # Of its felix: with the key of ours, with a metric of its own, of a pod that is gone.
+    "10.65.0.1 dev cali1 scope link proto 80 metric 1024",
+    "10.65.0.2 dev cali2 scope link proto 80",
+    "10.65.9.9 via 10.99.7.2 proto 80",
+    # Of its BIRD: the node's own block.
+    "blackhole 10.65.0.0/26 proto bird",
+    # Of a release before 3.0.
+    "10.65.0.3 dev cali3 scope link proto boot",
+)
+OTHERS = (
+    "10.65.77.0/24 via 10.99.7.2 proto bird",
+    "10.65.78.0/24 via 10.99.7.2 proto static",
+    "10.65.79.0/24 via 10.99.7.2 proto boot",
+    "198.51.100.0/24 via 10.99.7.2 proto 80",
+)
+
+
+def show(world: World) -> list[str]:
+    return [line.strip() for line in world.routes().splitlines()]
+
+
+def show_of(world: World, destination: str) -> list[str]:
+    return [line for line in show(world) if line.split()[0] == destination]
+
+
+def has(world: World, *words: str) -> bool:
+    return any(set(words) <= set(line.split()) for line in show(world))
+
+
+def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
+    world = bare_world
+    world.etcd.start()
+    world.write_cluster()
+    world.environment |= {
+        "FELIX_ROUTEREFRESHINTERVAL": "1",
+        "CALICO_NETWORKING_BACKEND": "vxlan",
+    }
+    for number in (1, 2, 3):
+        pod = world.wire(f"cali{number}", f"10.65.0.{number}")
+        world.put_endpoint(f"pod{number}", pod)
+    for route in (*CALICOS, *OTHERS):
+        words = route.split() if route[0] == "b" else ["unicast", *route.split()]
+        world.node.run("ip", "route", "add", *words)
+    # What Calico's felix had set.
+    world.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+    for number in (1, 2, 3):
+        world.outside.run("ping", "-n", "-c", "1", "-W", "20", f"10.65.0.{number}")
+    pings = [
+        subprocess.Popen(
+            world.outside.command("ping", "-n", "-i", "0.05", "-W", "20", f"10.65.0.{number}"),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in (1, 2, 3)
+    ]
+    try:
+        world.start_felix()
+        world.wait_ready()
+        eventually(lambda: not has(world, "proto", "80", "dev", "cali2"))
+        eventually(lambda: not has(world, "10.65.9.9"))
+        eventually(lambda: not has(world, "blackhole", "bird"))
+        eventually(lambda: len(show_of(world, "10.65.0.3")) == 1)
+    finally:
+        for ping in pings:
+            ping.send_signal(2)
+        told = [ping.communicate(timeout=60)[0] for ping in pings]
+    for number in (1, 2, 3):
+        assert has(world, f"10.65.0.{number}", "109", f"cali{number}")
+    assert has(world, "blackhole", "10.65.0.0/26", "109")
+    for route in OTHERS:
+        assert has(world, route.split()[0]), route
+    for text in told:
+        sent, received = map(int, re.findall(r"(\d+) (?:packets transmitted|received)", text))
+        assert sent - received <= 1, "the last may be on its way"
+        assert sent > 10
+
+
+@pytest.mark.parametrize("protocol", ["80", "bird"])
+def test_what_comes_back_has_a_living_writer(bare_world: World, protocol: str) -> None:
+    world = bare_world
+    world.etcd.start()
+    world.write_cluster()
+    world.environment |= {
+        "FELIX_ROUTEREFRESHINTERVAL": "1",
+        "CALICO_NETWORKING_BACKEND": "vxlan",
+    }
+    again = ("ip", "route", "add", "blackhole", "10.65.0.0/26", "proto", protocol)
+    world.node.run(*again)
+    world.start_felix()
+    world.wait_ready()
+    eventually(lambda: not has(world, "blackhole", protocol))
+    world.node.run(*again)
+    log = world.folder / "felix.log"
+    eventually(lambda: "is Calico still running?" in log.read_text())
+    assert has(world, "blackhole", "proto", protocol)
