@@ -19,6 +19,7 @@ Standard library and ExaBGP only.
 from __future__ import annotations
 
 import fcntl
+import select
 import socket
 import sys
 import termios
@@ -53,6 +54,7 @@ MAX_TTL, DEFAULT_TTL = 255, -1  # -1: the kernel's own (`man 7 ip`, `man 7 ipv6`
 
 _SPEAKING = (FSM.OPENSENT, FSM.OPENCONFIRM, FSM.ESTABLISHED)
 _PROOF_SECONDS = 10.0
+_CROSSING_SECONDS = 0.5
 _MOST_WAITING = 64
 
 
@@ -216,8 +218,8 @@ def replace_a_dead_session() -> None:
     """A peer with graceful restart that dials anew replaces its own session (RFC 4724 4.2).
 
     ExaBGP refuses until the old session's socket dies: the hold time, where the peer's host
-    lost power. The new connection must have brought its OPEN: a connection that merely crossed
-    ours while both sides dialled brings none.
+    lost power. The new connection must have brought its OPEN and stay open for a moment: of two
+    that crossed while both sides dialled the peer closes one itself.
     """
     accept, look = peers.Peer.handle_connection, listener.Listener.incoming
     waiting: list[tuple[float, Any, Any]] = []
@@ -232,8 +234,11 @@ def replace_a_dead_session() -> None:
     def incoming(self: Any) -> Any:
         for each in list(waiting):
             end, peer, connection = each
-            proof = _has_open(connection)
-            if proof is None and time.monotonic() < end:
+            proof, left = _has_open(connection), end - time.monotonic()
+            if left > 0 and proof is None:
+                continue
+            # Two connections that crossed may both bring an OPEN: the peer closes one of them.
+            if proof and peer.established() and left > _PROOF_SECONDS - _CROSSING_SECONDS:
                 continue
             waiting.remove(each)
             if not proof:
@@ -256,6 +261,10 @@ def _restarts(peer: Any) -> bool:
 def _has_open(connection: Any) -> bool | None:
     """Whether an OPEN waits to be read; None: nothing is known yet."""
     try:
+        poller = select.poll()
+        poller.register(connection.io, select.POLLRDHUP)
+        if poller.poll(0):  # closed again, whatever it had said
+            return False
         start = connection.io.recv(Message.HEADER_LEN, socket.MSG_PEEK)
     except BlockingIOError:
         return None
