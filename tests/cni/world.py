@@ -18,7 +18,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from tests.support.netns import Namespace, network_namespace
 NODE = "node1"
 NETWORK = "k8s-pod-network"
 CIDR4, CIDR6 = "10.65.0.0/24", "fd65::/112"
+Beside = Callable[[str, Mapping[str, str], bytes], Callable[[Done | None], None]]
 
 
 @dataclasses.dataclass
@@ -63,6 +64,8 @@ class World:
         self.space, self.etcd, self.folder = space, etcd, folder
         self.plugins = "/opt/cni/bin"
         self.build = BUILDS[0]
+        self.beside: Beside | None = None
+        """Makes each call of the executable once more, in a way of its own, and compares."""
         self.settings = Settings(
             nodename_file=folder / "nodename",
             mtu_file=folder / "mtu",
@@ -171,20 +174,27 @@ class World:
                 f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};"
                 f"K8S_POD_INFRA_CONTAINER_ID={env['CNI_CONTAINERID']}"
             )
+        env |= more
+        stdin = json.dumps(network_config(config)).encode()
+        ours = str(plugin) in ("calico", "calico-ipam")
+        compare = self.beside(str(plugin), env, stdin) if self.beside and ours else None
         process = await asyncio.create_subprocess_exec(
-            self.build.plugin(plugin) if plugin in ("calico", "calico-ipam") else plugin,
-            env=env | more,
+            self.build.plugin(str(plugin)) if ours else plugin,
+            env=env,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         try:
             async with asyncio.timeout(60):
-                out, err = await process.communicate(json.dumps(network_config(config)).encode())
+                out, err = await process.communicate(stdin)
         finally:
             if process.returncode is None:
                 process.kill()
-        return Done(process.returncode or 0, out, err.decode())
+        done = Done(process.returncode or 0, out, err.decode())
+        if compare is not None:
+            compare(done)
+        return done
 
     def stored(self, prefix: str) -> dict[str, Any]:
         """Decoded values of all keys with a prefix."""

@@ -28,12 +28,15 @@ from libcalico.datastore.interface import Put
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
 from tests.cni import executable
-from tests.cni.executable import BUILDS, Build, Done, accept, away_from_daemon, call
+from tests.cni.executable import BUILDS, FULL_SIZE, Build, Done, accept, away_from_daemon, call
 from tests.cni.world import World, node_world, pod_namespace, result_of, start_felix
+from tests.cni_conformance.away import AS_UP, Beside
 from tests.support.netns import Namespace
 
 REFERENCE = Path("/usr/lib/cni")
-_SHOWN: dict[tuple[str, str, str], str | None] = {}
+AWAY_TOO = bool(FULL_SIZE or os.environ.get("MUSLIN_EVERY_ITEM"))
+"""Make every call of a check with the daemon away, too (tests/cni_conformance/away.py)."""
+_SHOWN: dict[tuple[str, str, str], tuple[str | None, set[str]]] = {}
 
 
 class Stage:
@@ -84,7 +87,7 @@ class Stage:
 
     def away(self, env: Mapping[str, str | None] | None = None) -> dict[str, str]:
         """An environment whose daemon is away; None unsets."""
-        self._used.add("away")
+        self._used.add("down: asked")
         return self._environment(env)
 
     def _environment(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
@@ -98,14 +101,13 @@ class Stage:
 
     def refused(self, env: Mapping[str, str | None], stdin: Any, name: str = "calico") -> Any:
         """The error of a call, byte for byte the same with the daemon up and away."""
-        done = call(self.build.plugin(name), self.up(env), stdin)
-        assert call(self.build.plugin(name), self.away(env), stdin) == done
-        return done.error
+        return self.answered(env, stdin, name).error
 
     def answered(self, env: Mapping[str, str | None], stdin: Any, name: str = "calico") -> Done:
         """An answer that needs no daemon: the same with the daemon up and away."""
         done = call(self.build.plugin(name), self.up(env), stdin)
-        assert call(self.build.plugin(name), self.away(env), stdin) == done
+        assert call(self.build.plugin(name), self._environment(env), stdin) == done
+        self._used.add(f"down: {AS_UP}")
         return done
 
     # A node
@@ -123,8 +125,11 @@ class Stage:
                 self._stack.callback(felix.process.kill)
                 socket = felix.socket
             self._stack.enter_context(_serving(self._node, socket))
-        self._node.build = self.build
+        self._node.build, self._node.beside = self.build, self._beside(self._used)
         return self._node
+
+    def _beside(self, used: set[str]) -> Beside | None:
+        return Beside(self.build, used) if AWAY_TOO else None
 
     def pod(self) -> AbstractContextManager[Namespace]:
         """A container's namespace."""
@@ -186,16 +191,19 @@ class Stage:
         key = (f"{test.__module__}.{test.__name__}", self.build.label, repr(sorted(arguments)))
         key = (key[0], key[1], key[2] + repr(list(arguments.values())))
         if key not in _SHOWN:
+            used: set[str] = set()
             try:
-                self._run(test, arguments)
-                _SHOWN[key] = None
+                self._run(test, arguments, used)
+                _SHOWN[key] = None, used
             except Exception as error:
-                _SHOWN[key] = _told(error)
+                _SHOWN[key] = _told(error), used
             gc.collect()
-        if found := _SHOWN[key]:
+        found, used = _SHOWN[key]
+        self._used |= used
+        if found:
             pytest.fail(f"{test.__name__}:\n{found}", pytrace=False)
 
-    def _run(self, test: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    def _run(self, test: Callable[..., Any], arguments: Mapping[str, Any], used: set[str]) -> None:
         wanted = inspect.signature(test).parameters
         given: dict[str, Any] = dict(arguments)
         with ExitStack() as stack:
@@ -205,13 +213,14 @@ class Stage:
             given |= {"exe": self.build, "tmp_path": folder, "monkeypatch": patch}
             if "away" in wanted:
                 given["away"] = away_from_daemon(folder)
+                used.add("down: asked")
             if "caplog" in wanted:
                 given["caplog"] = self.request.getfixturevalue("caplog")
             if "env" in wanted and "env" not in arguments:
                 given["env"] = _fixture(inspect.getmodule(test), "env")(folder)
             if "node" in wanted:
                 world = stack.enter_context(node_world(folder))
-                world.build = self.build
+                world.build, world.beside = self.build, self._beside(used)
                 if "PLUGINS" in vars(inspect.getmodule(test)):
                     world.plugins = str(REFERENCE)
                 given["node"] = world

@@ -10,7 +10,7 @@ import pytest
 from tests.cni_conformance import table
 from tests.cni_conformance.checklist import requirements
 
-ROW = "| {} | MUST | ADD | {} | {} | up | asks |"
+ROW = "| {} | MUST | ADD | {} | {} | asked | code 11 | asks |"
 
 
 @pytest.mark.promise("M-4")
@@ -32,6 +32,8 @@ def test_what_is_wrong_is_named() -> None:
     assert table.complaints(good, ["ADD-01"], []) == ["ADD-01: no test carries it"]
     bad = ROW.format("ADD-01", "pass", "fail")
     assert table.complaints(bad, ["ADD-01"], ["ADD-01"]) == ["ADD-01 (MUST): failed"]
+    (said,) = table.complaints(good.replace("code 11", "-"), ["ADD-01"], ["ADD-01"])
+    assert said == "ADD-01: not asked with the daemon away"
     absent = ROW.format("ADD-01", "not applicable", "not applicable")
     (said,) = table.complaints(absent, ["ADD-01"], ["ADD-01"])
     assert "does not say why" in said
