@@ -109,8 +109,11 @@ def test_refusals_are_the_same_of_both_without_a_daemon_and_under_both_names(
     for number, vector in enumerate(REFUSED):
         env, stdin = environment(vector), configuration(vector)
         up = call(plugin("calico-ipam"), env | {"CNI_CALICO_SOCKET": socket}, stdin)
+        names = ["calico", "calico-ipam"]
+        if not FULL_SIZE:  # in turns; 3 and 8 have no common factor, so the twin has both, too
+            names = names[:1] if number % 3 else names[1:]
         for build in BUILDS if FULL_SIZE or number % 8 == 0 else BUILDS[:1]:
-            for name in ("calico", "calico-ipam"):
+            for name in names:
                 away = env | {"CNI_CALICO_SOCKET": str(tmp_path / "none")}
                 down = call(build.plugin(name), away, stdin)
                 assert (down.status, down.stdout) == (up.status, up.stdout), vector["id"]

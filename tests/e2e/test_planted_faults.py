@@ -115,7 +115,7 @@ def test_a_filtered_bgp_port_is_seen(story: Story) -> None:
     holds(story, reachability.check)
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def guarded(story: Story) -> Iterator[Story]:
     """The same lab with default deny and the allow from a label in force."""
     quiet = Transcript(story.write)
@@ -134,22 +134,6 @@ def sees(story: Story, *sentences: str) -> None:
         assert sentence in failure
 
 
-def test_a_flushed_policy_chain_is_seen_and_repaired(guarded: Story) -> None:
-    machine = guarded.lab.machine("node3")
-    with stopped(machine, "calico-felix"):
-        machine.run(["iptables", "-F", "cali-pi-np/db/allow-by-role"])
-        sees(guarded, "tcp web-1 -> db-3 is closed", "udp db-1 -> db-3 is closed")
-    holds(guarded, policy.enforced)
-
-
-def test_a_pods_chain_that_lets_all_pass_is_seen_and_repaired(guarded: Story) -> None:
-    machine, pod = guarded.lab.machine("node2"), guarded.pod("db-2")
-    with stopped(machine, "calico-felix"):
-        machine.run(["iptables", "-I", f"cali-tw-{wiring.interface(pod)}", "-j", "ACCEPT"])
-        sees(guarded, "tcp web-3 -> db-2 is OPEN", "tcp db-1 -> db-2 is OPEN")
-    holds(guarded, policy.enforced)
-
-
 def sets_of(machine: Machine, address: str) -> list[str]:
     """Sets of selectors that hold an address."""
     words = [line.split() for line in machine.run(["ipset", "save"]).stdout.splitlines()]
@@ -158,25 +142,41 @@ def sets_of(machine: Machine, address: str) -> list[str]:
     ]
 
 
-def test_a_removed_set_member_is_seen_and_repaired(guarded: Story) -> None:
-    machine, frontend = guarded.lab.machine("node3"), guarded.pod("web-1").address
-    found = sets_of(machine, frontend)
-    assert found
-    with stopped(machine, "calico-felix"):
-        for name in found:
-            machine.run(["ipset", "del", name, frontend])
-        sees(guarded, "tcp web-1 -> db-3 is closed")
-    holds(guarded, policy.enforced)
-    assert sets_of(machine, frontend) == found
+class TestPolicyFaults:
+    """While policy is in force, which they share: each finds it whole and leaves it so."""
 
+    def test_a_flushed_policy_chain_is_seen_and_repaired(self, guarded: Story) -> None:
+        machine = guarded.lab.machine("node3")
+        with stopped(machine, "calico-felix"):
+            machine.run(["iptables", "-F", "cali-pi-np/db/allow-by-role"])
+            sees(guarded, "tcp web-1 -> db-3 is closed", "udp db-1 -> db-3 is closed")
+        holds(guarded, policy.enforced)
 
-def test_an_added_set_member_is_seen_and_repaired(guarded: Story) -> None:
-    machine, batch = guarded.lab.machine("node3"), guarded.pod("web-3").address
-    with stopped(machine, "calico-felix"):
-        for name in sets_of(machine, guarded.pod("web-1").address):
-            machine.run(["ipset", "add", name, batch])
-        sees(guarded, "tcp web-3 -> db-3 is OPEN")
-    holds(guarded, policy.enforced)
+    def test_a_pods_chain_that_lets_all_pass_is_seen_and_repaired(self, guarded: Story) -> None:
+        machine, pod = guarded.lab.machine("node2"), guarded.pod("db-2")
+        with stopped(machine, "calico-felix"):
+            machine.run(["iptables", "-I", f"cali-tw-{wiring.interface(pod)}", "-j", "ACCEPT"])
+            sees(guarded, "tcp web-3 -> db-2 is OPEN", "tcp db-1 -> db-2 is OPEN")
+        holds(guarded, policy.enforced)
+
+    def test_a_removed_set_member_is_seen_and_repaired(self, guarded: Story) -> None:
+        machine, frontend = guarded.lab.machine("node3"), guarded.pod("web-1").address
+        found = sets_of(machine, frontend)
+        assert found
+        with stopped(machine, "calico-felix"):
+            for name in found:
+                machine.run(["ipset", "del", name, frontend])
+            sees(guarded, "tcp web-1 -> db-3 is closed")
+        holds(guarded, policy.enforced)
+        assert sets_of(machine, frontend) == found
+
+    def test_an_added_set_member_is_seen_and_repaired(self, guarded: Story) -> None:
+        machine, batch = guarded.lab.machine("node3"), guarded.pod("web-3").address
+        with stopped(machine, "calico-felix"):
+            for name in sets_of(machine, guarded.pod("web-1").address):
+                machine.run(["ipset", "add", name, batch])
+            sees(guarded, "tcp web-3 -> db-3 is OPEN")
+        holds(guarded, policy.enforced)
 
 
 def test_a_leaked_address_is_seen(story: Story) -> None:

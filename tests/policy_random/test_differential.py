@@ -22,7 +22,7 @@ from tests.policy_random.simulator import Render, render
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 SEED = int(os.environ.get("MUSLIN_POLICY_SEED", "20"))
-WORLDS = 10_000 if FULL else 100
+WORLDS = 10_000 if FULL else 60
 ROW = 10
 FLOWS = 120
 MOST_WORLDS = 80
