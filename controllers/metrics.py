@@ -19,12 +19,19 @@ def render(process: Process) -> bytes:
     failing = Gauge(
         "muslin_controllers_failing", "Names that failed last.", ["controller"], registry=registry
     )
+    in_sync = Gauge(
+        "muslin_controllers_in_sync",
+        "Both sides are read, and nothing waits.",
+        ["controller"],
+        registry=registry,
+    )
     writes = Counter(
         "muslin_controllers_writes", "Objects written.", ["controller"], registry=registry
     )
     for part in process.parts:
         if hasattr(part, "queue"):
             queue.labels(part.name).set(len(part.queue))
+            in_sync.labels(part.name).set(part.in_sync)
             failing.labels(part.name).set(part.queue.failing)
             writes.labels(part.name).inc(part.writes)
     if process.collection is not None:

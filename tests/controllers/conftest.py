@@ -12,9 +12,13 @@ import pytest
 
 from tests.k8s import binaries
 from tests.support.apiserver import ApiServer
+from tests.support.audit import Audit
 from tests.support.etcd import Etcd
 
-FAST = ("test_policies_and_profiles_follow_kubernetes_and_nothing_is_written_twice",)
+FAST = (
+    "test_policies_and_profiles_follow_kubernetes_and_nothing_is_written_twice",
+    "test_what_changed_while_a_watch_was_cut_or_hung_is_made_good",
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,8 +38,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def _session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    server = ApiServer(tmp_path_factory.mktemp("api"))
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    """What service accounts ask of the session's server."""
+    return Audit(tmp_path_factory.mktemp("audit"))
+
+
+@pytest.fixture(scope="session")
+def _session_cluster(tmp_path_factory: pytest.TempPathFactory, audit: Audit) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path_factory.mktemp("api"), audit.flags)
     yield server
     server.stop()
 

@@ -1,4 +1,4 @@
-"""`calico-kube-controllers` itself, twice, with the rights that the docs name."""
+"""`calico-kube-controllers` itself, twice, with the rights that the manifest gives."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.controllers.test_mirrors import DEFAULT_DENY, POLICY_PATH, RESOURCES
+from tests.manifests.rendered import FOLDER, without_crds
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd, free_ports
 
-DOCS = Path(__file__).parents[2] / "docs" / "controllers.md"
+ACCOUNT = "calico-kube-controllers"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/calico-kube-controllers"
 CONFIGURATION = f"{RESOURCES}kubecontrollersconfigurations/default"
 
@@ -36,19 +36,33 @@ def wait(check: Callable[[], object], what: object = "", within: float = 90.0) -
 
 
 def rules() -> list[dict[str, Any]]:
-    """The rules that docs/controllers.md gives."""
-    block = DOCS.read_text().split("```yaml\n")[1].split("```")[0]
-    found: list[dict[str, Any]] = yaml.safe_load(block)["rules"]
-    return found
+    """The rules that the manifest gives."""
+    there = without_crds((FOLDER / "calico-etcd.yaml").read_text())
+    return [*there[f"ClusterRole/{ACCOUNT}"]["rules"], *there[f"Role/{ACCOUNT}"]["rules"]]
+
+
+def wrong_clock(off: str) -> dict[str, str]:
+    """The environment in which the wall clock is `+1h` or `-1h`; nobody sets the monotonic one.
+
+    The program of that name would stand between a process and its signals.
+    """
+    command = ["faketime", "-m", "--exclude-monotonic", "-f", off, "env"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = dict(line.split("=", 1) for line in lines if "=" in line)
+    kept = {name: value for name, value in found.items() if "FAKE" in name or name == "LD_PRELOAD"}
+    kept.pop("FAKETIME_SHARED", None)
+    return kept
 
 
 class Running:
     """One process, its files and its ports."""
 
-    def __init__(self, cluster: ApiServer, at: Path, name: str, **environ: str) -> None:
+    def __init__(
+        self, cluster: ApiServer, at: Path, name: str, clock: str = "", **environ: str
+    ) -> None:
         self.status, self.log = at / name / "status.json", at / f"{name}.log"
         (self.port,) = free_ports(1)
-        token = cluster.account("calico-kube-controllers", rules(), "kube-system")
+        token = cluster.account(ACCOUNT, rules(), "kube-system")
         kubeconfig = at / f"{name}.kubeconfig"
         ca = base64.b64encode(cluster.ca).decode()
         access = {
@@ -72,6 +86,7 @@ class Running:
                     "KUBECONFIG": str(kubeconfig),
                     "POD_NAME": name,
                     **environ,
+                    **(wrong_clock(clock) if clock else {}),
                 },
                 stdout=log,
                 stderr=log,

@@ -16,6 +16,8 @@ class Proxy:
         self._flowing.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._marker = b""
+        self._held = asyncio.Event()
         self.port = 0
 
     async def start(self) -> Proxy:
@@ -32,8 +34,13 @@ class Proxy:
 
     def mend(self) -> None:
         """Forward again."""
-        self._open = True
+        self._open, self._marker = True, b""
         self._flowing.set()
+
+    def hold(self, marker: bytes) -> asyncio.Event:
+        """Hang before the first piece that has these bytes in it; the event tells that it came."""
+        self._marker, self._held = marker, asyncio.Event()
+        return self._held
 
     def hang(self) -> None:
         """Keep every connection, accept more, and let nothing through."""
@@ -67,6 +74,9 @@ class Proxy:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
+            if self._marker and self._marker in data:
+                self.hang()
+                self._held.set()
             await self._flowing.wait()
             writer.write(data)
             await writer.drain()
