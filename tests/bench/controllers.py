@@ -38,7 +38,7 @@ WITHIN = 600.0
 TICK = os.sysconf("SC_CLK_TCK")
 PATCH = "application/merge-patch+json"
 ACCOUNT = ":calico-kube-controllers"
-HEARTBEAT = "leases"
+HEARTBEATS = ("leases", "/healthz")
 
 
 class Bench:
@@ -54,9 +54,9 @@ class Bench:
         (self.port,) = free_ports(1)
 
     def requests(self) -> list[Request]:
-        """What the controllers asked since the last call, but for the lease's heartbeat."""
-        found = self.audit.requests()
-        return [one for one in found if one.user.endswith(ACCOUNT) and one.resource != HEARTBEAT]
+        """What the controllers asked since the last call, but for lease and health."""
+        found = [one for one in self.audit.requests() if one.user.endswith(ACCOUNT)]
+        return [one for one in found if one.resource not in HEARTBEATS]
 
     async def start(self, name: str) -> tuple[Running, dict[str, Any]]:
         """Start the controllers, and wait until everything is in step."""

@@ -23,8 +23,8 @@ FAST = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mine = [item for item in items if "cluster" in getattr(item, "fixturenames", ())]
-    mine = [item for item in mine if item.path.parent.name == "controllers"]
+    here = [item for item in items if item.path.parent.name == "controllers"]
+    mine = [item for item in here if _needs_server(item)]
     if "MUSLIN_FULL_SIZE" not in os.environ:
         left = [item for item in mine if item.name not in FAST]
         items[:] = [item for item in items if item not in left]
@@ -35,6 +35,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.apiserver)
         if missing:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    wanted = "cluster" in getattr(item, "fixturenames", ())
+    return wanted or item.get_closest_marker("apiserver") is not None
 
 
 @pytest.fixture(scope="session")
