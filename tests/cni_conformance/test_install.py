@@ -130,7 +130,8 @@ def test_by_default_no_credential_lies_on_disk(host: Host) -> None:
     host.run()
     first, *rest = host.written()["plugins"]
     assert [one["type"] for one in rest] == ["portmap"], "the node has it; it has no bandwidth"
-    assert not {"kubernetes", "policy"} & first.keys()
+    assert "kubernetes" not in first
+    assert first["policy"] == {"type": "k8s"}, "as Calico's, without its credentials"
     assert not [key for key in first if key.startswith("etcd_")]
     assert host.visible() == os.listdir(host.net) == ["10-calico.conflist"]
     assert not [name for name, (_, content) in host.tree().items() if TOKEN.encode() in content]
