@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cni_conformance import away
 from tests.cni_conformance.checklist import Requirement, requirements
 from tests.tiers import workers
 
@@ -126,6 +125,8 @@ def run(*, collect_only: bool = False) -> Mapping[str, Row]:
 
 def ask_the_rest(rows: Mapping[str, Row]) -> None:
     """Ids of the plugin whose tests made no call with the daemon away: their verb is asked."""
+    from tests.cni_conformance import away  # once `run` has said at which size
+
     asked: dict[str, dict[str, set[str]]] = {}
     for each in requirements().values():
         row = rows.get(each.id)
