@@ -9,7 +9,7 @@ Tested in tests/calicoctl/test_effects.py and tests/controllers/test_nodes.py.
 from __future__ import annotations
 
 from ipam.maintenance import release_host
-from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Selection
+from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Refusing, Selection
 from libcalico.model.keys import ResourceKey
 
 DELETIONS = 100
@@ -17,7 +17,12 @@ DELETIONS = 100
 
 
 async def clean_up(store: Datastore, node: str) -> None:
-    """Everything of a node but its Node object. Raises DatastoreError."""
+    """Everything of a node but its Node object.
+
+    Raises DatastoreError; before anything is changed where the store may not delete the Node.
+    """
+    if isinstance(store, Refusing):
+        store.refuse(Delete(ResourceKey("Node", node)))
     await release_host(store, node)
     for kind in ("WorkloadEndpoint", "BGPPeer"):
         await _delete_of(store, kind, node)

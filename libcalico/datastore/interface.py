@@ -215,6 +215,14 @@ class Rowed(Protocol):
         """Some rows at a time, all at one revision; at least once."""
 
 
+@runtime_checkable
+class Refusing(Protocol):
+    """A store that does not own all of its objects."""
+
+    def refuse(self, change: Change) -> None:
+        """Raises DatastoreError for a change that it never makes; nothing is asked or written."""
+
+
 async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]:
     """The rows of a selection of resources; of a store without rows, made of its pages."""
     if isinstance(store, Rowed):

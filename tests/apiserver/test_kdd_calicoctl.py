@@ -145,6 +145,7 @@ def test_an_export_of_etcd_is_imported_once(api: ApiServer, ctl: Ctl, tmp_path: 
     assert again.code == 1
     assert "objects of Calico already: IPPool(" in again.err
     assert ctl("datastore", "migrate", "unlock").code == 0
+    _a_node_is_not_emptied_when_it_may_not_be_deleted(api, ctl)
 
 
 NODE = """kind: Node
@@ -152,3 +153,14 @@ apiVersion: projectcalico.org/v3
 metadata: {name: n1}
 spec: {bgp: {ipv4Address: 10.0.0.1/24}, orchRefs: [{nodeName: n1, orchestrator: k8s}]}
 """
+
+
+def _a_node_is_not_emptied_when_it_may_not_be_deleted(api: ApiServer, ctl: Ctl) -> None:
+    places = [f"{kdd.CRD}/{one}" for one in ("ipamblocks", "ipamhandles", "blockaffinities")]
+    places.append("/api/v1/nodes")
+    before = [api.call("GET", path)["items"] for path in places]
+    assert all(before)
+    refused = ctl("delete", "node", "n1")
+    assert refused.code == 1
+    assert "kubectl delete node" in refused.err
+    assert [api.call("GET", path)["items"] for path in places] == before

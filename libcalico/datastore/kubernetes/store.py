@@ -158,6 +158,10 @@ class KubernetesDatastore:
                 await self._take_back(done, failed)
         return Revision.of(own) if len(own) > 1 else max(own.values(), default=0)
 
+    def refuse(self, change: Change) -> None:
+        """Raises DatastoreError for a change that is Kubernetes' own to make."""
+        self._writer.refuse(change)
+
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`.
 

@@ -98,14 +98,20 @@ class Writer:
         if isinstance(mapped, Patched):
             return await self._patch(mapped, place, change, guard)
         if mapped is None or place is None or not isinstance(mapped, Stored):
-            raise DatastoreError(
-                f"{change.key} cannot be written here: with the Kubernetes datastore it is made of"
-                " Kubernetes' own objects, and changed there"
-            )
+            raise _of_kubernetes(change.key)
         if isinstance(change, Put):
             return await self._put(mapped, place, change, guard)
         assert isinstance(change, Delete)
         return await self._remove(mapped, place, change, guard)
+
+    def refuse(self, change: Change) -> None:
+        """Raises DatastoreError for a change that is never made, whatever is stored."""
+        mapped = self._table.of_key(change.key)
+        if isinstance(mapped, Patched):
+            if isinstance(change, Delete):
+                mapped.annotations(change, {})
+        elif not isinstance(mapped, Stored):
+            raise _of_kubernetes(change.key)
 
     async def _put(self, mapped: Any, place: Place, put: Put, guard: int | None) -> Done:
         for _ in range(TRIES):
@@ -314,6 +320,13 @@ class Writer:
                 "true",
             )
         )
+
+
+def _of_kubernetes(key: Key) -> DatastoreError:
+    return DatastoreError(
+        f"{key} cannot be written here: with the Kubernetes datastore it is made of"
+        " Kubernetes' own objects, and changed there"
+    )
 
 
 def _marked(before: Tree) -> bool | str:
