@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import uuid
 from ipaddress import ip_network
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libcalico.conversion.pods import is_endpoint, workload
 from libcalico.datastore.interface import Selection
+from libcalico.datastore.kubernetes.decode import entry_of
 from libcalico.datastore.kubernetes.ipam import affinity_labels, affinity_name, cidr_name
 from libcalico.datastore.kubernetes.metadata import packed, shown_uid, unpacked
 from libcalico.datastore.kubernetes.nodes import Nodes
@@ -150,3 +153,71 @@ def test_the_tunnel_address_follows_from_the_pod_network() -> None:
     raw = Nodes(pod_cidr=True).raw(ResourceKey("Node", "n1"), tree)
     assert raw is not None
     assert json.loads(raw)["spec"]["bgp"]["ipv4IPIPTunnelAddr"] == "10.244.3.1"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        ("ASNumber", "abc"),
+        ("ASNumber", "4294967296"),
+        ("ASNumber", "²"),
+        ("Interfaces", "[1]"),
+        ("Interfaces", '[{"name": 1}]'),
+        ("Interfaces", "{}"),
+        ("Interfaces", "[" * 100_000),
+        ("labels", '{"a": 1, "b": "c"}'),
+        ("labels", "[]"),
+        ("annotations", '{"a": {}}'),
+        ("annotations", '{"a"'),
+        ("IPv4Address", "fd00::1/64"),
+        ("IPv6Address", "10.0.0.1/24"),
+        ("IPv4IPIPTunnelAddr", "10.0.0"),
+        ("IPv6VXLANTunnelAddr", "none"),
+        ("VXLANTunnelMACAddr", "66:00"),
+    ],
+)
+def test_a_malformed_annotation_takes_no_node_away(
+    annotation: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, own = ResourceKey("Node", "n1"), {"projectcalico.org/IPv4VXLANTunnelAddr": "10.65.0.1"}
+    good = {"metadata": {"name": "n1", "annotations": own, "labels": {"role": "a"}}}
+    bad = copy.deepcopy(good)
+    bad["metadata"]["annotations"][f"projectcalico.org/{annotation}"] = text  # type: ignore[index]
+    nodes = Nodes()
+    found, reason = entry_of(nodes, key, bad)
+    assert (found is not None, reason) == (True, "")
+    assert found is not None
+    wanted, _ = entry_of(nodes, key, good)
+    assert wanted is not None
+    expected = wanted.value
+    if '"c"' in text:
+        labels = {"b": "c", "role": "a"}
+        meta = msgspec.structs.replace(expected.metadata, labels=labels)
+        expected = msgspec.structs.replace(expected, metadata=meta)
+    assert found.value == expected
+    entry_of(nodes, key, bad)
+    entry_of(nodes, key, bad)
+    assert [vars(one)["annotation"] for one in caplog.records] == [f"projectcalico.org/{annotation}"] * 2
+
+
+def test_annotations_of_a_node_that_are_sound() -> None:
+    told = {
+        "ASNumber": "1.10",
+        "Interfaces": '[{"name": "eth0", "addresses": ["10.0.0.1"]}]',
+        "labels": '{"a": "b"}',
+        "annotations": '{"c": "d"}',
+        "IPv4Address": "10.0.0.1/24",
+        "IPv6Address": "fd00::1",
+        "VXLANTunnelMACAddrV6": "66:00:00:00:00:01",
+    }
+    prefixed = {f"projectcalico.org/{name}": text for name, text in told.items()}
+    entry, reason = entry_of(
+        Nodes(), ResourceKey("Node", "n1"), {"metadata": {"name": "n1", "annotations": prefixed}}
+    )
+    assert entry is not None
+    assert reason == ""
+    spec, meta = entry.value.spec, entry.value.metadata
+    assert (spec.bgp.asNumber, spec.bgp.ipv4Address) == (65546, "10.0.0.1/24")
+    assert (spec.bgp.ipv6Address, spec.vxlanTunnelMACAddrV6) == ("fd00::1", "66:00:00:00:00:01")
+    assert [one.name for one in spec.interfaces] == ["eth0"]
+    assert (meta.labels, meta.annotations["c"]) == ({"a": "b"}, "d")

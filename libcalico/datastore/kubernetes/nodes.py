@@ -2,12 +2,16 @@
 
 The kubelet makes the object, so it is neither created nor deleted here. Labels and annotations
 that were given to the Calico node alone are kept in annotations of their own.
+Who may annotate nodes can write anything there: a value that cannot be read is left out and
+named in the log, and the rest of the node stands.
 Source: data model 1.14. Tested in tests/libcalico/test_kubernetes_objects.py.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_interface, ip_network
@@ -21,7 +25,10 @@ from libcalico.datastore.kubernetes.metadata import V3, Tree, native_metadata
 from libcalico.errors import DatastoreError
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.node import NodeInterface
+from libcalico.model.numorstring import as_number
 
+log = logging.getLogger(__name__)
 PREFIX = "projectcalico.org/"
 KUBE_LABELS, LABELS, ANNOTATIONS = (
     PREFIX + word for word in ("kube-labels", "labels", "annotations")
@@ -41,6 +48,7 @@ TEXTS = {
     "WireguardPublicKey": ("status", "wireguardPublicKey"),
     "WireguardPublicKeyV6": ("status", "wireguardPublicKeyV6"),
 }
+_MAC = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}")
 
 
 class Nodes:
@@ -50,6 +58,7 @@ class Nodes:
 
     def __init__(self, pod_cidr: bool = False) -> None:
         self._pod_cidr = pod_cidr
+        self._named: dict[tuple[str, str], str] = {}
 
     def place(self, key: Key) -> Place | None:
         """By its name."""
@@ -70,25 +79,39 @@ class Nodes:
         meta = metadata(tree)
         told: dict[str, str] = meta.get("annotations") or {}
         found: Tree = {"spec": {}, "status": {}}
+        unread: set[str] = set()
         for word, path in TEXTS.items():
             if text := told.get(PREFIX + word):
-                _set(found, path, text)
+                if _readable(word, text):
+                    _set(found, path, text)
+                else:
+                    unread.add(PREFIX + word)
         if text := told.get(AS_NUMBER):
-            _set(found, ("spec", "bgp", "asNumber"), int(text) if text.isdecimal() else text)
+            try:
+                _set(found, ("spec", "bgp", "asNumber"), as_number(text))
+            except ValueError:
+                unread.add(AS_NUMBER)
         cidrs = (tree.get("spec") or {}).get("podCIDRs") or []
         if self._pod_cidr and (tunnel := _first_plus_one(cidrs)):
             _set(found, ("spec", "bgp", "ipv4IPIPTunnelAddr"), tunnel)
-        if interfaces := _json(told.get(INTERFACES), list):
-            found["spec"]["interfaces"] = interfaces
+        if text := told.get(INTERFACES):
+            interfaces = _interfaces(text)
+            if interfaces is None:
+                unread.add(INTERFACES)
+            elif interfaces:
+                found["spec"]["interfaces"] = interfaces
         found["spec"]["addresses"] = _addresses(tree, found["spec"].get("bgp") or {})
         found["spec"]["orchRefs"] = [{"nodeName": key.name, "orchestrator": "k8s"}]
         if cidrs:
             found["status"]["podCIDRs"] = cidrs
-        labels = {**_json(told.get(LABELS), dict), **(meta.get("labels") or {})}
-        annotations = {
-            **_json(told.get(ANNOTATIONS), dict),
-            KUBE_LABELS: _text(meta.get("labels") or {}),
-        }
+        own = {}
+        for name in (LABELS, ANNOTATIONS):
+            own[name], whole = _pairs(told.get(name))
+            if not whole:
+                unread.add(name)
+        self._name(key.name, told, unread)
+        labels = {**own[LABELS], **(meta.get("labels") or {})}
+        annotations = {**own[ANNOTATIONS], KUBE_LABELS: _text(meta.get("labels") or {})}
         shown = native_metadata(tree, key.name)
         shown |= {"labels": dict(sorted(labels.items())), "annotations": annotations}
         return encoded({"kind": "Node", "apiVersion": V3, "metadata": shown, **found})
@@ -136,6 +159,50 @@ class Nodes:
             f"{change.key} does not exist in Kubernetes: its kubelet makes it, and its name must"
             " be this node's (NODENAME)"
         )
+
+    def _name(self, node: str, told: Mapping[str, str], unread: set[str]) -> None:
+        """Say once of each text that it cannot be read: a node is told anew with each heartbeat."""
+        for name in [name for of, name in self._named if of == node and name not in unread]:
+            del self._named[node, name]
+        for name in sorted(unread):
+            if self._named.get((node, name)) != told[name]:
+                self._named[node, name] = told[name]
+                log.warning(
+                    "an annotation of a node cannot be read and is left out",
+                    extra={"node": node, "annotation": name, "value": told[name][:60]},
+                )
+
+
+def _readable(word: str, text: str) -> bool:
+    """Whether an annotation is the address that it is named for."""
+    if "MACAddr" in word:
+        return _MAC.fullmatch(text) is not None
+    if "Addr" not in word:
+        return True
+    with suppress(ValueError):
+        return ip_interface(text).version == (6 if word.startswith("IPv6") else 4)
+    return False
+
+
+def _interfaces(text: str) -> list[Any] | None:
+    """The interfaces of a node as they are told; None where they cannot be read."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        msgspec.convert(found, list[NodeInterface])
+        return found if isinstance(found, list) else None
+    return None
+
+
+def _pairs(text: str | None) -> tuple[dict[str, str], bool]:
+    """The pairs of text in an annotation, and whether that is all that is in it."""
+    if not text:
+        return {}, True
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        if isinstance(found, dict):
+            kept = {name: one for name, one in found.items() if isinstance(one, str)}
+            return kept, len(kept) == len(found)
+    return {}, False
 
 
 def _counting(raw: bytes) -> Any:
