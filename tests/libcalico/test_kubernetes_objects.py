@@ -197,7 +197,9 @@ def test_a_malformed_annotation_takes_no_node_away(
     assert found.value == expected
     entry_of(nodes, key, bad)
     entry_of(nodes, key, bad)
-    assert [vars(one)["annotation"] for one in caplog.records] == [f"projectcalico.org/{annotation}"] * 2
+    assert [vars(one)["annotation"] for one in caplog.records] == [
+        f"projectcalico.org/{annotation}"
+    ] * 2
 
 
 def test_annotations_of_a_node_that_are_sound() -> None:
