@@ -5,8 +5,10 @@ that name it, under the sequence numbers that were seen, after the API was asked
 pod. Then claims: those of nodes that are gone and hold nothing, and those on blocks that a node
 with others has left empty for the grace period.
 
-Invariant (tests/controllers/test_collection.py):
+Invariants (tests/controllers/test_collection.py):
   GC-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
+  GC-5  Nothing of a node is taken back because the node is gone before store and API, asked for
+        that very node, say so; one that cannot be read is not gone.
 Source: data model 8.6.
 """
 
@@ -32,6 +34,7 @@ from controllers.leaks import (
 from controllers.node_view import NodeView, kubernetes_name
 from controllers.objects import PODS
 from controllers.pod_table import PodTable, view_of
+from controllers.presence import is_gone
 from ipam import affinities, blocks
 from ipam.collector import plan_release
 from ipam.committer import settle
@@ -183,6 +186,8 @@ class Collection:
             )
 
     async def _still_unused(self, candidate: Candidate, cluster: ClusterView) -> bool:
+        if candidate.node_gone and not await self._is_gone(candidate.node):
+            return False
         if candidate.pod is None:
             return True
         namespace, name = candidate.pod
@@ -193,6 +198,12 @@ class Collection:
         except KubernetesError:
             return False
         return all(unused(str(one.address), candidate.node, pod, cluster) for one in candidate.held)
+
+    async def _is_gone(self, node: str) -> bool:
+        if await is_gone(self._store, self._client, node):
+            return True
+        log.warning("seems gone, and its addresses stay: it is there", extra={"node": node})
+        return False
 
     async def _endpoints(self, candidate: Candidate) -> list[Entry]:
         """The endpoints of the same container that name one of the addresses."""
@@ -232,6 +243,8 @@ class Collection:
         return bool(gone - judgement.tenants)
 
     async def _give_up(self, host: str) -> None:
+        if not await self._is_gone(host):
+            return
         try:
             await release_host_affinities(self._store, host, must_be_empty=True)
         except IPAMError as error:

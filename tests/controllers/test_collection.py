@@ -185,6 +185,31 @@ async def test_a_block_that_stays_empty_beside_another_is_given_up(
     cluster.delete(f"{NODES}/g1")
 
 
+@pytest.mark.asyncio
+async def test_a_node_that_cannot_be_read_keeps_its_tunnel_and_claims(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    """GC-5."""
+    async with stored.connect() as store:
+        await put_pool(store, "pool", "10.71.0.0/24", 30)
+        world = World(cluster, store)
+        attributes = {"node": "torn", "type": "vxlanTunnelAddress"}
+        for node in ("torn", "none"):
+            await put_node(store, node, node)
+            request = AssignRequest(node, f"vxlan-{node}", {**attributes, "node": node}, num4=1)
+            await auto_assign(store, request)
+        stored.put("/calico/resources/v3/projectcalico.org/nodes/torn", "{")
+        stored.delete("/calico/resources/v3/projectcalico.org/nodes/none")
+        async with running(world.view, world.part):
+            await until(lambda: world.part.looks)
+            for _ in range(4):
+                await world.look(GAP + 1)
+            assert set((await world.held()).values()) == {"vxlan-torn"}
+            assert stored.keys("/calico/ipam/v2/host/torn/")
+            assert not stored.keys("/calico/ipam/v2/host/none/")
+        await world.client.close()
+
+
 def _endpoint(node: str, pod: str, container: str, address: str) -> tuple[ResourceKey, Any]:
     name = f"{node}-k8s-{pod}-eth0"
     value = WorkloadEndpoint(
