@@ -26,6 +26,7 @@ def secured() -> Iterator[Lab]:
         cluster.down(name)
 
 
+@pytest.mark.promise("F-116")
 def test_agents_calicoctl_and_pods_work_with_certificates(secured: Lab) -> None:
     node = secured.nodes[0]
     node.run(["calicoctl", "apply", "-f", "-"], stdin=POOL)
@@ -46,6 +47,7 @@ def test_keys_are_for_root_alone(secured: Lab) -> None:
     assert stat.S_IMODE(node.path(datastore.CLIENT_PKI).stat().st_mode) == 0o700
 
 
+@pytest.mark.promise("F-116")
 @pytest.mark.parametrize("missing", ["key and certificate", "authority"])
 def test_a_client_without_certificate_is_refused_and_told_so(secured: Lab, missing: str) -> None:
     node = secured.nodes[0]
