@@ -3,6 +3,10 @@
 A family may be fed by two collections (policies of Calico and of Kubernetes). Their revisions
 are numbers of one store nearly everywhere, but the API does not promise that: the position of
 each collection is remembered under the number that the reader is given.
+
+A watch from a revision that is yet to come, because the API's store was put back to an earlier
+state, would be silent until it has come: so before each watch the API is asked where it is.
+Tested in tests/libcalico/test_kubernetes_watch.py.
 """
 
 from __future__ import annotations
@@ -109,6 +113,7 @@ async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[A
     at, loop = start, asyncio.get_running_loop()
     try:
         while True:
+            await _check_history(client, feed, at)
             began = loop.time()
             lines = client.lines(feed.path, str(at), feed.parameters)
             async with aclosing(lines) as found:
@@ -138,6 +143,25 @@ async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[A
         await queue.put(error)
 
 
+async def _check_history(client: Client, feed: Feed, at: int) -> None:
+    """Raises Compacted where the API is not as far as the reader."""
+    answer = await client.request("GET", feed.path, {**feed.parameters, "limit": "1"})
+    try:
+        now = version(msgspec.json.decode(answer))
+    except (*UNREADABLE, AttributeError) as problem:
+        raise DatastoreUnavailable(f"GET {feed.path}: the answer is no list: {problem}") from None
+    if now:
+        _must_be_later(f"watch {feed.path}", now, at)
+
+
+def _must_be_later(tried: str, revision: int, at: int) -> None:
+    if revision < at:
+        raise Compacted(
+            f"{tried}: the API is at revision {revision}, earlier than {at}: its store was put"
+            " back or made anew"
+        )
+
+
 def _events(feed: Feed, line: bytes, at: int) -> tuple[int, list[Event]]:
     tried = f"watch {feed.path}"
     try:
@@ -151,13 +175,9 @@ def _events(feed: Feed, line: bytes, at: int) -> tuple[int, list[Event]]:
     if not isinstance(tree, dict) or not isinstance(metadata(tree), dict):
         raise DatastoreUnavailable(f"{tried}: an event has no object")
     revision = version(tree)
-    if revision < at and what != "BOOKMARK":
-        raise Compacted(
-            f"{tried}: the API is at revision {revision}, earlier than {at}: its store was put"
-            " back or made anew"
-        )
+    _must_be_later(tried, revision, at)
     if what == "BOOKMARK":
-        return max(revision, at), []
+        return revision, []
     key = None
     with suppress(Exception):
         key = feed.mapping.key(tree)

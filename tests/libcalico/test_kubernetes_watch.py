@@ -1,0 +1,90 @@
+"""Watches of collections, with an API that says what the test wants (else: tests/apiserver)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from libcalico.datastore.interface import Batch, Compacted, Selection
+from libcalico.datastore.kubernetes import watch as watching
+from libcalico.datastore.kubernetes.table import Table
+from libcalico.datastore.kubernetes.watch import Feed, Memory
+from libcalico.kubernetes.errors import ObjectNotFound
+
+
+class Api:
+    """Stands at `revision`; `watches` has the lines of one after the other, then one hangs."""
+
+    def __init__(self, revision: int, *watches: list[Mapping[str, Any]]) -> None:
+        self.revision, self.watches = revision, list(watches)
+        self.asked: list[str] = []
+
+    async def request(self, method: str, path: str, query: Mapping[str, str]) -> bytes:
+        assert (method, query.get("limit")) == ("GET", "1")
+        assert "resourceVersion" not in query, "whoever answers from memory may be behind"
+        self.asked.append(path)
+        if not self.revision:
+            raise ObjectNotFound(f"GET {path}", 404)
+        meta = {"resourceVersion": str(self.revision)}
+        return msgspec.json.encode({"metadata": meta, "items": []})
+
+    async def lines(
+        self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        yield b""
+        if not self.watches:
+            await asyncio.Event().wait()
+        for one in self.watches.pop(0):
+            yield msgspec.json.encode(one)
+        # A watch that ended at once would be trouble of another kind.
+        await asyncio.sleep(watching.SHORT)
+
+
+def told(kind: str, revision: int) -> dict[str, Any]:
+    meta = {"name": "p", "resourceVersion": str(revision)}
+    return {"type": kind, "object": {"metadata": meta, "spec": {}}}
+
+
+def feeds(family: str) -> list[Feed]:
+    return [
+        Feed(Selection(family), mapping, mapping.collection.path(), {})
+        for mapping in Table().of_family(family)
+    ]
+
+
+def followed(api: Api, at: int, family: str = "IPPool") -> list[Batch]:
+    """The batches until the watch says its last word, which is that it is too late."""
+    found: list[Batch] = []
+
+    async def follow() -> None:
+        mine = feeds(family)
+        positions = dict.fromkeys([feed.path for feed in mine], at)
+        async with asyncio.timeout(20):
+            client: Any = api
+            async for batch in watching.watch(client, mine, positions, Memory()):
+                found.append(batch)
+
+    with pytest.raises(Compacted):
+        asyncio.run(follow())
+    return found
+
+
+def test_a_store_that_was_put_back_before_the_watch() -> None:
+    assert followed(Api(99), 100) == []
+
+
+def test_a_store_that_was_put_back_between_two_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "SHORT", 0.01)
+    api = Api(100, [told("ADDED", 101), told("BOOKMARK", 105)])
+    found = followed(api, 100)
+    assert [event.revision for batch in found for event in batch] == [101]
+    assert found[-1].revision == 105
+    assert len(api.asked) == 2
+
+
+def test_a_bookmark_of_an_earlier_state() -> None:
+    assert not any(followed(Api(100, [told("BOOKMARK", 99)]), 100))
