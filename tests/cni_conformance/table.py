@@ -195,7 +195,7 @@ def complaints(page: str, known: Iterable[str], carried: Iterable[str]) -> list[
         match[1]: match.groups()[1:]
         for match in re.finditer(
             r"^\| ([A-Z]+-\d+) \| (\w+) \| (\w+) \| ([\w-]+(?: \w+)*) \| ([\w-]+(?: \w+)*)"
-            r"(?: \| [\w-]+ \| ([\w ,-]+) \| )?",
+            r" \| [\w-]+ \| ([\w ,-]+) \| ",
             page,
             re.MULTILINE,
         )
@@ -209,7 +209,7 @@ def complaints(page: str, known: Iterable[str], carried: Iterable[str]) -> list[
             found.append(f"{one}: no test carries it")
         if "fail" in both:
             found.append(f"{one} ({level}): failed")
-        if down == "-" and verb not in BY_ITSELF and one not in excepted:  # None: an older page
+        if down == "-" and verb not in BY_ITSELF and one not in excepted:
             found.append(f"{one}: not asked with the daemon away")
         if "not applicable" in both and one not in excepted:
             found.append(f"{one}: not applicable, and {EXCEPTIONS.name} does not say why")
