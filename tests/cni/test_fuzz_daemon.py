@@ -116,7 +116,9 @@ async def test_all_or_nothing(node: World) -> None:
                 done = await call(node, pod, "ADD", args, stdin)
                 code = done.error["code"] if done.status else 0
                 codes[code] = codes.get(code, 0) + 1
-                assert code != 999 or b"failed to find plugin" in done.stdout, (case, done)
+                # Another IPAM plugin's own errors have no better code.
+                others = b"host-local" in stdin or b"failed to find plugin" in done.stdout
+                assert code != 999 or others, (number, case, done)
                 if done.status == 0:
                     assert json.loads(done.stdout)["cniVersion"], case
                     deleted = await call(node, pod, "DEL", args, stdin)
