@@ -54,6 +54,18 @@ def test_three_roles_under_the_known_names(node: Tree, controllers: Tree) -> Non
     assert [one["name"] for one in pod(controllers)["containers"]] == ["calico-kube-controllers"]
 
 
+@pytest.mark.parametrize("name", FLAT)
+def test_the_token_is_for_one_user(name: str) -> None:
+    """The kubelet makes it 0600 where all containers have one user that is named, 0644 else."""
+    workload = without_crds((FOLDER / name).read_text())["DaemonSet/calico-node"]
+    spec = pod(workload)
+    users = {
+        one.get("securityContext", {}).get("runAsUser", spec["securityContext"].get("runAsUser"))
+        for one in (*spec["initContainers"], *spec["containers"])
+    }
+    assert users == {0}
+
+
 @pytest.mark.promise("M-180")
 @pytest.mark.promise("M-185")
 def test_the_config_map(manifest: dict[str, Tree]) -> None:
