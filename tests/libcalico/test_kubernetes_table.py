@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from libcalico.datastore.kubernetes.table import Table
-from libcalico.errors import UnsupportedKind
+from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.model.keys import BlockKey, FelixStatusKey, Key, ResourceKey
 from libcalico.model.kinds import KINDS
 
@@ -47,6 +47,28 @@ def test_policies_of_kubernetes_are_told_from_calicos_by_their_name() -> None:
         if (found := table.of_key(ResourceKey("NetworkPolicy", name, "n")))
     ]
     assert groups == ["networking.k8s.io/v1", "crd.projectcalico.org/v1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "refused"),
+    [
+        ("NetworkPolicy", "knp.default.w", True),
+        ("GlobalNetworkPolicy", "kcnp.w", True),
+        ("NetworkPolicy", "kcnp.w", False),
+        ("StagedNetworkPolicy", "knp.default.w", False),
+        ("NetworkPolicy", "default.knp", False),
+    ],
+)
+def test_a_custom_resource_cannot_stand_for_a_policy_of_kubernetes(
+    kind: str, name: str, refused: bool
+) -> None:
+    mapping = Table().of_family(kind)[0]
+    tree = {"metadata": {"name": name, "namespace": "n"}}
+    if refused:
+        with pytest.raises(InvalidValue, match="belong to Kubernetes' own"):
+            mapping.key(tree)
+    else:
+        assert mapping.key(tree) is not None
 
 
 def test_every_kind_has_a_place_or_none_by_name() -> None:

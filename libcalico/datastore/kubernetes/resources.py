@@ -29,12 +29,17 @@ _OPTIONAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CustomResource:
-    """One kind; `plural` names the collection, `stored` its kind where that is another."""
+    """One kind; `plural` names the collection, `stored` its kind where that is another.
+
+    `reserved`: how names begin that belong to Kubernetes' own objects of the same family. One of
+    them here must not stand for, or hide, the object that they name.
+    """
 
     kind: str
     plural: str
     namespaced: bool
     stored: str = ""
+    reserved: str = ""
 
     @property
     def collection(self) -> Collection:
@@ -59,10 +64,14 @@ class CustomResource:
         return Place(key.name, key.namespace)
 
     def key(self, tree: Tree) -> Key | None:
-        """By its name."""
+        """By its name. Raises InvalidValue for a reserved one."""
         meta = metadata(tree)
         namespace = meta.get("namespace", "") if self.namespaced else ""
-        return ResourceKey(self.kind, meta.get("name", ""), namespace)
+        key = ResourceKey(self.kind, meta.get("name", ""), namespace)
+        if self.reserved and key.name.startswith(self.reserved):
+            rule = f"names of {self.reserved}* belong to Kubernetes' own policies; rename it"
+            raise InvalidValue("metadata.name", key.name, rule, str(key))
+        return key
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
         """Its v3 form; what we do not know of spec and status is in it."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from libcalico.conversion import POLICY_PREFIX
+from libcalico.conversion.cluster_policy import policy_name
 from libcalico.datastore.kubernetes import native
 from libcalico.datastore.kubernetes.ipam import Affinities, Blocks, Handles, Settings
 from libcalico.datastore.kubernetes.mapping import Mapping
@@ -33,6 +35,7 @@ _PLAIN: dict[type, str] = {
     IPAMConfigKey: "IPAMConfig",
 }
 _OTHERS = {"IPAMConfiguration": ("ipamconfigs", "IPAMConfig")}
+_RESERVED = {"NetworkPolicy": POLICY_PREFIX, "GlobalNetworkPolicy": policy_name("")}
 _NATIVE = frozenset({"Node", "WorkloadEndpoint", "Profile", *NOWHERE})
 
 
@@ -52,7 +55,8 @@ class Table:
         for kind in KINDS.values():
             if kind.name not in _NATIVE:
                 plural, stored = _OTHERS.get(kind.name, (kind.plural, ""))
-                row = CustomResource(kind.name, plural, kind.namespaced, stored)
+                reserved = _RESERVED.get(kind.name, "")
+                row = CustomResource(kind.name, plural, kind.namespaced, stored, reserved)
                 self._families[kind.family] = (row,)
         self._families["NetworkPolicy"] += (native.POLICIES,)
         self._families["GlobalNetworkPolicy"] += (native.CLUSTER_POLICIES,)
