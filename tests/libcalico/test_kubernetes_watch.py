@@ -88,3 +88,42 @@ def test_a_store_that_was_put_back_between_two_watches(monkeypatch: pytest.Monke
 
 def test_a_bookmark_of_an_earlier_state() -> None:
     assert not any(followed(Api(100, [told("BOOKMARK", 99)]), 100))
+
+
+def test_a_collection_that_is_not_defined_is_probed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody lists the other collection of its family again because it is not there."""
+    monkeypatch.setattr(watching, "AGAIN", 0.001)
+    custom, native = feeds("GlobalNetworkPolicy")
+    api, probes = Api(100), 20
+
+    async def request(method: str, path: str, query: Mapping[str, str]) -> bytes:
+        api.revision = 100 if path == custom.path or api.asked.count(path) > probes else 0
+        return await Api.request(api, method, path, query)
+
+    monkeypatch.setattr(api, "request", request)
+    followed(api, watching.NOWHERE, "GlobalNetworkPolicy")
+    assert (api.asked.count(custom.path), api.asked.count(native.path)) == (1, probes + 2)
+
+
+def test_a_collection_that_is_not_defined_any_more_is_listed_again() -> None:
+    assert not any(followed(Api(0), 100, "IPReservation"))
+
+
+def test_positions_of_two_readers_at_one_number() -> None:
+    memory = Memory()
+    assert memory.keep("Profile", {"a": 5, "b": 9}) == 9
+    memory.keep("Profile", {"a": 9, "b": 7})
+    memory.keep("Profile", {"a": 9, "c": 3})
+    assert memory.find("Profile", 9, ["a", "b"]) == {"a": 5, "b": 7}
+    assert memory.find("Profile", 9, ["a", "c"]) == {"a": 5, "c": 3}
+    assert memory.find("IPPool", 4, ["d"]) == {"d": 4}
+
+
+def test_a_busy_family_does_not_push_another_out() -> None:
+    memory = Memory()
+    memory.keep("Profile", {"a": 1, "b": 2})
+    for number in range(3, watching.REMEMBERED + 10):
+        memory.keep("NetworkPolicy", {"c": 1, "d": number})
+    assert memory.find("Profile", 2, ["a", "b"]) == {"a": 1, "b": 2}
+    with pytest.raises(Compacted, match="not known"):
+        memory.find("NetworkPolicy", 3, ["c", "d"])

@@ -204,7 +204,7 @@ class KubernetesDatastore:
                     except ObjectNotFound:
                         if not feed.mapping.collection.optional:
                             raise
-                        yield Listing([], 0, []), 1
+                        yield Listing([], 0, []), watching.NOWHERE
                         return
                 tree = _list_of(feed.path, answer)
             except KubernetesError as error:

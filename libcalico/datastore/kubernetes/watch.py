@@ -12,6 +12,7 @@ Tested in tests/libcalico/test_kubernetes_watch.py.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Mapping as Map
@@ -32,7 +33,11 @@ from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFo
 REMEMBERED = 1000
 AGAIN = 60.0
 """Seconds after which a collection that did not exist is looked for again."""
+NOWHERE = 1
+"""The position of a collection that was not there when it was listed."""
 SHORT = 1.0
+WATCH = 300, 600
+"""Seconds that a watch lasts: not the same for all nodes, or all would begin anew together."""
 GATHER = 100
 
 Positions = dict[str, int]
@@ -40,29 +45,38 @@ Positions = dict[str, int]
 
 
 class Memory:
-    """The positions behind the numbers that readers were given."""
+    """The positions behind the numbers that readers were given, of the last ones of each family."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], Positions] = OrderedDict()
+        self._known: dict[str, OrderedDict[int, Positions]] = {}
 
     def keep(self, family: str, positions: Positions) -> int:
         """The number for these positions."""
         number = max(positions.values(), default=1)
         if len(positions) > 1:
-            at = family, number
-            before = self._known.get(at, {})
+            known = self._known.setdefault(family, OrderedDict())
+            before = known.get(number, {})
             # Two readers may stand at one number: whoever goes on from it misses nothing.
-            kept = {path: min(one, before.get(path, one)) for path, one in positions.items()}
-            self._known[at] = kept
-            self._known.move_to_end(at)
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            mine = {path: min(one, before.get(path, one)) for path, one in positions.items()}
+            known[number] = {**before, **mine}
+            known.move_to_end(number)
+            while len(known) > REMEMBERED:
+                known.popitem(last=False)
         return number
 
     def find(self, family: str, number: int, paths: Sequence[str]) -> Positions:
-        """The positions; of a number that is not known it counts for all."""
-        known = self._known.get((family, number), {})
-        return {path: known.get(path, number) for path in paths}
+        """The positions of a number. One collection stands at the number itself.
+
+        Raises Compacted for a number of several that is not known, or not any more: in one of
+        them something might be skipped.
+        """
+        if len(paths) == 1:
+            return {paths[0]: number}
+        of_family = self._known.get(family)
+        known = of_family.get(number, {}) if of_family else {}
+        if any(path not in known for path in paths):
+            raise Compacted(f"{family}: where {number} stands in {', '.join(paths)} is not known")
+        return {path: known[path] for path in paths}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +129,8 @@ async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[A
         while True:
             await _check_history(client, feed, at)
             began = loop.time()
-            lines = client.lines(feed.path, str(at), feed.parameters)
+            seconds = random.randint(*WATCH)
+            lines = client.lines(feed.path, str(at), feed.parameters, seconds=seconds)
             async with aclosing(lines) as found:
                 async for line in found:
                     if not line:
@@ -131,8 +146,7 @@ async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[A
     except ObjectNotFound as error:
         if feed.mapping.collection.optional:
             await queue.put((feed.path, at, None))
-            await asyncio.sleep(AGAIN)
-            await queue.put(Compacted(f"{feed.path} is looked for again: {error}"))
+            await queue.put(await _defined_again(client, feed, error, at > NOWHERE))
         else:
             await queue.put(as_datastore_error(error))
     except KubernetesError as error:
@@ -141,6 +155,22 @@ async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[A
         raise
     except Exception as error:
         await queue.put(error)
+
+
+async def _defined_again(
+    client: Client, feed: Feed, error: ObjectNotFound, was_there: bool
+) -> Exception:
+    """Why the collection must be listed anew: it is not there any more, or there now."""
+    while not was_there:
+        await asyncio.sleep(AGAIN * random.uniform(0.75, 1.25))
+        try:
+            await client.request("GET", feed.path, {**feed.parameters, "limit": "1"})
+        except ObjectNotFound:
+            continue
+        except KubernetesError as trouble:
+            return as_datastore_error(trouble)
+        return Compacted(f"{feed.path} is defined now")
+    return Compacted(f"{feed.path} is gone: {error}")
 
 
 async def _check_history(client: Client, feed: Feed, at: int) -> None:
