@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import uuid
 from ipaddress import ip_network
@@ -14,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libcalico.conversion.pods import is_endpoint, workload
-from libcalico.datastore.interface import Selection
+from libcalico.datastore.interface import Put, Selection
 from libcalico.datastore.kubernetes.decode import entry_of
 from libcalico.datastore.kubernetes.ipam import affinity_labels, affinity_name, cidr_name
-from libcalico.datastore.kubernetes.metadata import packed, shown_uid, unpacked
+from libcalico.datastore.kubernetes.metadata import PACKED, packed, shown_uid, unpacked
 from libcalico.datastore.kubernetes.nodes import Nodes
 from libcalico.datastore.kubernetes.pods import Pods
+from libcalico.datastore.kubernetes.resources import CustomResource
+from libcalico.datastore.kubernetes.table import Table
 from libcalico.model.keys import ResourceKey
 
 TEXTS = st.dictionaries(st.text("abc/.-", min_size=1), st.text(), max_size=3)
@@ -54,6 +57,38 @@ def test_labels_of_the_project_stand_natively_as_well() -> None:
     assert told["creationTimestamp"] == "T"
 
 
+def test_labels_and_annotations_of_others_stay_with_the_custom_resource() -> None:
+    pools = Table().of_family("IPPool")[0]
+    assert isinstance(pools, CustomResource)
+    tree = {
+        "metadata": {
+            "name": "p",
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "muslin"},
+        },
+        "spec": {"cidr": "10.0.0.0/16"},
+    }
+    key = ResourceKey("IPPool", "p")
+    entry, reason = entry_of(pools, key, tree)
+    assert entry is not None, reason
+    assert entry.value.metadata.labels == {"app.kubernetes.io/managed-by": "Helm"}
+    meta = msgspec.structs.replace(
+        entry.value.metadata, labels={**entry.value.metadata.labels, "a": "b"}
+    )
+    put = Put(key, msgspec.structs.replace(entry.value, metadata=meta), entry.revision, entry)
+    body = pools.body(put, tree)
+    assert body["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "Helm"}
+    assert body["metadata"]["annotations"]["meta.helm.sh/release-name"] == "muslin"
+    assert json.loads(body["metadata"]["annotations"][PACKED])["labels"] == {"a": "b"}
+    # What they change counts, and what they take away is gone.
+    body["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "another"
+    del body["metadata"]["annotations"]["meta.helm.sh/release-name"]
+    after, _ = entry_of(pools, key, body)
+    assert after is not None
+    assert after.value.metadata.labels == {"a": "b", "app.kubernetes.io/managed-by": "another"}
+    assert not after.value.metadata.annotations
+
+
 def test_owners_are_translated() -> None:
     owner = {
         "apiVersion": "projectcalico.org/v3",
@@ -73,6 +108,10 @@ def test_names_of_ipam_objects() -> None:
     long = affinity_name("n" * 250, ip_network("10.244.0.0/26"))
     assert len(long) <= 253
     assert long != affinity_name("n" * 250, ip_network("10.244.0.64/26"))
+    digest = hashlib.sha256(("n" * 240 + "+10-244-0-0-26").encode()).hexdigest()[:11]
+    longest = affinity_name("n" * 240, ip_network("10.244.0.0/26"))
+    assert longest == f"{'n' * 226}-10-244-0-0-26-{digest}"
+    assert len(affinity_name("n" * 238, ip_network("10.244.0.0/26"))) == 252
     labels = affinity_labels("n1", "host", 4)
     assert len(labels["projectcalico.org/hostname-hash"]) == 52
 

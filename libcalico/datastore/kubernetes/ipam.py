@@ -41,12 +41,18 @@ def cidr_name(cidr: IPNetwork) -> str:
 
 
 def affinity_name(host: str, cidr: IPNetwork) -> str:
-    """The name of a claim; one that is too long ends in a hash of it."""
-    name = f"{host}-{cidr_name(cidr)}"
+    """The name of a claim; where it is too long the host is cut, and a hash of both follows.
+
+    The name is Calico's, to the letter: two names of one claim would be two claims.
+    """
+    block = cidr_name(cidr)
+    name = f"{host}-{block}"
     if len(name) < NAME_LIMIT:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:HASH_DIGITS]
-    return f"{name[: NAME_LIMIT - HASH_DIGITS - 1]}-{digest}"
+    digest = hashlib.sha256(f"{host}+{block}".encode()).hexdigest()[:HASH_DIGITS]
+    # The hash and two dashes; names are shorter than the limit.
+    kept = host[: NAME_LIMIT - 1 - len(block) - HASH_DIGITS - 2]
+    return f"{kept}-{block}-{digest}"
 
 
 def affinity_labels(host: str, kind: str, version: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from libcalico.model.policy import NAME_ANNOTATION
@@ -35,6 +36,7 @@ _LEFT_OUT = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 _REVERSED = [int(f"{byte:08b}"[::-1], 2) for byte in range(256)]
 
 
@@ -52,11 +54,18 @@ def shown_uid(uid: str) -> str:
     )
 
 
-def packed(kind: str, metadata: Mapping[str, Any]) -> Tree:
-    """The metadata of a custom resource, of a v3 object's; without a resourceVersion."""
-    annotations = dict(metadata.get("annotations") or {})
+def packed(kind: str, metadata: Mapping[str, Any], before: Mapping[str, Any] = EMPTY) -> Tree:
+    """The metadata of a custom resource, of a v3 object's; without a resourceVersion.
+
+    Labels and annotations that others gave the custom resource `before` stay where they are.
+    """
+    annotations, labels = (dict(metadata.get(part) or {}) for part in ("annotations", "labels"))
     annotations.pop(NAME_ANNOTATION, None)
-    labels = dict(metadata.get("labels") or {})
+    given = {part: _of_others(before.get(part) or {}) for part in ("annotations", "labels")}
+    # What only repeats them would stand still when others change theirs.
+    annotations = _without(annotations, given["annotations"])
+    labels = _without(labels, given["labels"])
+    metadata = {**metadata, "labels": labels}
     inner: Tree = {key: value for key, value in metadata.items() if key not in _LEFT_OUT and value}
     if annotations:
         inner["annotations"] = dict(sorted(annotations.items()))
@@ -67,14 +76,14 @@ def packed(kind: str, metadata: Mapping[str, Any]) -> Tree:
     native: Tree = {"name": metadata.get("name", "")}
     if metadata.get("namespace"):
         native["namespace"] = metadata["namespace"]
-    if own := _native(labels):
+    if own := {**given["labels"], **_native(labels)}:
         native["labels"] = own
     if finalizers := metadata.get("finalizers"):
         native["finalizers"] = list(finalizers)
     if owners := metadata.get("ownerReferences"):
         native["ownerReferences"] = [_owner(one, V3, GROUP) for one in owners]
     text = json.dumps(inner, separators=(",", ":"), ensure_ascii=False)
-    native["annotations"] = {**_native(annotations), PACKED: text}
+    native["annotations"] = {**given["annotations"], **_native(annotations), PACKED: text}
     return native
 
 
@@ -124,6 +133,15 @@ def _inner(text: str) -> Tree:
 
 def _native(texts: Mapping[str, str]) -> dict[str, str]:
     return {key: texts[key] for key in sorted(texts) if any(one in key for one in NATIVE)}
+
+
+def _of_others(texts: Mapping[str, str]) -> dict[str, str]:
+    ours = _native(texts)
+    return {key: text for key, text in texts.items() if key not in ours}
+
+
+def _without(texts: Mapping[str, str], repeated: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in texts.items() if repeated.get(key) != text}
 
 
 def _owner(reference: Mapping[str, Any], before: str, after: str) -> Tree:

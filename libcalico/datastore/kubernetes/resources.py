@@ -96,7 +96,7 @@ class CustomResource:
         found: Tree = {
             "apiVersion": GROUP,
             "kind": self.stored or self.kind,
-            "metadata": packed(self.kind, tree["metadata"]),
+            "metadata": packed(self.kind, tree["metadata"], metadata(before) if before else {}),
         }
         found["metadata"]["name"] = key.name
         found |= {part: tree[part] for part in ("spec", "status") if tree.get(part)}
