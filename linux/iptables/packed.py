@@ -31,6 +31,7 @@ _DECLARED = re.compile(r":(\S+) - \[0:0\]")
 _INTERFACE = re.compile(r"(?:-[io]|--(?:in|out)-interface) (\S+)")
 _TARGET = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
 _PROTOCOL = re.compile(r"(! )?(?:-p|--protocol) (\S+)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PROTOCOLS = {
     "icmp": 1, "ipencap": 4, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132,
 }  # fmt: skip
@@ -183,24 +184,44 @@ class Packer:
     def _kind(self, text: str) -> _Kind:
         interface = target = ""
         shape = text
-        goes = _TARGET.search(text)
-        if goes is not None and self._ours(goes.group(1)):
-            target = goes.group(1)
-            shape = shape.replace(target, "#")
-        named = _INTERFACE.search(text)
-        if named is not None:
-            interface = named.group(1).removesuffix("+")
-        if interface:
-            shape = shape.replace(interface, "@")
+        start, name = _named(_TARGET, shape)
+        if self._ours(name) and (without := _without(shape, start, name, "#")) is not None:
+            target, shape = name, without
+        start, name = _named(_INTERFACE, shape)
+        name = name.removesuffix("+")
+        if name and (without := _without(shape, start, name, "@")) is not None:
+            interface, shape = name, without
         found = _Kind((shape, len(interface), len(target)), interface.encode(), target.encode())
         if not interface:
+            if len(self._kinds) >= _MOST:
+                self._kinds.clear()
             self._kinds[text] = found
         return found
 
 
+def _unquoted(text: str) -> str:
+    """The text with nothing in its quotes, every other character at its place: what somebody
+    wrote into a comment is no option."""
+    return _QUOTED.sub(lambda found: " " * len(found.group()), text)
+
+
+def _named(option: re.Pattern[str], text: str) -> tuple[int, str]:
+    """The word behind an option, and where it stands."""
+    found = option.search(_unquoted(text))
+    return (0, "") if found is None else (found.start(1), found.group(1))
+
+
+def _without(text: str, start: int, name: str, sign: str) -> str | None:
+    """The text with a sign for this name; None where the name stands elsewhere too: then it is
+    not known which of them another rule of this kind would have otherwise."""
+    if text.count(name) != 1:
+        return None
+    return f"{text[:start]}{sign}{text[start + len(name) :]}"
+
+
 def _protocol(kind: str) -> tuple[int, bool] | None:
     """The protocol that a rule names, and whether it excludes it. Raises KeyError: unknown."""
-    found = _PROTOCOL.search(kind)
+    found = _PROTOCOL.search(_unquoted(kind))
     if found is None:
         return None
     name = found.group(2)

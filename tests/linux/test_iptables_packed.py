@@ -13,6 +13,7 @@ from typing import Literal
 import pytest
 
 from linux.iptables import Desired, HashScheme, Table
+from linux.iptables import packed as packed_module
 from linux.iptables.table import _to_its_end
 from tests.support.netns import Namespace, network_namespace
 
@@ -223,6 +224,38 @@ def test_a_batch_without_an_answer_is_not_written_twice(
         plain = grow(restored, 4, warm=False)
         asyncio.run(plain.commit(wanted(8)))
     assert sorted(saved(packed, 4)) == sorted(saved(restored, 4))
+
+
+def test_what_stands_in_a_comment_is_no_name(spaces: tuple[Namespace, Namespace]) -> None:
+    """A policy's name may look like an option, and an interface's be a part of anything."""
+    rules = (
+        '-m comment --comment "-i {0} x" -p tcp --destination-port {0} --jump ACCEPT',
+        "--in-interface {0} -p tcp --source-port {0} --jump ACCEPT",
+    )
+
+    async def story(made: Table) -> None:
+        for which, rule in enumerate(rules):
+            for port in (8085, 8086, 8087):
+                await commit(made, Desired(chains={f"our-{which}-{port}": (rule.format(port),)}))
+        made.close()
+
+    for space in spaces:
+        made = table(4, warm=space is spaces[0])
+        with space.entered():
+            asyncio.run(story(made))
+    assert saved(spaces[0], 4) == saved(spaces[1], 4)
+
+
+def test_kinds_that_nobody_asks_for_any_more_do_not_pile_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed_module, "_MOST", 10)
+    packer = packed_module.Packer("filter", 4, SCHEME)
+    for number in range(100):
+        line = f"-A our-x {SCHEME.comment('h' * 16)} --jump our-po-{number}"
+        packer.learn([line])
+        packer.pack([line])
+        assert len(packer._kinds) <= 10
 
 
 def test_a_cancelled_write_is_waited_for() -> None:
