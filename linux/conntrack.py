@@ -12,6 +12,7 @@ CT-1: a request that the kernel does not understand deletes nothing: a partial t
       filter is refused, never taken as "everything".
 CT-2: a flow with neither address stays.
 CT-3: who asks is answered when a walk that began afterwards has ended.
+CT-4: a delete that is refused keeps no other from being done.
 Tested in tests/linux/test_conntrack.py.
 """
 
@@ -25,6 +26,7 @@ import struct
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Socket
 from linux.rtnl import IPAddress, family_of
@@ -45,7 +47,8 @@ _COUNT = Path("/proc/sys/net/netfilter/nf_conntrack_count")
 async def delete_by_address(addresses: Iterable[IPAddress]) -> None:
     """Deletes flows whose original or reply source is one of the addresses.
 
-    None found is fine. Raises `KernelError` naming the address. Runs in a thread: walking a
+    None found is fine. Raises the first `KernelError`, naming the address, when all others are
+    gone (CT-4). Runs in a thread: walking a
     large table takes the kernel its time.
     """
     wanted = list(addresses)
@@ -81,13 +84,16 @@ def _delete(wanted: list[IPAddress]) -> None:
     flows = _flows()
     if flows == 0:
         return
+    refused: list[KernelError] = []
     with Socket(family=NETLINK_NETFILTER) as sock:
         left: list[IPAddress] = [address for address in wanted if address.version == 6]
         older: list[IPAddress] = [address for address in wanted if address.version == 4]
         listed = flows <= FEW and len(wanted) >= MANY
-        left += older if listed else _delete_filtered(sock, older)
+        left += older if listed else _delete_filtered(sock, older, refused)
         for family in {family_of(address) for address in left}:
-            _delete_listed(sock, family, [a for a in left if family_of(a) == family])
+            _delete_listed(sock, family, [a for a in left if family_of(a) == family], refused)
+    if refused:
+        raise refused[0]
 
 
 def _flows() -> float:
@@ -98,7 +104,9 @@ def _flows() -> float:
         return math.inf
 
 
-def _delete_filtered(sock: Socket, wanted: list[IPAddress]) -> list[IPAddress]:
+def _delete_filtered(
+    sock: Socket, wanted: list[IPAddress], refused: list[KernelError]
+) -> list[IPAddress]:
     """Lets the kernel select; returns the addresses for which it does not know how."""
     messages = [_filtered(address, reply) for address in wanted for reply in (False, True)]
     results = sock.transact(messages)
@@ -108,8 +116,9 @@ def _delete_filtered(sock: Socket, wanted: list[IPAddress]) -> list[IPAddress]:
             left.append(address)
             continue
         for result in pair:
-            if result.errno != errno.ENOENT:
-                result.check(f"delete connections of {address}")
+            error = result.error(f"delete connections of {address}")
+            if error is not None and error.errno != errno.ENOENT:
+                refused.append(error)
     return left
 
 
@@ -122,7 +131,9 @@ def _filtered(address: IPAddress, reply: bool) -> bytes:
     return m.message(_DELETE, 0, body)
 
 
-def _delete_listed(sock: Socket, family: int, wanted: Collection[IPAddress]) -> None:
+def _delete_listed(
+    sock: Socket, family: int, wanted: Collection[IPAddress], refused: list[KernelError]
+) -> None:
     head = struct.pack("=BBH", family, 0, 0)
     sources = {address.packed for address in wanted}
     # Bytes that occur nowhere in the flow need no parsing: nearly all flows end here.
@@ -138,9 +149,11 @@ def _delete_listed(sock: Socket, family: int, wanted: Collection[IPAddress]) -> 
         if _ZONE in flow:
             key += m.attribute(_ZONE, flow[_ZONE])
         messages.append(m.message(_DELETE, 0, head + key))
+    what = f"delete connections of {', '.join(map(str, wanted))}"
     for result in sock.transact(messages):
-        if result.errno != errno.ENOENT:
-            result.check(f"delete connections of {', '.join(map(str, wanted))}")
+        error = result.error(what)
+        if error is not None and error.errno != errno.ENOENT:
+            refused.append(error)
 
 
 def _source(flow_tuple: bytes) -> bytes:

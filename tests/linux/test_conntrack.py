@@ -1,17 +1,21 @@
-"""CT-1 to CT-3: flows from and to an address are forgotten, all others stay."""
+"""CT-1 to CT-4: flows from and to an address are forgotten, all others stay."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
 from linux import conntrack
+from linux.errors import KernelError
 from linux.netlink import NETLINK_NETFILTER, Socket
+from linux.netlink.socket import Result
 from linux.rtnl import IPAddress
 from tests.support.netns import Namespace, network_namespace
 
@@ -87,9 +91,34 @@ def test_those_who_ask_at_once_share_the_walks(
 
 def test_listing_does_the_same(space: Namespace) -> None:
     with Socket(family=NETLINK_NETFILTER) as sock:
-        conntrack._delete_listed(sock, socket.AF_INET, [ip_address(A), ip_address("10.65.0.99")])
-        conntrack._delete_listed(sock, socket.AF_INET6, [ip_address(A6)])
+        four = [ip_address(A), ip_address("10.65.0.99")]
+        conntrack._delete_listed(sock, socket.AF_INET, four, [])
+        conntrack._delete_listed(sock, socket.AF_INET6, [ip_address(A6)], [])
     assert _flows(space) == {(B, C), (C, C), (B6, B6)}
+
+
+@pytest.mark.parametrize("many", [conntrack.MANY, 1], ids=["few addresses", "many"])
+def test_a_refused_delete_keeps_no_other_from_being_done(
+    space: Namespace, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CT-4."""
+    monkeypatch.setattr(conntrack, "MANY", many)
+    spoiled: list[bytes] = []
+    real = Socket.transact
+
+    def transact(sock: Socket, messages: Sequence[bytes]) -> list[Result]:
+        results = real(sock, messages)
+        for index, message in enumerate(messages):
+            if ip_address(A).packed in message and not spoiled:
+                spoiled.append(message)
+                results[index] = replace(results[index], errno=errno.EBUSY)
+        return results
+
+    monkeypatch.setattr(Socket, "transact", transact)
+    with pytest.raises(KernelError, match=A):
+        asyncio.run(conntrack.delete_by_address(map(ip_address, (A, B, A6))))
+    assert spoiled
+    assert _flows(space) == {(C, C), (B6, B6)}
 
 
 def test_without_its_filter_the_request_deletes_nothing(
