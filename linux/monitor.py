@@ -6,6 +6,7 @@ changed five times the consumer sees the last state once. If messages were lost 
 batch holds `Overrun`, and the consumer dumps again.
 
 MON-1: after the last change of an object, a batch with that state or an `Overrun` follows.
+       What cannot be read counts as lost.
 MON-2: what waits is bounded: beyond `limit` objects the monitor says `Overrun` instead.
 Tested in tests/linux/test_monitor.py.
 """
@@ -101,6 +102,8 @@ _NETCONF_INDEX = 1
 _DATAGRAMS_PER_TURN = 64
 _LOCAL = 255
 _SHAPES_KEPT = 1024
+UNREADABLE = (struct.error, LookupError, ValueError)
+"""What reading a message that is cut short, or holds what it should not, may raise."""
 
 EVERYTHING = LINKS + ADDRESSES + ROUTES + NEIGHBOURS + SETTINGS
 
@@ -136,8 +139,11 @@ class Monitor(Closing):
             data = self._receive()
             if data is None:
                 break
-            for kind, _, _, body in split(data):
-                self._take(kind, body)
+            try:
+                for kind, _, _, body in split(data):
+                    self._take(kind, body)
+            except UNREADABLE:
+                self._overrun()
         if self._pending:
             self._wake.set()
 
@@ -195,8 +201,7 @@ class Monitor(Closing):
             self._wake.clear()
             if self._pending:
                 told, self._pending = self._pending.values(), {}
-                batch = [each.read() if isinstance(each, _LinkTold) else each for each in told]
-                yield batch
+                yield _read(told)
             if self._closed:
                 return
 
@@ -236,6 +241,14 @@ class _LinkTold:
 
     def read(self) -> Event:
         return LinkChanged(links.decode(self.body), self.kind == rtnl.RTM_DELLINK)
+
+
+def _read(told: Iterable[Event | _LinkTold]) -> list[Event]:
+    """A batch whole; what cannot be read has to be dumped."""
+    try:
+        return [each.read() if isinstance(each, _LinkTold) else each for each in told]
+    except UNREADABLE:
+        return [Overrun()]
 
 
 def _swapped(form: str, number: int) -> int:

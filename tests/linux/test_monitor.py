@@ -20,8 +20,9 @@ from linux.monitor import (
     RouteChanged,
     SettingChanged,
 )
-from linux.netlink import Socket
+from linux.netlink import Socket, wire
 from linux.routes import Route
+from linux.rtnl import RTM_NEWLINK
 from tests.support.netns import Namespace, network_namespace
 
 
@@ -156,6 +157,32 @@ def test_too_many_objects_become_an_overrun() -> None:
                 return
 
     with network_namespace("limit") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_a_link_that_cannot_be_read_becomes_an_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MON-1: whether it is found out when it comes or when it is handed over."""
+
+    async def story() -> None:
+        with Monitor() as monitor, Socket() as sock:
+            seen = Seen(monitor)
+            for broken in (b"", bytes(8), bytes(16)):
+                waiting = [wire.message(RTM_NEWLINK, 0, broken)]
+
+                def receive(waiting: list[bytes] = waiting) -> bytes:
+                    if not waiting:
+                        raise BlockingIOError
+                    return waiting.pop()
+
+                with monkeypatch.context() as patched:
+                    patched.setattr(monitor._socket, "receive", receive)
+                    patched.setattr(links, "decode", int)
+                    monitor._readable()
+                    await seen.until(lambda e: isinstance(e, Overrun))
+            sock.request(links.create("br0", "bridge"))
+            await seen.until(lambda e: isinstance(e, LinkChanged))
+
+    with network_namespace("unreadable") as space, space.entered():
         asyncio.run(story())
 
 
