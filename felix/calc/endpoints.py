@@ -11,8 +11,8 @@ Invariants:
   EPT-3  An interface belongs to one endpoint; of several claimants the smallest name has it,
          and the others are named, not served.
   EPT-5  What is told late of an earlier attempt, a predecessor under the same name, touches no
-         offer: an offer ends by the store's word on the same object (its uid), by its retraction,
-         or when whoever offered it is gone.
+         offer: an offer ends by the store's word on the same object (its uid) that is not of the
+         container that was stored before, by its retraction, or when whoever offered it is gone.
   EPT-4  An endpoint that names an interface without our prefix (the node's own `eth0`, say) is
          named, not served: felix never changes a link that is no workload's.
 Tested in tests/felix/test_calc_endpoints.py.
@@ -161,6 +161,10 @@ class LocalEndpoints:
         else:
             # A pod is stored before it has a container: that says nothing of the offered one.
             told = endpoint.container_id or not (offered and offered.container_id)
+            # Nor does what the store had when it was offered, of the container before.
+            former = self._stored.get(key)
+            if offered and former and former.container_id != offered.container_id:
+                told = told and endpoint.container_id != former.container_id
             if offered and endpoint.uid == offered.uid and told:
                 del self._offered[key]
             self._stored[key] = endpoint

@@ -134,6 +134,19 @@ def test_a_pod_without_a_container_does_not_end_an_offer() -> None:
     assert found.container_id == ""
 
 
+def test_the_stores_word_on_the_container_before_does_not_end_an_offer() -> None:
+    """EPT-5: an endpoint that is stored already keeps its uid."""
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("old", uid="1"))
+    table.offer(endpoint("new", uid="1"))
+    relabelled = replace(endpoint("old", uid="1"), labels=(("a", "b"),))
+    assert not table.store(KEY, relabelled)
+    assert table.get(KEY) == endpoint("new")
+    assert not table.store(KEY, endpoint("new", uid="1"))
+    assert table.store(KEY, relabelled), "now it is the newest word"
+    assert table.get(KEY) == relabelled
+
+
 def test_a_retraction_hides_its_container_until_the_store_agrees() -> None:
     table = LocalEndpoints()
     table.store(KEY, endpoint("c1"))
@@ -179,16 +192,20 @@ OPERATIONS = st.lists(
 @given(OPERATIONS)
 def test_after_the_store_spoke_it_is_right(operations: list[tuple[str, str]]) -> None:
     table = LocalEndpoints()
+    had, offered = "", ""
     for operation, container in operations:
         match operation:
             case "store":
                 table.store(KEY, endpoint(container))
-                assert table.get(KEY) in (endpoint(container), None)
+                late = endpoint(offered) if container == had else None
+                assert table.get(KEY) in (endpoint(container), late, None)
+                had = container
             case "drop":
                 table.store(KEY, None)
                 assert table.get(KEY) in (None, endpoint("a"), endpoint("b"))
             case "offer":
                 table.offer(endpoint(container))
+                offered = container
                 assert table.get(KEY) == endpoint(container)
             case "retract":
                 table.retract(KEY, container)
