@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +75,20 @@ def test_a_key_is_never_logged() -> None:
     assert child.readable(b'md5-password "c2VjcmV0" is wrong') != ""
     assert "c2VjcmV0" not in child.readable(b'md5-password "c2VjcmV0" is wrong')
     assert child.readable(b"bound \xff") == "bound \ufffd"
+
+
+def test_a_connection_that_is_closed_brings_no_open() -> None:
+    """It may have been closed while it waited: its socket is gone, or has no number any more."""
+    from bgp.speaker.exabgp.patches import _has_open
+
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        waiting = SimpleNamespace(io=ours)
+        assert _has_open(waiting) is None
+        ours.close()
+        assert _has_open(waiting) is False
+    assert _has_open(SimpleNamespace(io=None)) is False
 
 
 def test_private_file_is_never_wider(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def _has_open(connection: Any) -> bool | None:
         start = connection.io.recv(Message.HEADER_LEN, socket.MSG_PEEK)
     except BlockingIOError:
         return None
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, TypeError, ValueError):  # the last two: it is closed here
         return False
     if 0 < len(start) < Message.HEADER_LEN:
         return None
