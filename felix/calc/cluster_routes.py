@@ -30,6 +30,8 @@ Source = IPNetwork | str
 """Who says where a network is: a block, or a node by its name."""
 
 _UNKNOWN = NodeFacts()
+_LARGEST_BLOCK = 12
+"""The bits of an address in a block, at most: /20 in IPv4, /116 in IPv6 (IPPool.blockSize)."""
 T = TypeVar("T")
 
 
@@ -62,6 +64,16 @@ class ClusterRoutes:
         self._users: dict[IPNetwork, frozenset[str]] = {}
         self._dirty: set[IPNetwork] = set()
         self._dirty_nodes: set[str] = set()
+
+    def around(self, network: IPNetwork) -> Iterator[IPNetwork]:
+        """The networks of other nodes that are there, which hold all of this one; also those to
+        which no way is known.
+        """
+        smallest = network.max_prefixlen - _LARGEST_BLOCK
+        for length in range(network.prefixlen, smallest - 1, -1):
+            each = network.supernet(new_prefix=length)
+            if any(node in self._nodes for node in self._claims.get(each, {}).values()):
+                yield each
 
     def block_changed(self, cidr: IPNetwork) -> None:
         """A block came, changed or went."""

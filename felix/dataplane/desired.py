@@ -146,6 +146,13 @@ class Desire:
     def written(self) -> None:
         """All that was wanted is in the kernel: nobody is a newcomer any more."""
         self._newcomers.clear()
+        if self.book is not None:
+            self.book.narrowed = False
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether an endpoint that stays lost a family, and its old rules are not away yet."""
+        return self.book is not None and self.book.narrowed
 
     def refuse(self) -> bool:
         """Close what the kernel refuses; returns whether that is something new."""

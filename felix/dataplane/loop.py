@@ -94,6 +94,7 @@ class Dataplane:
         self.view = KernelView(config.interface_prefix)
         self.routes = RouteTable()
         self._predecessors = Predecessors()
+        self._leftovers = False
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
@@ -264,8 +265,11 @@ class Dataplane:
                 return None
             began = asyncio.get_running_loop().time()
             failures = await self._apply(host, due)
-            if "routes" in due and self.state.applied and self.routes.remote_known:
-                self._predecessors.sweep(host.sock, self.view, self.calc.pools.values())
+            self._leftovers |= "routes" in due
+            if self._leftovers and not failures and self._routes_settled():
+                self._leftovers = False
+                pools, wanted = self.calc.pools.values(), self.routes.table.desired.keys()
+                self._predecessors.sweep(host.sock, self.view, pools, wanted, self.calc.cluster)
             self.state.applies += 1
             ended = asyncio.get_running_loop().time()
             self.state.apply_seconds += ended - began
@@ -289,6 +293,10 @@ class Dataplane:
         self.state.failures = failures
         self.state.failed_applies += 1
         return self._backoff.next()
+
+    def _routes_settled(self) -> bool:
+        waits = self.remote.pending or self.elsewhere.pending or self._changed_paths
+        return self.state.applied and self.routes.remote_known and not waits
 
     async def _prepare(self) -> None:
         """What is done once, when programming begins, and when another back end is to be used.
@@ -409,7 +417,7 @@ class Dataplane:
 
     def _sweep_now(self) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""
-        if not self.state.applied:
+        if not self.state.applied or (self._desire is not None and self._desire.narrowed):
             return True
         return self._sweep_at is not None and asyncio.get_running_loop().time() >= self._sweep_at
 

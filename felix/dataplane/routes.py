@@ -4,7 +4,8 @@ Invariants:
   RTE-1  Only routes of protocol 109 in the main table are ever changed or removed here.
   RTE-2  Where a foreign route has the same destination and metric, ours is not written: a
          replace would take the foreign route's place. The conflict is named. A route of Calico's
-         felix is what we replace in this way: packets never miss it (`predecessors`).
+         felix is what we replace in this way: packets never miss it (`predecessors`). But once:
+         if it comes back it has a living writer, and two would replace each other for ever.
   RTE-3  Until `bgp`'s first snapshot is complete, no route to a remote network is removed.
   RTE-4  Of several wishes for one destination a local pod wins over a blackhole, both over the
          datastore's way to another node, and that over a path of `bgp`.
@@ -14,6 +15,7 @@ Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -33,6 +35,8 @@ IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 CALICO = 80
 """The protocol number of the routes of Calico's felix."""
+
+log = logging.getLogger(__name__)
 
 MOST_WRITES = 1000
 """Routes written at once; more would keep the event loop from everything else."""
@@ -94,6 +98,8 @@ class RouteTable:
         self._remote: dict[RouteKey, Route] = {}
         self.kept: dict[RouteKey, Route] = {}
         self._remote_known = False
+        # Keys of Calico's routes that ours replaced, and whether it was told that one came back.
+        self._replaced: dict[RouteKey, bool] = {}
 
     def __len__(self) -> int:
         """How many routes of ours the kernel has."""
@@ -316,14 +322,28 @@ class RouteTable:
         """What is to be done about a key that differed when the commit began."""
         route, known = self.table.desired.get(key), self.table.actual.get(key)
         if route is None:
+            self._replaced.pop(key, None)
             if known is not None and (self._remote_known or self._is_local(known, view)):
                 doomed.append(known)
-        elif key in view.foreign and view.foreign[key].protocol != CALICO:
+        elif key in view.foreign and not self._may_replace(view.foreign[key]):
             self.conflicts.add(route.dst)
         elif route != known and not (
             held and is_pod_route(route) and route.dst.network_address in held
         ):
             upserts.append(route)
+
+    def _may_replace(self, theirs: Route) -> bool:
+        if theirs.protocol != CALICO:
+            return False
+        warned = self._replaced.get(theirs.key)
+        if warned is False:
+            self._replaced[theirs.key] = True
+            log.warning(
+                "route of protocol %d came back after ours replaced it: is Calico still running?",
+                theirs.protocol,
+                extra={"object": str(theirs.dst)},
+            )
+        return warned is None
 
     def _is_local(self, route: Route, view: KernelView) -> bool:
         if not route.next_hops:
@@ -351,6 +371,8 @@ class RouteTable:
                 # Another interface may have had it until now.
                 self.generation += 1
             self.table.saw(key, route)
+            if key in view.foreign:
+                self._replaced[key] = False
             view.wrote(key, route)
             outcome.written += 1
         for index, route in enumerate(doomed, len(upserts)):

@@ -19,7 +19,9 @@ Invariants:
   RBK-4  A `write` that was given up at any step is gone on with by the next one: what differs
          from what the targets were told is due.
   RBK-5  In a family of which a workload has no address it has no chains: its packets are dropped as
-         those of an unknown interface (DSP-1).
+         those of an unknown interface (DSP-1), link-local ones to the node too, whatever
+         `defaultEndpointToHostAction` says. One that loses a family sets `narrowed`: the way to
+         its old chains goes with this commit, while an interface that is gone can wait.
 Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
 test_policy_packets.py.
 """
@@ -106,6 +108,7 @@ class RuleBook:
         self._due_dispatch: dict[tuple[int, str], Chain] = {}
         self._due_endpoints: dict[str, None] = {}
         self._due_hosts = True
+        self.narrowed = False
         self.renders = 0
 
     @property
@@ -322,6 +325,7 @@ class RuleBook:
         self._settle(moved)
         for family in reached - reach:
             self._withdraw(family, interface)
+            self.narrowed = True
         self._reach[interface] = reach
         for family in reach - reached:
             self._dispatch(family, self._bins[family].add(interface))

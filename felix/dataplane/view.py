@@ -218,6 +218,8 @@ class KernelView:
             self.own.pop(key, None)
         else:
             self.own[key] = route
+            # What it replaced is gone, of which nobody tells either.
+            self.lose_foreign(key)
 
     def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
         before = self.links.get(link.index)
@@ -267,10 +269,10 @@ class KernelView:
             own_changes[key] = None if removed else route
             if not removed:
                 # A replaced foreign route of the same key is gone without a word.
-                self._lose_foreign(key)
+                self.lose_foreign(key)
             return
         if removed:
-            self._lose_foreign(key)
+            self.lose_foreign(key)
             return
         replaced = self.foreign.get(key)
         self.foreign[key] = route
@@ -281,7 +283,8 @@ class KernelView:
             # Or ours took its place since, of which nobody tells.
             self.stale_routes = True
 
-    def _lose_foreign(self, key: RouteKey) -> None:
+    def lose_foreign(self, key: RouteKey) -> None:
+        """A route of somebody else is gone; the monitor does not tell what we did ourselves."""
         gone = self.foreign.pop(key, None)
         if gone is not None and self._is_base(gone):
             self._base_routes = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -15,13 +16,15 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
 from felix.dataplane.flush import Flusher, departed
-from felix.dataplane.routes import RouteTable, blackhole_route, pod_route
+from felix.dataplane.routes import Outcome, RouteTable, blackhole_route, pod_route
 from felix.dataplane.timers import Timers
 from felix.dataplane.view import IPNetwork, KernelView
 from libcalico.model import ResourceKey
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import AddressChanged, Event, LinkChanged, Overrun, RouteChanged, SettingChanged
+from linux.netlink import Socket
+from linux.netlink.socket import Result
 from linux.prefixes import pack
 from linux.routes import NextHop, Route
 
@@ -42,6 +45,13 @@ def view(*links: Link) -> KernelView:
     found.replace_routes(({}, {}))
     found.stale_all = found.stale_routes = False
     return found
+
+
+class Sent:
+    """A socket whose kernel takes everything."""
+
+    def transact_all(self, messages: Sequence[bytes]) -> dict[int, Result]:
+        return {}
 
 
 class Clock:
@@ -157,6 +167,34 @@ def test_foreign_routes_are_kept_apart() -> None:
     assert found.absorb([RouteChanged(ours, False)]) == {ours.key: ours}
     assert found.base_routes() == ()
     assert found.absorb([RouteChanged(foreign, False)]) == {foreign.key: None}
+
+
+def test_a_route_of_calicos_is_replaced_once(caplog: pytest.LogCaptureFixture) -> None:
+    """RTE-2: where it comes back two would replace each other for ever."""
+    found, table, sent = view(ETH0, POD), RouteTable(), Sent()
+    ours = blackhole_route(ip_network("fd65::/122"))
+    table.want_local({}, frozenset({ours.dst}), found, BOTH)
+
+    def commit() -> Outcome:
+        outcome = Outcome()
+        held: frozenset[IPv4Address | IPv6Address] = frozenset()
+        for _ in table.commit(cast("Socket", sent), found, held=held, outcome=outcome):
+            pass
+        return outcome
+
+    theirs = Route(ours.dst, (), "blackhole", protocol=80, metric=ROUTE_METRIC)
+    table.saw(found.absorb([RouteChanged(theirs, False)]))
+    assert commit().written == 1
+    assert found.foreign == {}, "it is gone, of which nobody tells"
+    assert table.conflicts == set()
+    for _ in range(2):
+        table.saw(found.absorb([RouteChanged(theirs, False)]))
+        assert commit().written == 0
+        assert table.conflicts == {ours.dst}
+    assert caplog.text.count("is Calico still running?") == 1
+    table.saw(found.absorb([RouteChanged(theirs, True)]))
+    assert commit().written == 1
+    assert table.conflicts == set()
 
 
 LINKS = st.sampled_from([2, 7, 8, 9])

@@ -4,10 +4,63 @@ from __future__ import annotations
 
 import re
 import subprocess
+from ipaddress import ip_address, ip_network
 
 import pytest
 
+from felix import ROUTE_METRIC, ROUTE_PROTOCOL
+from felix.calc.blocks import BlockFacts
+from felix.calc.cluster_routes import ClusterRoutes
+from felix.calc.nodes import NodeFacts
+from felix.calc.pools import Pool
+from felix.calc.tunnels import Means
+from felix.dataplane.predecessors import leftovers
+from felix.dataplane.view import KernelView, sort_routes
+from linux.links import Link
+from linux.routes import NextHop, Route
 from tests.felix.world import World, eventually
+
+ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "", 0, 0, None, 0, "", b"", b"")
+POOL, BLOCK = ip_network("10.65.0.0/16"), ip_network("10.65.1.0/26")
+
+
+def of(protocol: int, network: str, metric: int = 0) -> Route:
+    hop = NextHop(ip_address("10.99.1.2"), 2)
+    return Route(ip_network(network), (hop,), protocol=protocol, metric=metric)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "network", "owner", "wanted", "stands", "swept"),
+    [
+        (80, "10.65.1.0/26", "a", False, False, False),  # its tunnel is not ready
+        (80, "10.65.1.9/32", "a", False, False, False),  # in the same block
+        (80, "10.65.1.0/26", "a", True, False, False),  # the kernel refused ours
+        (80, "10.65.1.0/26", "a", True, True, True),
+        (80, "10.65.1.9/32", "a", False, True, True),
+        (80, "10.65.1.0/26", "gone", False, False, True),  # no such node
+        (80, "10.65.2.0/26", "a", False, False, True),  # nobody's block
+        (12, "10.65.1.0/26", "a", True, False, False),
+        (12, "10.65.1.0/26", "a", True, True, True),
+        (12, "10.65.1.9/32", "gone", False, False, False),
+    ],
+)
+def test_a_route_goes_when_ours_stands_or_none_is_to_come(
+    protocol: int, network: str, owner: str, wanted: bool, stands: bool, swept: bool
+) -> None:
+    """PRE-1."""
+    ours, theirs = of(ROUTE_PROTOCOL, str(BLOCK), ROUTE_METRIC), of(protocol, network)
+    view = KernelView(("cali",))
+    view.replace_links([ETH0], ())
+    view.replace_routes(sort_routes([theirs, ours] if stands else [theirs]))
+    pools = {"p": Pool(POOL, True, False, vxlan_mode="Always")}
+    blocks = {BLOCK: BlockFacts(f"host:{owner}", frozenset())}
+    cluster = ClusterRoutes("me", blocks, {"me": NodeFacts(), "a": NodeFacts()}, pools)
+    cluster.pools_changed()
+    cluster.settle(Means())
+    assert not cluster.ways, "no way is known: the tunnels of both are missing"
+    keys = {ours.key} if wanted else set()
+    assert list(leftovers(view, pools.values(), keys, cluster)) == ([theirs] if swept else [])
+
 
 CALICOS = (
     # Of its felix: with the key of ours, with a metric of its own, of a pod that is gone.

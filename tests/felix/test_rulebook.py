@@ -128,8 +128,11 @@ def test_a_workload_has_chains_in_the_families_of_its_addresses() -> None:
     assert six.chains == four.chains
     book.set_endpoint("cali01", endpoint(ingress=[KEYS[0]]), single)
     assert "cali01" not in str({n: r for n, r in six.chains.items() if "-p" not in n})
+    assert book.narrowed, "its old rules of the family go at once"
+    book.narrowed = False
     book.remove_endpoint("cali01")
     assert six.chains == four.chains
+    assert not book.narrowed, "an interface that is gone can wait"
 
 
 def test_a_change_costs_what_it_touches() -> None:
