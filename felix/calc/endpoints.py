@@ -7,12 +7,14 @@ watch names the same object, a retraction only until the watch agrees.
 
 Invariants:
   EPT-1  The watch event of an endpoint that was offered with equal bytes changes nothing.
-  EPT-2  A retraction names a container and never hides the endpoint of another container.
+  EPT-2  A retraction names a container and never hides the endpoint of another container; it
+         holds while the store says that there is none.
   EPT-3  An interface belongs to one endpoint; of several claimants the smallest name has it,
          and the others are named, not served.
   EPT-5  What is told late of an earlier attempt, a predecessor under the same name, touches no
          offer: an offer ends by the store's word on the same object (its uid) that is not of the
-         container that was stored before, by its retraction, or when whoever offered it is gone.
+         container that was stored before, nor has only its addresses; by its retraction, or when
+         whoever offered it is gone.
   EPT-4  An endpoint that names an interface without our prefix (the node's own `eth0`, say) is
          named, not served: felix never changes a link that is no workload's.
 Tested in tests/felix/test_calc_endpoints.py.
@@ -133,6 +135,20 @@ def _host_network(text: str, key: ResourceKey) -> IPNetwork:
     return network
 
 
+def _of_former_sandbox(told: Endpoint, former: Endpoint | None, offered: Endpoint) -> bool:
+    """Whether the store already names the offered container, with the addresses of the one before.
+
+    So it is with the Kubernetes datastore: `cni` writes the container, the kubelet the addresses,
+    later. Addresses that neither had before nor were offered are another's decision, and count.
+    """
+    has = frozenset(told.networks)
+    return (
+        told.container_id == offered.container_id
+        and has != frozenset(offered.networks)
+        and (former is None or has == frozenset(former.networks))
+    )
+
+
 class LocalEndpoints:
     """Stored, offered and retracted endpoints of one node, merged.
 
@@ -165,17 +181,21 @@ class LocalEndpoints:
             former = self._stored.get(key)
             if offered and former and former.container_id != offered.container_id:
                 told = told and endpoint.container_id != former.container_id
+            if offered and _of_former_sandbox(endpoint, former, offered):
+                told = False
             if offered and endpoint.uid == offered.uid and told:
                 del self._offered[key]
             self._stored[key] = endpoint
-            if self._retracted.get(key) != endpoint.container_id:
+            # A pod whose container was taken away is stored without one, still with its address.
+            if endpoint.container_id not in ("", self._retracted.get(key)):
                 self._retracted.pop(key, None)
         return self._settle(key, before)
 
     def offer(self, endpoint: Endpoint) -> bool:
         """`cni` is about to store it. Returns whether the result changed."""
         before = self.get(endpoint.key)
-        self._retracted.pop(endpoint.key, None)
+        if self._retracted.get(endpoint.key) == endpoint.container_id:
+            del self._retracted[endpoint.key]
         stored = self._stored.get(endpoint.key)
         if stored == endpoint and stored.uid == endpoint.uid:
             self._offered.pop(endpoint.key, None)
@@ -189,7 +209,7 @@ class LocalEndpoints:
         offered, stored = self._offered.get(key), self._stored.get(key)
         if offered is not None and offered.container_id == container_id:
             del self._offered[key]
-        if stored is not None and stored.container_id == container_id:
+        if stored is not None and stored.container_id in ("", container_id):
             self._retracted[key] = container_id
         return self._settle(key, before)
 
@@ -216,7 +236,8 @@ class LocalEndpoints:
         if offered is not None:
             return offered
         stored = self._stored.get(key)
-        if stored is not None and self._retracted.get(key) == stored.container_id:
+        retracted = self._retracted.get(key)
+        if stored and retracted is not None and stored.container_id in ("", retracted):
             return None
         return stored
 

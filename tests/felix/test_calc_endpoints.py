@@ -147,6 +147,52 @@ def test_the_stores_word_on_the_container_before_does_not_end_an_offer() -> None
     assert table.get(KEY) == relabelled
 
 
+def test_a_sandbox_made_anew_is_served_with_the_address_that_was_offered() -> None:
+    """EPT-2, EPT-5: as with the Kubernetes datastore, where the kubelet reports the addresses."""
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("c1", uid="1", address="10.0.0.5"))
+    assert table.retract(KEY, "c1")
+    for _ in range(2):
+        assert not table.store(KEY, endpoint("", uid="1", address="10.0.0.5"))
+        assert table.get(KEY) is None, "the address is free, and perhaps another's"
+    offered = endpoint("c2", uid="1", address="10.0.0.9")
+    assert table.offer(offered)
+    for late in ("", "c2", "c2"):
+        assert not table.store(KEY, endpoint(late, uid="1", address="10.0.0.5"))
+        assert table.get(KEY) == offered
+    assert not table.store(KEY, endpoint("c2", uid="1", address="10.0.0.9"))
+    assert table.get(KEY) == offered
+    assert table.store(KEY, endpoint("c2", uid="1", address="10.0.0.7"))
+
+
+def test_an_address_that_others_decided_ends_an_offer() -> None:
+    table = LocalEndpoints()
+    table.store(KEY, endpoint("c1", uid="1", address="10.0.0.5"))
+    table.offer(endpoint("c2", uid="1", address="10.0.0.9"))
+    decided = endpoint("c2", uid="1", address="10.0.0.7")
+    assert table.store(KEY, decided)
+    assert table.get(KEY) == decided
+
+
+def test_an_attempt_that_failed_does_not_bring_the_address_before_back() -> None:
+    table = LocalEndpoints()
+    former = endpoint("", uid="1", address="10.0.0.5")
+    table.store(KEY, endpoint("c1", uid="1", address="10.0.0.5"))
+    table.retract(KEY, "c1")
+    table.store(KEY, former)
+    second = endpoint("c2", uid="1", address="10.0.0.9")
+    table.offer(second)
+    table.forget_offer(second)
+    assert table.get(KEY) is None
+    table.offer(second)
+    table.retract(KEY, "c2")
+    assert table.get(KEY) is None
+    assert not table.store(KEY, former)
+    third = endpoint("c3", uid="1", address="10.0.0.9")
+    assert table.store(KEY, third)
+    assert table.get(KEY) == third
+
+
 def test_a_retraction_hides_its_container_until_the_store_agrees() -> None:
     table = LocalEndpoints()
     table.store(KEY, endpoint("c1"))
