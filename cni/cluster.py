@@ -21,15 +21,16 @@ from libcalico.model.keys import IPAMConfigKey, IPNetwork, Key, ResourceKey
 
 log = logging.getLogger(__name__)
 
-FAMILIES = ("IPPool", "IPReservation", "IPAMConfig", "Node", "ClusterInformation")
+FAMILIES = ("IPPool", "IPReservation", "IPAMConfig", "ClusterInformation")
 READY_KEY = ResourceKey("ClusterInformation", "default")
 
 
 class Cluster:
-    """`run` keeps it current."""
+    """`run` keeps it current. Of the nodes it knows its own."""
 
-    def __init__(self, store: Datastore) -> None:
-        self._syncer = Syncer(store, [Selection(family) for family in FAMILIES])
+    def __init__(self, store: Datastore, node: str) -> None:
+        own = Selection("Node", host=node)
+        self._syncer = Syncer(store, [*(Selection(family) for family in FAMILIES), own])
         self._reserved: dict[Key, list[IPNetwork]] = {}
         self._config: IPAMConfig = DEFAULT_IPAM_CONFIG
         self._pools: dict[Key, Pool] = {}

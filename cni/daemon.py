@@ -78,7 +78,7 @@ class Daemon:
     ) -> None:
         """`access`: what `store` was connected by. `kubernetes`: this daemon's way to its API."""
         self._settings = settings or Settings()
-        cluster = Cluster(store)
+        cluster = Cluster(store, node)
         self._pods = PodSources(node, kubernetes, self._settings.host)
         self._traces = Traces()
         self.services = Services(

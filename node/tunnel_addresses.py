@@ -27,6 +27,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from msgspec.structs import replace
+
 from ipam.blocks import IPAddress
 from ipam.tunnels import (
     IPIP,
@@ -42,9 +44,9 @@ from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore, Selection
-from libcalico.datastore.syncer import Syncer
+from libcalico.datastore.syncer import Syncer, Update
 from libcalico.errors import MuslinError
-from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.keys import ResourceKey
 from linux import links
 from linux.errors import KernelError
 from linux.netlink import Socket
@@ -83,6 +85,8 @@ class Keeper:
         self._told = ""
         self._lost: dict[str, float] = {}
         """Since when devices of recorded addresses are missing."""
+        self._own: object = None
+        """What counts of the own Node, as it was told last."""
         self.settled = 0
 
     async def run(self) -> None:
@@ -94,13 +98,25 @@ class Keeper:
                 group.create_task(self._look_after())
 
     async def _follow(self) -> None:
-        own = Selection("Node", name_prefix=self._node)
+        own = Selection("Node", host=self._node)
         async for batch in Syncer(self._store, [Selection("IPPool"), own]).batches():
-            if batch.in_sync and any(self._matters(update.key) for update in batch.updates):
+            # Each is asked, for each is remembered.
+            if sum(self._matters(update) for update in batch.updates) and batch.in_sync:
                 self._changed.set()
 
-    def _matters(self, key: Key) -> bool:
-        return isinstance(key, ResourceKey) and (key.kind == "IPPool" or key.name == self._node)
+    def _matters(self, update: Update) -> bool:
+        """Whether addresses may follow from it: not from a heartbeat, which changes no field."""
+        if isinstance(update.key, ResourceKey) and update.key.kind == "Node":
+            return update.key.name == self._node and self._is_new(update)
+        return True
+
+    def _is_new(self, update: Update) -> bool:
+        value = update.entry.value if update.entry else None
+        before, self._own = self._own, None
+        if value is not None:
+            spec = replace(value.spec, addresses=[], interfaces=[])
+            self._own = value.metadata.labels, spec, value.status
+        return before != self._own
 
     async def _ensure(self) -> None:
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)

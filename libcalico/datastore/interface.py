@@ -83,8 +83,8 @@ class Selection:
     `family` is a resource kind (`IPPool`) or one of `Block`, `BlockAffinity`, `Handle`,
     `IPAMConfig`, `FelixStatus`, `WorkloadStatus`, `HostEndpointStatus`. For a namespaced kind
     `namespace` narrows it; `name_prefix` narrows any resource kind by the beginning of its
-    name; `host` narrows `BlockAffinity` and the status families to one node. `raw`: values are
-    not decoded (`Entry.value` is None), the reader does that.
+    name; `host` narrows `BlockAffinity`, the status families and `Node` to one node. `raw`: values
+    are not decoded (`Entry.value` is None), the reader does that.
     """
 
     family: str

@@ -116,6 +116,9 @@ def test_ranges_hold_exactly_their_keys() -> None:
     assert not holds(Selection("BlockAffinity"), HandleKey("h"))
     assert holds(Selection("Node", name_prefix="a"), ResourceKey("Node", "ab"))
     assert not holds(Selection("Node", name_prefix="b"), ResourceKey("Node", "ab"))
+    assert holds(Selection("Node", host="ab"), ResourceKey("Node", "ab"))
+    for other in ("a", "ab-1", "b"):
+        assert not holds(Selection("Node", host="ab"), ResourceKey("Node", other))
     endpoint = ResourceKey("WorkloadEndpoint", "w", "ns")
     assert holds(Selection("WorkloadEndpoint", namespace="ns"), endpoint)
     assert not holds(Selection("WorkloadEndpoint", namespace="n"), endpoint)

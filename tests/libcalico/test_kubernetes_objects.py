@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from libcalico.conversion.pods import is_endpoint, workload
 from libcalico.datastore.interface import Put, Selection
-from libcalico.datastore.kubernetes.decode import entry_of
+from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.ipam import affinity_labels, affinity_name, cidr_name
 from libcalico.datastore.kubernetes.metadata import PACKED, packed, shown_uid, unpacked
 from libcalico.datastore.kubernetes.nodes import Nodes
@@ -185,6 +185,14 @@ def test_who_is_an_endpoint() -> None:
 def test_what_a_prefix_asks_for(prefix: str, selector: str | None) -> None:
     asked = Pods().asked(Selection("WorkloadEndpoint", "prod", name_prefix=prefix))
     assert asked.parameters.get("fieldSelector") == selector
+
+
+def test_one_node_is_asked_for_alone() -> None:
+    asked = Nodes().asked(Selection("Node", host="n-1"))
+    assert asked.parameters == {"fieldSelector": "metadata.name=n-1"}
+    assert Nodes().asked(Selection("Node")).parameters == {}
+    assert selected(Selection("Node", host="n-1"), ResourceKey("Node", "n-1"))
+    assert not selected(Selection("Node", host="n-1"), ResourceKey("Node", "n-12"))
 
 
 def test_the_tunnel_address_follows_from_the_pod_network() -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from ipam import library, snapshot
 from ipam.check import check
 from ipam.library import AssignRequest
 from ipam.tunnels import IPIP, VXLAN, Tunnel
-from libcalico.datastore.interface import Datastore
+from libcalico.datastore.interface import Datastore, Entry
+from libcalico.datastore.syncer import Update
+from libcalico.model import Metadata, Node
 from libcalico.model.keys import ResourceKey
+from libcalico.model.node import NodeAddress, NodeBGPSpec, NodeSpec
 from linux.netlink import open_in_netns
 from node import tunnel_addresses
 from node.tunnel_addresses import Keeper
@@ -165,3 +170,25 @@ async def test_a_full_pool_is_tried_again(
             await until(is_true(lambda: "tunnel addresses: " in caplog.text))
             await library.release_by_handle(store, "pods")
             await until(lambda: has(store, VXLAN))
+
+
+def test_a_heartbeat_of_the_own_node_asks_nothing_of_the_allocator() -> None:
+    keeper = Keeper(cast("Datastore", None), NAME, devices=False)
+    node = Node(
+        metadata=Metadata(name=NAME), spec=NodeSpec(bgp=NodeBGPSpec(ipv4Address="10.0.0.1"))
+    )
+
+    def told(value: Node | None, name: str = NAME, revision: int = 1) -> bool:
+        key = ResourceKey("Node", name)
+        entry = Entry(key, value, revision, b"") if value is not None else None
+        return keeper._matters(Update(key, entry))
+
+    assert told(node)
+    spec = replace(node.spec, addresses=[NodeAddress(address="10.0.0.1", type="InternalIP")])
+    beat = replace(node, spec=spec, metadata=Metadata(name=NAME, annotations={"kubelet": "1"}))
+    assert not told(beat, revision=2)
+    assert not told(node, "n12")
+    assert told(replace(node, metadata=Metadata(name=NAME, labels={"rack": "1"})), revision=3)
+    assert told(replace(node, spec=replace(node.spec, ipv4VXLANTunnelAddr="10.65.0.1")))
+    assert told(None)
+    assert told(node, revision=5)

@@ -118,6 +118,9 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
         if not selection.namespace:
             return _prefix(root)
         root += f"{selection.namespace}/"
+    if kind.name == "Node" and selection.host:
+        key = (root + selection.host).encode()
+        return key, key + b"\0"
     return _prefix(root + selection.name_prefix)
 
 

@@ -40,6 +40,8 @@ def entry_of(
 def selected(selection: Selection, key: Key) -> bool:
     """Whether an object of the family belongs to a selection."""
     if isinstance(key, ResourceKey):
+        if selection.host and key.kind == "Node" and key.name != selection.host:
+            return False
         return key.name.startswith(selection.name_prefix) and (
             not selection.namespace or not key.namespace or key.namespace == selection.namespace
         )

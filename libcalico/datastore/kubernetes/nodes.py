@@ -70,8 +70,9 @@ class Nodes:
         return ResourceKey("Node", metadata(tree).get("name", ""))
 
     def asked(self, selection: Selection) -> Asked:
-        """All."""
-        return Asked()
+        """All, or the one."""
+        only = {"fieldSelector": f"metadata.name={selection.host}"} if selection.host else {}
+        return Asked(parameters=only)
 
     def raw(self, key: Key, tree: Tree) -> bytes | None:
         """Its v3 form."""
