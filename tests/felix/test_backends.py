@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 
 import pytest
@@ -42,6 +43,15 @@ def test_rules_in_either_back_end(bare_world: World, backend: str) -> None:
     two = world.add_pod("b", "cali1000000000b", "10.65.0.2", "fd65::2")
     eventually(lambda: two.reaches("203.0.113.9", wait=0.3))
     assert "cali-tw-cali1000000000b" in six()
+    # It loses an address while something comes all the time: its old rules do not wait for a pause.
+    stirs = itertools.cycle(("add", "del"))
+
+    def withdrawn() -> bool:
+        world.node.run("ip", "address", next(stirs), "192.0.2.1/32", "dev", "lo")
+        return "cali1000000000b" not in six()
+
+    world.put_endpoint("b", two, ipNetworks=["10.65.0.2/32"])
+    eventually(withdrawn, 8)
     world.kernel.flush("cali-FORWARD")
     eventually(lambda: "cali-cidr-block" in world.chain("cali-FORWARD"), 4)
     world.stop_felix(signal.SIGKILL)

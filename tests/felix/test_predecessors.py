@@ -78,6 +78,7 @@ OTHERS = (
     "10.65.79.0/24 via 10.99.7.2 proto boot",
     "198.51.100.0/24 via 10.99.7.2 proto 80",
 )
+NOT_YET = "10.65.1.0/26 via 10.99.7.2 proto 80"
 
 
 def show(world: World) -> list[str]:
@@ -100,10 +101,13 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
         "FELIX_ROUTEREFRESHINTERVAL": "1",
         "CALICO_NETWORKING_BACKEND": "vxlan",
     }
+    # A node that is there, to which no way is known, as long as its tunnel's end is not.
+    world.put("nodes", "node2", "Node", {"bgp": {"ipv4Address": "10.99.8.1/24"}})
+    world.put_block("10.65.1.0/26", "node2")
     for number in (1, 2, 3):
         pod = world.wire(f"cali{number}", f"10.65.0.{number}")
         world.put_endpoint(f"pod{number}", pod)
-    for route in (*CALICOS, *OTHERS):
+    for route in (*CALICOS, *OTHERS, NOT_YET):
         words = route.split() if route[0] == "b" else ["unicast", *route.split()]
         world.node.run("ip", "route", "add", *words)
     # What Calico's felix had set.
@@ -132,12 +136,14 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
     for number in (1, 2, 3):
         assert has(world, f"10.65.0.{number}", "109", f"cali{number}")
     assert has(world, "blackhole", "10.65.0.0/26", "109")
-    for route in OTHERS:
+    for route in (*OTHERS, NOT_YET):
         assert has(world, route.split()[0]), route
     for text in told:
         sent, received = map(int, re.findall(r"(\d+) (?:packets transmitted|received)", text))
         assert sent - received <= 1, "the last may be on its way"
         assert sent > 10
+    world.delete("nodes", "node2")
+    eventually(lambda: not has(world, "10.65.1.0/26"))
 
 
 @pytest.mark.parametrize("protocol", ["80", "bird"])
