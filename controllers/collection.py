@@ -33,6 +33,7 @@ from controllers.leaks import (
 )
 from controllers.node_view import NodeView, kubernetes_name
 from controllers.objects import PODS
+from controllers.orphan_handles import OrphanHandles
 from controllers.pod_table import PodTable, view_of
 from controllers.presence import is_gone
 from ipam import affinities, blocks
@@ -71,7 +72,9 @@ class Collection:
         *,
         grace: float = GRACE,
         clock: Callable[[], float] = time.monotonic,
+        handles: bool = False,
     ) -> None:
+        """`handles`: the store has no transactions, so handles may be left without addresses."""
         self._view, self._client, self._store = view, client, store
         self._clock = clock
         self._pods = PodTable(client)
@@ -79,6 +82,8 @@ class Collection:
         self._watchlist = Watchlist(grace)
         self._empty: dict[tuple[BlockKey, int], float] = {}
         self._gone: dict[str, float] = {}
+        self._handles = OrphanHandles(grace or WITHOUT_GRACE) if handles else None
+        self._all_read = False
         self._soon = asyncio.Event()
         self.counts = Counts()
         self.released = 0
@@ -150,15 +155,19 @@ class Collection:
         unused_now = judgement.unused.values()
         self.counts = count((entry.value for entry in found), pools, unused_now)
         waiting = await self._claims(found, judgement, cluster, now)
+        if self._handles is not None and self._all_read and self._handles.is_due(now):
+            await self._handles.look(self._store, (entry.value for entry in found), now)
         await sweep_cooled(self._store)
         self.looks += 1
         return waiting or any(one.node_gone for one in judgement.unused.values())
 
     async def _blocks(self) -> list[Entry]:
         found: list[Entry] = []
+        self._all_read = True
         async with aclosing(pages_of(self._store, Selection("Block"))) as pages:  # type: ignore[type-var]
             async for page in pages:
                 found += page.entries
+                self._all_read = self._all_read and not page.broken
         return found
 
     # -- addresses -----------------------------------------------------------------------------

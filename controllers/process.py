@@ -160,7 +160,9 @@ class Process:
         self.collection = None
         if chosen.node is not None:
             view = NodeView(client, store)
-            self.collection = Collection(view, client, store, grace=settings.grace)
+            self.collection = Collection(
+                view, client, store, grace=settings.grace, handles=self._options.native
+            )
             nodes = Nodes(
                 view,
                 client,
