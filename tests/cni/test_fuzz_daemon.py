@@ -14,12 +14,14 @@ import pytest
 
 from linux import links
 from linux.netlink import Socket
-from tests.cni.executable import FULL_SIZE, Done, plugin
+from tests.cni.executable import FULL_SIZE, QUICK, Done, built
 from tests.cni.test_vectors import mutated
 from tests.cni.world import World, container_id, network_config, node_world, pod_namespace
 from tests.support.netns import Namespace
 
 CALLS = 2_000 if FULL_SIZE else 60
+HURRIED = "-DDEADLINE_MS=5000"
+"""Some configurations ask to wait for policy for ever."""
 FULL_CONFIG = {
     "log_level": "info",
     "mtu": 1400,
@@ -78,7 +80,7 @@ async def call(node: World, pod: Namespace, verb: str, args: str, stdin: bytes) 
     import asyncio
 
     process = await asyncio.create_subprocess_exec(
-        plugin("calico"),
+        built("calico", *QUICK, HURRIED),
         env={
             "CNI_COMMAND": verb,
             "CNI_CONTAINERID": container_id("fuzz"),
