@@ -124,6 +124,7 @@ def failure(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
     ("code", "details", "error", "not_applied"),
     [
         ("UNAVAILABLE", "etcdserver: no leader", DatastoreUnavailable, True),
+        ("UNKNOWN", "context deadline exceeded", DatastoreUnavailable, False),
         ("UNAVAILABLE", "etcdserver: leader changed", DatastoreUnavailable, False),
         ("UNAVAILABLE", "Socket closed", DatastoreUnavailable, False),
         ("DEADLINE_EXCEEDED", "", DatastoreUnavailable, False),

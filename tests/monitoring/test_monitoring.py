@@ -55,7 +55,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     for one in (counts.in_use, counts.borrowed, counts.blocks, counts.candidates):
         one["pool", "node"] = 1
     queue = type("Queue", (list,), {"failing": 0})()
-    part = SimpleNamespace(name="node", queue=queue, writes=0)
+    part = SimpleNamespace(name="node", queue=queue, writes=0, in_sync=True)
     collection = SimpleNamespace(counts=counts, released=0)
     process = SimpleNamespace(
         elector=SimpleNamespace(leading=True), parts=[part], collection=collection

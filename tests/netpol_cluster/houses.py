@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from lab import namespaces
 from lab import pods as lab_pods
 from libcalico.conversion import NodeAddresses, convert
 from libcalico.model.codec import shown_value
@@ -123,6 +124,8 @@ def houses(world: World) -> Iterator[Houses]:
         node["metadata"]["name"]: node["spec"]["bgp"]["ipv4Address"].partition("/")[0]
         for node in listed
     }
+    # Cases of tests/cyclonus may have deleted the namespace, of which the lab knows nothing.
+    namespaces.add(lab, "w")
     try:
         for name, node in GUESTS.items():
             made.append(add_pod(lab, name, node))

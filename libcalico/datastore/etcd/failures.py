@@ -44,8 +44,11 @@ def why(problem: grpc.aio.AioRpcError) -> str:
 
 def gone(problem: grpc.aio.AioRpcError) -> bool:
     """Whether another endpoint may do better."""
-    # gRPC's own words for a connection that ended under a call.
-    return problem.code() in GONE or _says(problem, "too many requests", "Internal error from Core")
+    # gRPC's own words for a connection that ended under a call; etcd's for a member that waits
+    # for a leader, which it may say without a code.
+    return problem.code() in GONE or _says(
+        problem, "too many requests", "Internal error from Core", "context deadline exceeded"
+    )
 
 
 def not_applied(problem: grpc.aio.AioRpcError) -> bool:
