@@ -22,6 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key, ResourceKey
 
+LIST_ATTEMPTS = 3
 ABSENT = 0
 """The guard that says: this object must not exist yet."""
 
@@ -248,3 +249,24 @@ async def pages_of(
         return
     async for page in store.pages(selection, revision):
         yield page
+
+
+async def whole_listing(store: Paged, selection: Selection) -> Listing:
+    """All pages of a listing as one.
+
+    Begins again at a younger revision where the store forgot one between two pages; raises
+    `Compacted` when that happens `LIST_ATTEMPTS` times.
+    """
+    for attempt in range(LIST_ATTEMPTS):
+        entries, broken, revision = list[Entry](), list[tuple[str, str]](), 0
+        try:
+            async for page in store.pages(selection):
+                entries.extend(page.entries)
+                broken.extend(page.broken)
+                revision = page.revision
+        except Compacted:
+            if attempt == LIST_ATTEMPTS - 1:
+                raise
+            continue
+        return Listing(entries, revision, broken)
+    raise AssertionError("unreachable")

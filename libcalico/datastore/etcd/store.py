@@ -37,6 +37,7 @@ from libcalico.datastore.interface import (
     Put,
     Rows,
     Selection,
+    whole_listing,
 )
 from libcalico.errors import DatastoreError, InvalidValue, PermissionDenied, ValueTooLarge
 from libcalico.model import codec
@@ -50,7 +51,6 @@ SLICE, ROWS = 100, 100
 """So many are decoded, or handed over as they are, before the loop's other work has its turn:
 the request for the next page is some of it, and should leave early."""
 MAX_OPERATIONS = 128
-LIST_ATTEMPTS = 3
 REQUEST_LIMIT = "1.5 MiB"
 """What etcd takes in one request, unless it was started with another --max-request-bytes."""
 
@@ -84,20 +84,7 @@ class EtcdDatastore:
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection at one revision, ordered by key."""
-        for attempt in range(LIST_ATTEMPTS):
-            whole = Listing([], 0, [])
-            try:
-                async for page in self.pages(selection):
-                    whole.entries.extend(page.entries)
-                    whole.broken.extend(page.broken)
-                    whole = Listing(whole.entries, page.revision, whole.broken)
-            except Compacted:
-                # Compacted between two pages: begin again at a younger revision.
-                if attempt == LIST_ATTEMPTS - 1:
-                    raise
-                continue
-            return whole
-        raise AssertionError("unreachable")
+        return await whole_listing(self, selection)
 
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing, all at one revision: `revision`, or the present one."""

@@ -24,12 +24,12 @@ from libcalico.datastore.interface import (
     Change,
     Check,
     CommitConflict,
-    Compacted,
     Entry,
     Listing,
     Put,
     Revision,
     Selection,
+    whole_listing,
 )
 from libcalico.datastore.kubernetes import order
 from libcalico.datastore.kubernetes import watch as watching
@@ -54,7 +54,6 @@ from libcalico.model.keys import HostKey, Key, ResourceKey, StatusKey
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
 
 PAGE, SLICE = 500, 100
-LIST_ATTEMPTS = 3
 TOGETHER = 16
 """Requests at a time."""
 
@@ -103,20 +102,7 @@ class KubernetesDatastore:
 
     async def list(self, selection: Selection) -> Listing:
         """All objects of a selection."""
-        for attempt in range(LIST_ATTEMPTS):
-            whole = Listing([], 0, [])
-            try:
-                async for page in self.pages(selection):
-                    whole.entries.extend(page.entries)
-                    whole.broken.extend(page.broken)
-                    whole = Listing(whole.entries, page.revision, whole.broken)
-            except Compacted:
-                # Forgotten between two pages: begin again at a younger revision.
-                if attempt == LIST_ATTEMPTS - 1:
-                    raise
-                continue
-            return whole
-        raise AssertionError("unreachable")
+        return await whole_listing(self, selection)
 
     async def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """The pages of a listing: of `revision`, or the present one."""
