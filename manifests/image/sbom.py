@@ -41,25 +41,21 @@ def document(
 
 def _debian(one: Package) -> dict[str, object]:
     purl = f"pkg:deb/debian/{one.name}@{quote(one.version)}?arch={one.architecture}"
-    return {
-        "type": "library",
-        "bom-ref": purl,
-        "name": one.name,
-        "version": one.version,
-        "purl": purl,
-        "hashes": [{"alg": "SHA-256", "content": one.sha256}],
-        "properties": [{"name": "license-text", "value": f"/usr/share/doc/{one.name}/copyright"}],
-    }
+    text = f"/usr/share/doc/{one.name}/copyright"
+    return {**_library(one, purl), "properties": [{"name": "license-text", "value": text}]}
 
 
 def _wheel(one: Wheel) -> dict[str, object]:
     purl = f"pkg:pypi/{one.name.lower()}@{one.version}"
+    return {**_library(one, purl), "licenses": [{"license": {"name": one.license}}]}
+
+
+def _library(one: Package | Wheel, purl: str) -> dict[str, object]:
     return {
         "type": "library",
         "bom-ref": purl,
         "name": one.name,
         "version": one.version,
         "purl": purl,
-        "licenses": [{"license": {"name": one.license}}],
         "hashes": [{"alg": "SHA-256", "content": one.sha256}],
     }

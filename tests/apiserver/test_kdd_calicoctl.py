@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from ipaddress import ip_network
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from calicoctl import datastream
-from calicoctl.main import run
 from libcalico import paths
 from libcalico.model import AffinityKey, Block, BlockAffinity, BlockKey, Handle, HandleKey
 from libcalico.model.ipam import Attribute
 from libcalico.model.keys import Key
 from tests.apiserver import kdd
 from tests.calicoctl import test_every_kind as every
-from tests.calicoctl.conftest import Ctl, Done
+from tests.calicoctl.conftest import Ctl, in_this_process
 from tests.support.apiserver import ADMIN, ApiServer
 
 OF_KUBERNETES = frozenset({"Node", "Profile", "WorkloadEndpoint"})
@@ -44,15 +41,7 @@ def ctl(
     config.chmod(0o600)
     monkeypatch.setattr(paths, "CALICOCTL_CONFIG", config)
 
-    def command(*arguments: str, stdin: str = "") -> Done:
-        source = SimpleNamespace(buffer=io.BytesIO(stdin.encode()))
-        monkeypatch.setattr("calicoctl.documents.sys", SimpleNamespace(stdin=source))
-        capfd.readouterr()
-        code = run(list(arguments))
-        captured = capfd.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return command
+    return in_this_process(monkeypatch, capfd)
 
 
 @pytest.mark.promise("F-112")

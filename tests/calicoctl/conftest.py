@@ -26,6 +26,20 @@ class Done:
 Ctl = Callable[..., Done]
 
 
+def in_this_process(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Ctl:
+    """Runs the command line as it is configured by now."""
+
+    def command(*arguments: str, stdin: str = "") -> Done:
+        source = SimpleNamespace(buffer=io.BytesIO(stdin.encode()))
+        monkeypatch.setattr("calicoctl.documents.sys", SimpleNamespace(stdin=source))
+        capfd.readouterr()
+        code = run(list(arguments))
+        captured = capfd.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return command
+
+
 @pytest.fixture
 def ctl(
     etcd: Etcd,
@@ -39,12 +53,4 @@ def ctl(
     for name, value in etcd.environment().items():
         monkeypatch.setenv(name, value)
 
-    def command(*arguments: str, stdin: str = "") -> Done:
-        source = SimpleNamespace(buffer=io.BytesIO(stdin.encode()))
-        monkeypatch.setattr("calicoctl.documents.sys", SimpleNamespace(stdin=source))
-        capfd.readouterr()
-        code = run(list(arguments))
-        captured = capfd.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return command
+    return in_this_process(monkeypatch, capfd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,7 @@ def test_the_bill_names_every_package_and_wheel(node: Unpacked) -> None:
         assert (node.root / "usr/share/doc" / name / "copyright").exists(), name
     found = list(node.root.glob("usr/local/lib/python3*/dist-packages/*.dist-info/METADATA"))
     for path in found:
-        fields = path.read_text().splitlines()
-        values = dict(line.split(": ", 1) for line in fields[:3])
+        values = message_from_string(path.read_text())
         assert f"pkg:pypi/{values['Name'].lower()}@{values['Version']}" in named
     assert len(packages) + len(found) == len(named) > 40
     assert (node.root / "usr/share/doc/muslin/node.cdx.json").read_bytes() == node.image.sbom
