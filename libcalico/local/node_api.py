@@ -19,6 +19,9 @@ import msgspec
 
 VERSION = 1
 
+ROUTE_PROTOCOL, ROUTE_METRIC = 109, 1024
+"""Of every route of ours, whoever writes it (felix/__init__.py says what they mean)."""
+
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """Who speaks: `process` is `felix`, `bgp`, `cni` or `calicoctl`."""
@@ -87,22 +90,31 @@ class Await(msgspec.Struct, tag="await", frozen=True):
 
     `number` is the asker's own and comes back with the answer: of two questions about one
     container, the second after another offer, an answer to the first is none to the second.
+    `wired`: the asker makes the link, and the routes that the answer names: rules and sets are
+    enough for an answer, whether or not the link is there.
     """
 
     namespace: str
     name: str
     container_id: str
     number: int = 0
+    wired: bool = False
 
 
 class InForce(msgspec.Struct, tag="in_force", frozen=True):
-    """The endpoint is in force; or `error` says why it is not and will not be soon."""
+    """The endpoint is in force; or `error` says why it is not and will not be soon.
+
+    `routes`: only to who asked with `wired`: prefixes that felix wants to lead to the endpoint's
+    link and that the kernel lacks. The asker writes them (`ROUTE_PROTOCOL`, `ROUTE_METRIC`); it
+    is in force then. Whoever of the two comes second writes what is there already.
+    """
 
     namespace: str
     name: str
     container_id: str
     error: str = ""
     number: int = 0
+    routes: list[str] = []
 
 
 class Fact(msgspec.Struct, tag="fact", frozen=True):
