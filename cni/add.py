@@ -8,7 +8,8 @@ policy covers.
 
 Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-30  ADD returns success only for an address that the datastore has given to this handle,
-          and whose routes and rules felix has reported in force (unless told not to wait).
+          and whose rules felix has reported in force (unless told not to wait). The routes that
+          felix leaves to it are written after that and before the answer.
   CNI-31  A failed or cancelled ADD leaves nothing: the cable is removed, the addresses and the
           endpoint are released by one transaction or, if the datastore does not answer, by a
           record in the journal. The first error is the one reported (ADD-05).
@@ -184,6 +185,7 @@ async def _add(
             trace.mark("rewire")
     if wait:
         await _in_force(services, subject, attachment, wait)
+        wiring.lead(services.host, cable.host_interface, ends.host, services.felix.routes(subject))
         trace.mark("in_force")
     services.felix.forget(subject)
     services.journal.drop(request)
@@ -300,9 +302,7 @@ def _offer(
     progress: _Progress,
 ) -> None:
     progress.offered = True
-    services.felix.offer(subject, writer.stored_bytes())
-    if wait:
-        services.felix.expect(subject)
+    services.felix.offer(subject, writer.stored_bytes(), wired=bool(wait))
 
 
 async def _make_cable(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -51,8 +52,11 @@ class Subject(NamedTuple):
 class _Wait:
     """Who waits for felix's word, and which of our questions it must answer."""
 
-    future: asyncio.Future[str]
+    future: asyncio.Future[InForce]
     number: int
+    wired: bool
+    file: tuple[Path, bytes] | None = None
+    looking: asyncio.TimerHandle | None = None
 
 
 class FelixClient:
@@ -71,41 +75,62 @@ class FelixClient:
         """Whether felix listens."""
         return self._outgoing is not None
 
-    def offer(self, subject: Subject, value: bytes) -> None:
-        """Hand over the exact bytes of an endpoint that is about to be stored."""
+    def offer(self, subject: Subject, value: bytes, *, wired: bool = False) -> None:
+        """Hand over the exact bytes of an endpoint that is about to be stored.
+
+        `wired`: ask for felix's word in the same breath, as `expect` does.
+        """
         message = Offer(subject.namespace, subject.name, value.decode())
         before = self._offers.get(subject)
         self._offers[subject] = message
-        self._send(message)
         wait = self._waits.get(subject)
-        if wait is not None and before != message:
-            self._ask(subject, None if wait.future.done() else wait.future)
+        if wait is None and wired:
+            self._send(message, self._question(subject, None, wired=True))
+        elif wait is not None and before != message:
+            future = None if wait.future.done() else wait.future
+            self._send(message, self._question(subject, future, wired=wait.wired))
+        else:
+            self._send(message)
 
     async def in_force(self, subject: Subject, timeout: float) -> str:
         """Wait until routes and rules of the endpoint are in the kernel.
 
-        Returns an empty text, or felix's reason why it will not be. Raises TimeoutError.
+        Of who is `wired`, the rules: it writes the `routes` then. Returns an empty text, or
+        felix's reason why it will not be. Raises TimeoutError.
         """
         self.expect(subject)
-        future = self._waits[subject].future
-        looking = asyncio.create_task(self._look_for_file(subject, future))
-        try:
-            async with asyncio.timeout(timeout):
-                return await asyncio.shield(future)
-        finally:
-            looking.cancel()
+        wait = self._waits[subject]
+        if not wait.future.done():
+            self._look_again(wait, subject)
+            try:
+                async with asyncio.timeout(timeout):
+                    await asyncio.shield(wait.future)
+            finally:
+                if wait.looking is not None:
+                    wait.looking.cancel()
+        return wait.future.result().error
 
-    async def _look_for_file(self, subject: Subject, future: asyncio.Future[str]) -> None:
-        file: tuple[Path, bytes] | None = None
-        while not future.done():
-            await asyncio.sleep(FILE_INTERVAL)
-            if self.connected or self._path.exists():
-                continue
-            file = file or self._file_of(subject)
-            if file is None:
+    def routes(self, subject: Subject) -> Sequence[str]:
+        """The prefixes that felix left to us to lead to the endpoint, by its last word."""
+        wait = self._waits.get(subject)
+        return wait.future.result().routes if wait is not None and wait.future.done() else ()
+
+    def _look(self, wait: _Wait, subject: Subject) -> None:
+        """Where no felix of ours is: what another's file says, again and again."""
+        if wait.future.done():
+            return
+        if not self.connected and not self._path.exists():
+            wait.file = wait.file or self._file_of(subject)
+            if wait.file is None:
                 return
-            if endpoint_files.says(*file) and not future.done():
-                future.set_result("")
+            if endpoint_files.says(*wait.file):
+                wait.future.set_result(InForce(*subject))
+                return
+        self._look_again(wait, subject)
+
+    def _look_again(self, wait: _Wait, subject: Subject) -> None:
+        loop = asyncio.get_running_loop()
+        wait.looking = loop.call_later(FILE_INTERVAL, self._look, wait, subject)
 
     def _file_of(self, subject: Subject) -> tuple[Path, bytes] | None:
         """The file of an endpoint and what it must say."""
@@ -127,12 +152,14 @@ class FelixClient:
     def expect(self, subject: Subject) -> None:
         """Ask for the word on an endpoint now; `in_force` collects it later."""
         if subject not in self._waits:
-            self._ask(subject, None)
+            self._send(self._question(subject, None))
 
-    def _ask(self, subject: Subject, future: asyncio.Future[str] | None) -> None:
+    def _question(
+        self, subject: Subject, future: asyncio.Future[InForce] | None, *, wired: bool = False
+    ) -> Await:
         future = future or asyncio.get_running_loop().create_future()
-        wait = self._waits[subject] = _Wait(future, next(self._numbers))
-        self._send(Await(*subject, wait.number))
+        wait = self._waits[subject] = _Wait(future, next(self._numbers), wired)
+        return Await(*subject, wait.number, wired)
 
     def retract(self, subject: Subject) -> None:
         """The endpoint is gone, or never came to be."""
@@ -146,13 +173,14 @@ class FelixClient:
         if wait is not None:
             wait.future.cancel()
 
-    def _send(self, message: Message) -> None:
+    def _send(self, *messages: Message) -> None:
         if self._outgoing is None or self._connection is None:
             return
         # At once where nothing waits: the caller goes on to hold the loop with its wiring.
-        if self._outgoing.empty() and self._connection.send_now(message):
+        if self._outgoing.empty() and self._connection.send_now(*messages):
             return
-        self._outgoing.put_nowait(message)
+        for message in messages:
+            self._outgoing.put_nowait(message)
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled."""
@@ -180,7 +208,7 @@ class FelixClient:
         for offer in self._offers.values():
             outgoing.put_nowait(offer)
         for subject, wait in self._waits.items():
-            outgoing.put_nowait(Await(*subject, wait.number))
+            outgoing.put_nowait(Await(*subject, wait.number, wait.wired))
         self._outgoing, self._connection = outgoing, connection
         sender = asyncio.create_task(_pump(connection, outgoing))
         try:
@@ -196,7 +224,7 @@ class FelixClient:
         wait = self._waits.get(subject)
         # A felix that was not restarted yet since the last upgrade repeats no number.
         if wait is not None and message.number in (0, wait.number) and not wait.future.done():
-            wait.future.set_result(message.error)
+            wait.future.set_result(message)
 
 
 async def _pump(connection: Connection, outgoing: asyncio.Queue[Message]) -> None:

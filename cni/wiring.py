@@ -3,7 +3,8 @@
 The pod gets its address as /32 (/128), a link-scoped route to 169.254.1.1, a default route
 via it and a permanent neighbour for it with the host end's MAC; for IPv6 the gateway is the
 host end's link-local address. The host end gets that MAC and its settings before the pod's
-end is up, so the pod never sends into a half-made host. Host routes are felix's.
+end is up, so the pod never sends into a half-made host. Host routes are felix's, which leaves
+those of a pod that we wire to us: they come last, when its rules stand (`lead`).
 
 Everything here blocks for well under a millisecond (removing a link: about 20 ms, so that
 runs in a thread) and never awaits, so a namespace that was entered is left again.
@@ -37,6 +38,7 @@ from cni.attachment import FIRST_INTERFACE
 from cni.errors import CNIError, Code
 from cni.half_made import HOST_MAC
 from ipam.blocks import IPAddress
+from libcalico.local.node_api import ROUTE_METRIC, ROUTE_PROTOCOL
 from libcalico.model.keys import IPNetwork
 from linux import addresses as kernel_addresses
 from linux import links, neighbours, netns, routes, rules, sysctl
@@ -194,6 +196,17 @@ def configure(
         result.check(f"configure {cable.ifname} in the container")
     if sources:
         _route_by_source(pod, ends.pod, sources)
+
+
+def lead(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
+    """Lead these prefixes to the host end, as felix writes its routes. Raises KernelError."""
+    via = (routes.NextHop(None, index),)
+    wanted = [
+        routes.Route(ip_network(prefix), via, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
+        for prefix in prefixes
+    ]
+    for result in host.transact([routes.replace(route) for route in wanted]) if wanted else ():
+        result.check(f"lead {', '.join(prefixes)} to {name}")
 
 
 def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[bytes]:

@@ -121,8 +121,8 @@ class Connection:
         self._writer.write(frame)
         await self._writer.drain()
 
-    def send_now(self, message: Any) -> bool:
-        """Send one message before this returns; False if it must wait for others, or too long.
+    def send_now(self, *messages: Any) -> bool:
+        """Send messages before this returns; False if they must wait for others, or too long.
 
         What is sent by `send` leaves when the loop comes round, which may be busy for long.
         """
@@ -130,7 +130,7 @@ class Connection:
         if self._writer.is_closing() or transport.get_write_buffer_size():
             return False
         try:
-            frame = self._codec.encode(message)
+            frame = b"".join(map(self._codec.encode, messages))
             sent = os.write(transport.get_extra_info("socket").fileno(), frame)
         except (ProtocolError, OSError):
             return False

@@ -6,12 +6,18 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import felix
+from felix.dataplane.routes import pod_route
 from libcalico import names
+from libcalico.local.node_api import ROUTE_METRIC, ROUTE_PROTOCOL
+from linux import links, routes
+from linux.netlink import Socket
 from tests.cni.world import (
     NETWORK,
     FelixPeer,
@@ -258,6 +264,36 @@ async def test_a_repeated_add_that_fails_leaves_the_first_one_without_ipam(
         assert node.endpoints() == before
         assert felix.retractions() == []
         await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_routes_that_felix_leaves_to_the_daemon_are_its_own_to_the_byte(
+    node: World, pod: Namespace
+) -> None:
+    """CNI-24: written when the rules stand, before the answer; a refused one undoes the ADD."""
+    assert (ROUTE_PROTOCOL, ROUTE_METRIC) == (felix.ROUTE_PROTOCOL, felix.ROUTE_METRIC)
+    async with FelixPeer(node.settings.felix_socket) as peer, node.daemon() as daemon:
+        await until(lambda: daemon.services.felix.connected)
+        peer.hold = True
+        adding = asyncio.create_task(node.add(pod, config={"policy_setup_timeout_seconds": 20}))
+        await until(lambda: peer.awaits() and "cali" in node.space.run("ip", "-br", "link"))
+        assert " dev cali" not in node.space.run("ip", "route"), "rules first"
+        [asked] = peer.awaits()
+        assert asked.wired
+        peer.routes = ["10.65.0.7/32"]
+        await peer.answer(asked)
+        result_of(await adding)
+        link = names.host_interface_name("default", "web-1")
+        with node.space.entered(), Socket() as sock:
+            index = links.get(sock, link).index  # type: ignore[union-attr]
+            found = routes.dump(sock, table=routes.TABLE_MAIN)
+        [made] = [route for route in found if route.oif == index and route.dst.version == 4]
+        assert made == pod_route(ip_network("10.65.0.7/32"), index)
+        assert (await node.delete(pod)).status == 0
+
+        peer.hold, peer.routes = False, ["no prefix"]
+        assert (await node.add(pod, config={"policy_setup_timeout_seconds": 20})).error["code"]
         node.assert_clean()
 
 

@@ -19,7 +19,7 @@ from tests.cni.faulty_node import reachable
 from tests.cni.world import World, changed, node_world, pod_namespace, result_of, until
 from tests.support.frames import Change, Json, relayed
 
-SINCE_VERSION_1 = {"await": {"number"}, "in_force": {"number"}}
+SINCE_VERSION_1 = {"await": {"number", "wired"}, "in_force": {"number", "routes"}}
 WAITING = {"policy_setup_timeout_seconds": 30}
 
 

@@ -331,8 +331,8 @@ def node_world(folder: Path) -> Iterator[World]:
 class FelixPeer:
     """The other end of node.sock, as far as an ADD needs it.
 
-    `hold` keeps the answers back, `error` answers with a refusal. A test of the real felix
-    stands in tests/e2e; this one can be told to misbehave.
+    `hold` keeps the answers back, `error` answers with a refusal; `routes` are left to who wires
+    the pod itself. A test of the real felix stands in tests/e2e; this one can be told to misbehave.
     """
 
     def __init__(self, path: Path) -> None:
@@ -340,6 +340,7 @@ class FelixPeer:
         self.messages: list[Any] = []
         self.hold = False
         self.error = ""
+        self.routes: list[str] = []
         self._server: UnixServer | None = None
         self._connection: Connection | None = None
 
@@ -362,7 +363,8 @@ class FelixPeer:
         """The endpoint is in force, or `error` says why not."""
         assert self._connection
         subject = (asked.namespace, asked.name, asked.container_id)
-        await self._connection.send(InForce(*subject, self.error, asked.number))
+        left = self.routes if asked.wired else []
+        await self._connection.send(InForce(*subject, self.error, asked.number, left))
 
     def awaits(self) -> list[Await]:
         """What was asked."""
