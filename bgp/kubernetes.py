@@ -101,7 +101,7 @@ class ServiceTable:
             load_balancer_ips=_addresses(each.ip for each in ingress),
             local=spec.externalTrafficPolicy == "Local",
             endpoints=frozenset(
-                Endpoint(each.nodeName or "", _VERSIONS[one.addressType])
+                Endpoint(each.node, _VERSIONS[one.addressType])
                 for one in slices
                 if one.addressType in _VERSIONS
                 for each in one.endpoints or ()

@@ -1,12 +1,12 @@
 """The objects of the Kubernetes API that we read, with the few fields that we read of them.
 
 What is not named here is skipped while decoding, at hardly any cost. A list that Go wrote may
-be null. Source: the API reference of Kubernetes 1.36.
+be null. Source: the API reference of Kubernetes 1.36, and of 1.20.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import msgspec
@@ -42,12 +42,22 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """A kind of objects: its group and version (`v1`, `apps/v1`), plural, and type here."""
+    """A kind of objects: its group and version (`v1`, `apps/v1`), plural, and type here.
+
+    `before` are versions of the group with the same meaning, for servers that know no newer one.
+    """
 
     group_version: str
     plural: str
     type: type[T]
     namespaced: bool = True
+    before: tuple[str, ...] = ()
+
+    def older(self) -> Resource[T] | None:
+        """The same kind in the next version that a server may know; None after the last."""
+        if not self.before:
+            return None
+        return replace(self, group_version=self.before[0], before=self.before[1:])
 
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
         """The path of one object, or of all (of a namespace); `part` is such as `status`."""
@@ -72,6 +82,12 @@ class Endpoint(msgspec.Struct):
     addresses: list[str] | None = None
     conditions: Conditions = msgspec.field(default_factory=Conditions)
     nodeName: str | None = None
+    topology: dict[str, str] | None = None
+
+    @property
+    def node(self) -> str:
+        """Where it runs, empty when that is not told; v1beta1 tells it among the topology."""
+        return self.nodeName or (self.topology or {}).get(HOSTNAME, "")
 
     @property
     def ready(self) -> bool:
@@ -88,7 +104,10 @@ class EndpointPort(msgspec.Struct):
 
 
 class EndpointSlice(Object, kw_only=True):
-    """`discovery.k8s.io/v1` EndpointSlice; `addressType` is IPv4, IPv6 or FQDN."""
+    """`discovery.k8s.io/v1` EndpointSlice; `addressType` is IPv4, IPv6 or FQDN.
+
+    Kubernetes before 1.21 has it as v1beta1.
+    """
 
     addressType: str = ""
     endpoints: list[Endpoint] | None = None
@@ -100,7 +119,7 @@ class EndpointSlice(Object, kw_only=True):
         return (self.metadata.labels or {}).get(SERVICE_NAME, "")
 
 
-SERVICE_NAME = "kubernetes.io/service-name"
+SERVICE_NAME, HOSTNAME = "kubernetes.io/service-name", "kubernetes.io/hostname"
 
 
 class ServicePort(msgspec.Struct):
@@ -232,7 +251,9 @@ class Namespace(Object, kw_only=True):
     """`v1` Namespace."""
 
 
-ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "endpointslices", EndpointSlice)
+ENDPOINT_SLICES = Resource(
+    "discovery.k8s.io/v1", "endpointslices", EndpointSlice, before=("discovery.k8s.io/v1beta1",)
+)
 SERVICES = Resource("v1", "services", Service)
 SECRETS = Resource("v1", "secrets", Secret)
 CONFIG_MAPS = Resource("v1", "configmaps", ConfigMap)

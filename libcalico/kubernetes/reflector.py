@@ -25,7 +25,13 @@ from typing import Generic, Protocol, TypeVar
 from libcalico.backoff import Backoff
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import EVERYTHING, NAMELESS, Event, Page, Query
-from libcalico.kubernetes.errors import ApiError, Gone, KubernetesError, Unreachable
+from libcalico.kubernetes.errors import (
+    ApiError,
+    Gone,
+    KubernetesError,
+    ObjectNotFound,
+    Unreachable,
+)
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object, Resource
 
@@ -72,6 +78,7 @@ class Reflector(Generic[T]):
         told: Callable[[], None] = lambda: None,
     ) -> None:
         self._client, self._resource, self._sink, self._query = client, resource, sink, query
+        self._newest = resource
         self._page, self._watch_seconds = page, watch_seconds
         self._backoff = backoff or Backoff(0.2, 10.0, jitter=0.5)
         self._told = told
@@ -95,10 +102,20 @@ class Reflector(Generic[T]):
             except Gone as gone:
                 log.info("%s are listed anew: %s", self._resource.plural, gone)
                 self._revision = ""
+            except ObjectNotFound as error:
+                # A server of before has the kind in an older version; one that was upgraded
+                # may have it in a newer one only.
+                older = self._resource.older()
+                self._revision, self._resource = "", older or self._newest
+                if older is None:
+                    await self._failed(error)
             except KubernetesError as error:
-                self._say(str(error))
-                self._suspect = True
-                await asyncio.sleep(_pause(error, self._backoff))
+                await self._failed(error)
+
+    async def _failed(self, error: KubernetesError) -> None:
+        self._say(str(error))
+        self._suspect = True
+        await asyncio.sleep(_pause(error, self._backoff))
 
     async def _list(self) -> None:
         for tries in range(TRIES_IN_PAGES):

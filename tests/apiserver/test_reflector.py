@@ -294,3 +294,24 @@ async def test_changes_are_iterated_and_coalesced(api: ApiServer, space: str) ->
         assert seen["two"] is not None
         assert seen["two"].metadata.resourceVersion == revision
         assert batch.complete
+
+
+async def test_a_server_of_before_is_asked_in_the_version_it_knows(
+    api: ApiServer, space: str
+) -> None:
+    """As with EndpointSlices on Kubernetes 1.20 (tests/k8s/test_versions.py)."""
+    put(api, space, "one")
+    view = View()
+    later = Resource("v3", MAPS.plural, Object, before=("v2", "v1"))
+    reflector = Reflector(api.client(timeout=5.0), later, view, Query(space))
+    async with running(reflector):
+        await until(lambda: view.lists)
+        put(api, space, "two")
+        await until(lambda: agrees(api, space, view))
+    assert (reflector.connected, reflector.error) == (True, "")
+    nowhere = Reflector(
+        api.client(timeout=5.0), Resource("v3", MAPS.plural, Object, before=("v2",)), View()
+    )
+    async with running(nowhere):
+        await until(lambda: "404" in nowhere.error or "not find" in nowhere.error)
+    assert not nowhere.has_listed
