@@ -229,6 +229,8 @@ class Kubernetes:
     plugins: frozenset[str] = frozenset()
     directories: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     """Who says so (`kubelet`, `containerd`, `cri-o`) to (configuration, binaries) directories."""
+    unheard: frozenset[str] = frozenset()
+    """Who of them says so in vain: a kubelet before 1.24 whose runtime looks for itself."""
     net_dir: str = "/etc/cni/net.d"
     bin_dir: str = "/opt/cni/bin"
 

@@ -79,14 +79,18 @@ def cni_directories(facts: Facts) -> Finding:
     where = facts.kubernetes
     if not where.directories:
         return unknown("no kubelet flag and no runtime configuration says where it looks")
-    wrong = []
+    heard: list[str] = []
+    idle: list[str] = []
     for who, (net, binaries) in sorted(where.directories.items()):
+        wrong = idle if who in where.unheard else heard
         if net and net.rstrip("/") != where.net_dir:
             wrong.append(f"{who} reads {net}, ours is {where.net_dir}")
         if binaries and where.bin_dir not in [one.rstrip("/") for one in binaries]:
             wrong.append(f"{who} runs {', '.join(binaries)}, ours is {where.bin_dir}")
-    if wrong:
-        return bad("; ".join(wrong))
+    if heard:
+        return bad("; ".join(heard + idle))
+    if idle:
+        return doubtful(f"{'; '.join(idle)}: with a runtime of its own only the runtime's count")
     return good(f"{', '.join(sorted(where.directories))}: {where.net_dir}, {where.bin_dir}")
 
 

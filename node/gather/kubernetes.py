@@ -28,11 +28,14 @@ def read(net_dir: Path, bin_dir: Path, root: Path = Path("/")) -> Kubernetes:
         files=cni_files(net_dir),
         plugins=_names(bin_dir),
         directories=directories(commands, root),
+        unheard=unheard(commands),
         net_dir=str(net_dir),
         bin_dir=str(bin_dir),
     )
 
 
+_NET_DIR, _BIN_DIR = "/etc/cni/net.d", "/opt/cni/bin"
+"""Where containerd looks when nothing tells it (its documentation of the CRI plugin)."""
 Command = tuple[str, Mapping[str, str], int]
 """Program, its flags, its process id."""
 
@@ -56,8 +59,9 @@ def command_lines(proc: Path) -> list[Command]:
 
 
 def flags(words: list[str]) -> dict[str, str]:
-    """`--a=b`, `--a b` and a bare `--a` (true) as a mapping; the last one counts."""
+    """`--a=b`, `--a b`, a bare `--a` (true) and containerd's `-c b`; the last one counts."""
     found: dict[str, str] = {}
+    words = ["--config" if word == "-c" else word for word in words]
     for place, word in enumerate(words):
         if not word.startswith("--"):
             continue
@@ -138,13 +142,10 @@ def directories(commands: list[Command], root: Path) -> dict[str, tuple[str, tup
         net, binaries = given.get("cni-conf-dir", ""), given.get("cni-bin-dir", "")
         if name == "kubelet" and (net or binaries):
             found["kubelet"] = (net, tuple(binaries.split(",")) if binaries else ())
-    for place in _CONTAINERD:
-        tree = _toml(root / place)
-        if tree is not None:
-            net, wanted = containerd_cni(tree)
-            if net or wanted:
-                found["containerd"] = (net, wanted)
-            break
+    running, tree = _containerd(commands, root)
+    net, wanted = containerd_cni(tree)
+    if net or wanted or running:
+        found["containerd"] = (net or _NET_DIR, wanted or (_BIN_DIR,))
     files = [root / "etc/crio/crio.conf", *sorted((root / "etc/crio/crio.conf.d").glob("*.conf"))]
     for file in files:
         network = ((_toml(file) or {}).get("crio") or {}).get("network") or {}
@@ -153,6 +154,30 @@ def directories(commands: list[Command], root: Path) -> dict[str, tuple[str, tup
             listed = (told,) if isinstance(told, str) else tuple(map(str, told))
             found["cri-o"] = (str(network.get("network_dir") or ""), listed)
     return found
+
+
+def unheard(commands: list[Command]) -> frozenset[str]:
+    """Whose directories do not count: a kubelet's flags are dockershim's, gone with it in 1.24."""
+    remote = any(
+        name == "kubelet" and given.get("container-runtime") == "remote"
+        for name, given, _ in commands
+    )
+    return frozenset({"kubelet"}) if remote else frozenset()
+
+
+def _containerd(commands: list[Command], root: Path) -> tuple[bool, dict[str, Any]]:
+    """Whether one runs, and its configuration: the file that it was started with, or the usual."""
+    running = [(given, pid) for name, given, pid in commands if name == "containerd"]
+    for given, pid in running:
+        if told := given.get("config"):
+            # It may have another root than we have.
+            inside = _toml(root / "proc" / str(pid) / "root" / told.lstrip("/"))
+            return True, inside or {}
+    for place in _CONTAINERD:
+        tree = _toml(root / place)
+        if tree is not None:
+            return bool(running), tree
+    return bool(running), {}
 
 
 def containerd_cni(tree: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.checks import Facts, Verdict, run
+from node.checks.facts import Kubernetes
 from node.gather import kubernetes
 from tests.manifests.rendered import FOLDER, by_name, pod
 
@@ -37,6 +38,37 @@ def test_host_paths(net: str, binaries: str, flag: str, verdict: Verdict, tmp_pa
         (tmp_path / "proc" / pid).mkdir(parents=True)
         (tmp_path / "proc" / pid / "cmdline").write_bytes("\0".join([*words, ""]).encode())
     found = kubernetes.read(Path(paths["cni-net-dir"]), Path(paths["cni-bin-dir"]), tmp_path)
+    assert judged(found) is verdict
+
+
+def judged(found: Kubernetes) -> Verdict:
     facts = replace(Facts(now=datetime.now(UTC)), kubernetes=found)
     (result,) = run(facts, ["cni-directories"])
-    assert result.verdict is verdict, result.found
+    return result.verdict
+
+
+@pytest.mark.promise("M-210")
+@pytest.mark.parametrize("option", ["-c", "--config"])
+@pytest.mark.parametrize(
+    ("configuration", "verdict"),
+    [
+        (CONTAINERD.format("/etc/cni/net.d", "/opt/cni/bin"), Verdict.WARNING),
+        (CONTAINERD.format("/etc/cni/net.d", "/usr/lib/cni"), Verdict.FAILED),
+        ("version = 2\n", Verdict.WARNING),
+    ],
+)
+def test_with_containerd_its_directories_count_and_no_flag_of_the_kubelet(
+    option: str, configuration: str, verdict: Verdict, tmp_path: Path
+) -> None:
+    """The kubelet of 1.20 with `--container-runtime=remote` takes its flags, and nobody heeds."""
+    kubelet = ["kubelet", "--container-runtime=remote", "--network-plugin=cni"]
+    for pid, words in (
+        ("1", [*kubelet, "--cni-conf-dir=/etc/cni/net.d", "--cni-bin-dir=/usr/local/cni"]),
+        ("2", ["/usr/bin/containerd", option, "/srv/containerd.toml"]),
+    ):
+        (tmp_path / "proc" / pid).mkdir(parents=True)
+        (tmp_path / "proc" / pid / "cmdline").write_bytes("\0".join([*words, ""]).encode())
+    (tmp_path / "proc/2/root/srv").mkdir(parents=True)
+    (tmp_path / "proc/2/root/srv/containerd.toml").write_text(configuration)
+    found = kubernetes.read(Path("/etc/cni/net.d"), Path("/opt/cni/bin"), tmp_path)
+    assert judged(found) is verdict
