@@ -22,6 +22,7 @@ from cni.pending import Journal
 from cni.pod_source import PodSource
 from cni.pod_sources import PodSources
 from cni.protocol import PendingDelete
+from cni.refusals import Refusals
 from cni.server import Server
 from cni.services import Services, Settings
 from cni.stores import StoreCheck
@@ -75,8 +76,12 @@ class Daemon:
         pod_source: PodSource | None = None,
         access: DatastoreConfig | None = None,
         kubernetes: Source | None = None,
+        kubernetes_name: str = "",
     ) -> None:
-        """`access`: what `store` was connected by. `kubernetes`: this daemon's way to its API."""
+        """`access`: what `store` was connected by. `kubernetes`: this daemon's way to its API.
+
+        `kubernetes_name`: what that API calls this node, where it is not `node`.
+        """
         self._settings = settings or Settings()
         cluster = Cluster(store, node)
         self._pods = PodSources(node, kubernetes, self._settings.host)
@@ -93,7 +98,8 @@ class Daemon:
             journal=Journal(self._settings.pending, self._replay),
             host=Socket(),
         )
-        self.server = Server(self.services, our_version(), self._traces)
+        self._refusals = Refusals(kubernetes, kubernetes_name or node)
+        self.server = Server(self.services, our_version(), self._traces, self._refusals.tell)
         self.collection = Collection(self.services, self.server, gap=self._settings.collect_gap)
         self._socket_reporter = Reporter("socket", timeout=30.0)
         self._datastore_reporter = Reporter("datastore")
@@ -117,6 +123,7 @@ class Daemon:
                 group.create_task(self.services.cluster.run())
                 group.create_task(self.services.felix.run())
                 group.create_task(self._pods.run())
+                group.create_task(self._refusals.run())
                 group.create_task(self.services.journal.run())
                 group.create_task(self.collection.run())
                 group.create_task(self.health.run())

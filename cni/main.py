@@ -26,7 +26,12 @@ async def serve(environ: Mapping[str, str]) -> None:
     store = await datastore.connect(access)
     try:
         daemon = Daemon(
-            store, node, settings, access=access, kubernetes=own_access(access, environ)
+            store,
+            node,
+            settings,
+            access=access,
+            kubernetes=own_access(access, environ),
+            kubernetes_name=environ.get("CALICO_K8S_NODE_REF", ""),
         )
         # What lives as long as the process is no work for the collector.
         gc.collect()

@@ -47,8 +47,16 @@ IPAM_PLUGIN = "calico-ipam"
 class Server:
     """Serves connections for one daemon."""
 
-    def __init__(self, services: Services, release: str, traces: Traces) -> None:
+    def __init__(
+        self,
+        services: Services,
+        release: str,
+        traces: Traces,
+        refused: Callable[[Request, CNIError], None] = lambda _request, _error: None,
+    ) -> None:
+        """`refused` hears of every call that failed; it must not fail nor wait."""
         self._services, self._release, self._traces = services, release, traces
+        self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -181,6 +189,8 @@ class Server:
             code = error.code
             result = protocol.Result(1, _failure(error, message))
             log.warning("%s failed: %s", trace.command, error, extra={"container": trace.subject})
+            if request is not None:
+                self._refused(request, error)
         except Exception as error:
             code = Code.INTERNAL
             log.exception("%s failed unexpectedly", trace.command)

@@ -22,6 +22,7 @@ from libcalico.process import run_until_signal, set_name
 from node import (
     checksystem,
     cni_token,
+    events,
     modules,
     notify,
     probes,
@@ -104,7 +105,7 @@ async def _run(only: str) -> None:
             log.warning("no word from the datastore: starting the agents of a known node")
             name, chosen = known
         else:
-            name, chosen = registering.result()
+            name, chosen = await _registered(registering)
         environ = dict(os.environ) | {"NODENAME": name}
         programs = agents(chosen.backend, only, felix=chosen.felix)
         supervisor = Supervisor(programs, environ, chosen.log_dir)
@@ -119,6 +120,17 @@ async def _run(only: str) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _registered(registering: asyncio.Task[tuple[str, Settings]]) -> tuple[str, Settings]:
+    """What start-up found out; why it failed is told on the node, too."""
+    try:
+        return await registering
+    except MuslinError as error:
+        name, chosen = name_of(os.environ)
+        kubernetes_name = chosen.kubernetes_name(name)
+        await events.last_word(os.environ, kubernetes_name, events.STARTUP, str(error))
+        raise
+
+
 async def _services(
     registering: asyncio.Task[tuple[str, Settings]], supervisor: Supervisor, only: str
 ) -> None:
@@ -127,20 +139,31 @@ async def _services(
     environ = os.environ
     # A container that runs felix alone has the speaker beside it.
     elsewhere = ("bgp",) if only and chosen.backend == "bird" else ()
+    told = events.Telling(environ, chosen.kubernetes_name(name))
+
+    async def condition() -> None:
+        if await readiness.tell_when_up(
+            environ, name, chosen, supervisor.pids, elsewhere=elsewhere
+        ):
+            told.normal(*readiness.UP[1:])
+
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "tunnel addresses": lambda: tunnel_addresses.keep(
             apiconfig.of_node(environ), name, devices=chosen.felix
         ),
         "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
-        "node condition": lambda: readiness.tell_when_up(
-            environ, name, chosen, supervisor.pids, elsewhere=elsewhere
-        ),
+        "node condition": condition,
         "CNI token": lambda: cni_token.keep(environ, chosen),
+        "Events": told.run,
     }
-    await asyncio.gather(*(_kept(what, work) for what, work in works.items()))
+    await asyncio.gather(*(_kept(what, work, told.warn) for what, work in works.items()))
 
 
-async def _kept(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _kept(
+    what: str,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    warn: Callable[[str, str], None] = lambda _what, _why: None,
+) -> None:
     """Do a work until it is done; that one of them fails stops neither the others nor the node."""
     backoff = Backoff(1.0, 60.0)
     while True:
@@ -148,6 +171,7 @@ async def _kept(what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Non
             return await work()
         except MuslinError as error:
             log.warning("%s: %s; trying again", what, error)
+            warn(what, str(error))
         except Exception:
             log.exception("%s failed; trying again", what)
         await backoff.wait()

@@ -22,7 +22,7 @@ from typing import Any
 from libcalico import apiconfig, paths, status_file
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
-from node import kubernetes
+from node import events, kubernetes
 from node.environment import Settings
 from node.startup import replace_file
 
@@ -81,15 +81,16 @@ async def tell_when_up(
     account: Path = paths.SERVICE_ACCOUNT,
     directory: Path | None = None,
     elsewhere: Collection[str] = (),
-) -> None:
-    """Clear the condition once, as soon as the agents are ready; then return.
+) -> bool:
+    """Clear the condition once, as soon as the agents are ready; then return True.
 
-    `elsewhere` are agents of this node that other containers run.
+    `elsewhere` are agents of this node that other containers run. False where somebody else sees
+    to the condition.
     """
     began = time.time()
     config = apiconfig.of_node(environ)
     if chosen.backend == "none" or not kubernetes.configured(environ, config):
-        return
+        return False
     while True:  # their files are replaced whenever something changed
         if ready(pids(), directory, elsewhere, began):
             break
@@ -105,7 +106,7 @@ async def tell_when_up(
             await backoff.wait()
             continue
         log.info("told Kubernetes that the network of this node is available")
-        return
+        return True
 
 
 async def tell(
@@ -162,5 +163,8 @@ async def shut_down(
     try:
         async with asyncio.timeout(SHUTDOWN_LIMIT):
             await tell(environ, chosen.kubernetes_name(name), DOWN, account)
+            await events.last_word(
+                environ, chosen.kubernetes_name(name), *DOWN[1:], account, "Normal"
+            )
     except (MuslinError, TimeoutError) as error:
         log.warning("%s cannot be told to Kubernetes: %s", CONDITION, error)

@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from cni.client import Attachment, Client, Network, PluginFailed, parse, parse_single
 from cni.daemon import Daemon
 from libcalico.apiconfig import ETCD, KUBERNETES, DatastoreConfig
-from libcalico.datastore.interface import Put
+from libcalico.datastore.interface import Put, Selection
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
 from tests.apiserver.test_pods import READ_PODS, path
 from tests.cni.executable import plugin
@@ -95,11 +96,14 @@ class Cluster:
         self.api.call("POST", path("default"), body)
 
     @asynccontextmanager
-    async def daemon(self, node: str, access: DatastoreConfig) -> AsyncIterator[Daemon]:
+    async def daemon(
+        self, node: str, access: DatastoreConfig, **more: Any
+    ) -> AsyncIterator[Daemon]:
         """Serving as `node`, connected as `access` says."""
+        more["access"] = access
         async with (
             FelixPeer(self.node.settings.felix_socket),
-            self.node.daemon(node=node, more={"access": access}, host=self.host) as running,
+            self.node.daemon(node=node, more=more, host=self.host) as running,
         ):
             status = NodeStatus(podCIDRs=["10.244.7.0/24"])
             value = Node(metadata=Metadata(name=node), status=status)
@@ -233,3 +237,40 @@ async def test_a_list_for_another_datastore_is_refused(cluster: Cluster, pod: Na
         assert caught.value.error.code == 7
         for part in ("datastore_type", "'kubernetes'", "etcdv3 at https://192.0.2.1:2379"):
             assert part in caught.value.error.msg
+
+
+async def test_a_refused_add_is_told_on_its_pod_and_full_pools_on_the_node(
+    cluster: Cluster, pod: Namespace
+) -> None:
+    """Whatever the runtime makes of the refusal; what it repeats is counted."""
+    rules = [*READ_PODS, {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
+    token = cluster.api.account("calico-node", rules)
+    cluster.pod("third", NODE)
+    network = parse_single(FIRST_GENERATION.replace("GENERATED", token).encode())
+    access = DatastoreConfig(ETCD, etcd_endpoints="https://192.0.2.1:2379")
+
+    def told() -> list[tuple[str, str, str]]:
+        listed = cluster.api.call("GET", "/api/v1/namespaces/default/events")["items"]
+        return sorted(
+            (one["involvedObject"]["kind"], one["involvedObject"]["name"], one["reason"])
+            for one in listed
+        )
+
+    async with cluster.daemon(NODE, access, kubernetes=cluster.api.source(token)) as running:
+        store = running.services.store
+        for entry in (await store.list(Selection("IPPool"))).entries:
+            spec = replace(entry.value.spec, disabled=True)
+            await store.commit([Put(entry.key, replace(entry.value, spec=spec), entry.revision)])
+
+        def all_disabled() -> bool:
+            facts = running.services.cluster.facts(NODE)
+            return facts is not None and all(one.disabled for one in facts.pools)
+
+        await until(all_disabled)
+        for _ in range(2):
+            with pytest.raises(PluginFailed):
+                await add(cluster, network, joining(pod, "third"))
+        async with asyncio.timeout(60):
+            while len(found := await asyncio.to_thread(told)) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    assert found == [("Node", NODE, "CalicoNoAddress"), ("Pod", "third", "CalicoNoAddress")]

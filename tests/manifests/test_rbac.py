@@ -151,6 +151,13 @@ def condition(cluster: World) -> dict[str, str]:
     return told[0] if told else {}
 
 
+def told_of_the_node(cluster: World) -> dict[str, int]:
+    """The Events of the node: how often each reason was told."""
+    listed = cluster.api.call("GET", "/api/v1/namespaces/default/events")["items"]
+    of_node = [one for one in listed if one["involvedObject"]["kind"] == "Node"]
+    return {one["reason"]: one["count"] for one in of_node}
+
+
 def attached(cluster: World, pod: str) -> dict[str, Any]:
     """The plugin's answer to ADD, as a runtime on the host calls it; then DEL."""
     with network_namespace("pod") as space:
@@ -244,9 +251,12 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
     cluster.end("calico-kube-controllers")
     cluster.api.delete(f"{SERVICES}/balanced")
     cluster.launch("calico-kube-controllers")
-    done = cluster.run_in("calico-node", ["calico-node", "shutdown"])
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # what is said again is counted in the Event that stands
+        done = cluster.run_in("calico-node", ["calico-node", "shutdown"])
+        assert done.returncode == 0, done.stderr
     assert condition(cluster)["reason"] == "CalicoIsDown"
+    eventually(lambda: told_of_the_node(cluster).get("CalicoIsUp"), "the Event CalicoIsUp")
+    assert told_of_the_node(cluster)["CalicoIsDown"] == 2
 
     granted = rights.rules(cluster.manifest)
     seldom = SELDOM if cluster.etcd is not None else SELDOM_KUBERNETES

@@ -1,0 +1,326 @@
+"""Events of Kubernetes (`v1`) about a Pod or a Node: what `kubectl describe` shows below it.
+
+An Event is news and no work: `tell` takes a moment, asks nobody and never fails; what waits is
+bounded, and one task writes it. What is told again is counted in the Event that stands: its name
+is made of what it says of whom, so that a restart goes on with the same.
+
+Invariants (tests/libcalico/test_events.py, tests/apiserver/test_events.py):
+  EVT-1  At most `WAITING` Events wait, the eldest goes; at most `BURST` are written at once, then
+         one every `EVERY` seconds, and one of them once in `AGAIN` seconds.
+  EVT-2  What cannot be written is given up after `TRIES`, and said once; without the right to
+         write Events all that waits is given up, and nobody asks again for `REST` seconds.
+Source: API reference of Event (core/v1); the namespace and uid of a node's are the kubelet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from libcalico.errors import MuslinError
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import Conflict, Forbidden, KubernetesError, ObjectNotFound
+from libcalico.kubernetes.objects import PODS, Object, Resource
+
+log = logging.getLogger(__name__)
+
+WARNING, NORMAL = "Warning", "Normal"
+WAITING = 200
+REMEMBERED = 1000
+BURST, EVERY = 20, 2.0
+AGAIN = 60.0
+TRIES = 5
+PAUSE, LONGEST = 1.0, 60.0
+REST = 600.0
+MESSAGE = 1024
+"""Characters of a message: what the newer form of Events (`events.k8s.io`) takes."""
+ENDING = "being terminated"
+"""What the API says of a namespace that goes; the status is that of a right that lacks."""
+_NODE_NAMESPACE = "default"
+
+
+class Event(Object, kw_only=True):
+    """`v1` Event, as far as we read it."""
+
+    count: int = 0
+
+
+EVENTS = Resource("v1", "events", Event)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Whom an Event is about. A pod without `uid` is asked for before each is written."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+    @property
+    def place(self) -> str:
+        """The namespace of its Events."""
+        return self.namespace or _NODE_NAMESPACE
+
+
+def node(name: str) -> About:
+    """A node; its Events bear its name as the uid, as the kubelet's do."""
+    return About("Node", name, uid=name)
+
+
+def pod(namespace: str, name: str, uid: str = "") -> About:
+    """A pod."""
+    return About("Pod", name, namespace, uid)
+
+
+@dataclass(slots=True)
+class _Told:
+    """One Event: what it is to say, how often it was told and not written, and what is written."""
+
+    about: About
+    reason: str
+    subject: str
+    type: str
+    message: str = ""
+    fresh: int = 0
+    count: int = 0
+    name: str = ""
+    written: float = float("-inf")
+    tries: int = 0
+
+
+One = tuple[About, str, str]
+"""By what Events are told apart: about whom, the reason, the subject."""
+
+
+class Recorder:
+    """The Events of one process. `run` writes what `tell` was given; without it nothing is.
+
+    `component` is who says it, `host` the node on which. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        host: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._component, self._host = client, component, host
+        self._clock = clock
+        self._known: OrderedDict[One, _Told] = OrderedDict()
+        self._waiting: OrderedDict[One, None] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._allowance = Allowance(BURST, EVERY, clock())
+        self._said = ""
+        self.written = self.dropped = 0
+
+    def tell(
+        self, about: About, reason: str, message: str, subject: str = "", type: str = WARNING
+    ) -> None:
+        """Have it said. `subject` parts Events of one reason; the last message stands."""
+        one = (about, reason, subject)
+        told = self._known.pop(one, None)
+        if told is None:
+            told = _Told(about, reason, subject, type)
+        self._known[one] = told
+        while len(self._known) > REMEMBERED:
+            self._waiting.pop(self._known.popitem(last=False)[0], None)
+        told.message, told.fresh = message[:MESSAGE], told.fresh + 1
+        if one not in self._waiting:
+            self._waiting[one] = None
+            if len(self._waiting) > WAITING:
+                self._drop(next(iter(self._waiting)))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled; never fails (EVT-2)."""
+        try:
+            while True:
+                self._wake.clear()
+                one, wait = self._next()
+                if one is None:
+                    await _until(self._wake, wait)
+                    continue
+                try:
+                    await asyncio.sleep(await self._write(one))
+                except Exception:
+                    log.exception("an Event is not written")
+                    self._drop(one)
+                    await asyncio.sleep(PAUSE)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        await self._client.close()
+
+    async def flush(self) -> None:
+        """Write what waits, once and in its order; what cannot be written is left out."""
+        while self._waiting:
+            one = next(iter(self._waiting))
+            await self._write(one)
+            self._waiting.pop(one, None)
+
+    def _next(self) -> tuple[One | None, float | None]:
+        """The Event that is due, else for how long none is (None: until one is told)."""
+        now = self._clock()
+        first: float | None = None
+        for one in self._waiting:
+            due = self._known[one].written + AGAIN - now
+            if due <= 0:
+                wait = self._allowance.wait(now)
+                return (one, None) if wait <= 0 else (None, wait)
+            first = due if first is None else min(first, due)
+        return None, first
+
+    async def _write(self, one: One) -> float:
+        """Write one; for how long to rest afterwards."""
+        told = self._known[one]
+        self._allowance.take(self._clock())
+        told.tries += 1
+        try:
+            await self._send(told)
+        except ObjectNotFound:
+            # The pod is gone, or its namespace: nobody is there to be told.
+            self._drop(one)
+            return 0.0
+        except MuslinError as error:
+            if told.tries < TRIES and _passing(error):
+                return min(PAUSE * float(1 << told.tries), LONGEST)
+            if isinstance(error, Forbidden) and ENDING not in str(error):
+                self._say(f"{error}; Events are left out")
+                while self._waiting:
+                    self._drop(next(iter(self._waiting)))
+                return REST
+            self._say(str(error))
+            self._drop(one)
+            return PAUSE
+        self.written += 1
+        self._said = ""
+        if not told.fresh:
+            self._waiting.pop(one, None)
+        return 0.0
+
+    async def _send(self, told: _Told) -> None:
+        fresh, about = told.fresh, told.about
+        if not about.uid:
+            found = await self._client.get(PODS, about.name, about.namespace)
+            about = pod(about.namespace, about.name, found.metadata.uid)
+        name = name_of(about, self._component, told.reason, told.subject)
+        if name != told.name:
+            told.name, told.count = name, 0
+        if told.count:
+            try:
+                count = await self._repeat(told, told.count + fresh)
+            except ObjectNotFound:
+                # Forgotten: the API keeps Events for an hour.
+                count = await self._create(told, about, fresh)
+        else:
+            try:
+                count = await self._create(told, about, fresh)
+            except Conflict:
+                # An earlier process of ours said the same. How often, the answer tells.
+                count = await self._repeat(told, await self._repeat(told, 0) + fresh)
+        told.count, told.fresh = count, told.fresh - fresh
+        told.written, told.tries = self._clock(), 0
+
+    async def _create(self, told: _Told, about: About, count: int) -> int:
+        now = _now()
+        involved = {"kind": about.kind, "name": about.name, "uid": about.uid, "apiVersion": "v1"}
+        if about.namespace:
+            involved["namespace"] = about.namespace
+        await self._client.create(
+            EVENTS,
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": told.name, "namespace": about.place},
+                "involvedObject": involved,
+                "reason": told.reason,
+                "message": told.message,
+                "type": told.type,
+                "source": {"component": self._component, "host": self._host},
+                "reportingComponent": self._component,
+                "reportingInstance": self._host,
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": count,
+            },
+            about.place,
+        )
+        return count
+
+    async def _repeat(self, told: _Told, count: int) -> int:
+        """Say it again; `count` 0 leaves the number as it is. Returns what it is then."""
+        body: dict[str, Any] = {"message": told.message, "lastTimestamp": _now()}
+        if count:
+            body["count"] = count
+        return (await self._client.patch(EVENTS, told.name, body, told.about.place)).count
+
+    def _drop(self, one: One) -> None:
+        if one in self._waiting:
+            del self._waiting[one]
+            self.dropped += self._known.pop(one).fresh
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            log.warning("an Event is not written: %s", text)
+
+
+class Allowance:
+    """So many at once, then one every `every` seconds."""
+
+    def __init__(self, burst: int, every: float, now: float) -> None:
+        self._burst, self._every = burst, every
+        self._left, self._at = float(burst), now
+
+    def wait(self, now: float) -> float:
+        """In how many seconds the next may be; 0: now."""
+        self._left = min(self._burst, self._left + (now - self._at) / self._every)
+        self._at = now
+        return max(0.0, (1.0 - self._left) * self._every)
+
+    def take(self, now: float) -> None:
+        """One is made."""
+        self.wait(now)
+        self._left -= 1.0
+
+
+def name_of(about: About, component: str, reason: str, subject: str = "") -> str:
+    """The name of an Event: whom it is about, and a digest of what it says. Pure."""
+    said = "\0".join((about.kind, about.uid, component, reason, subject))
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return f"{about.name[:230].rstrip('-.')}.{digest}"
+
+
+def _passing(error: MuslinError) -> bool:
+    """Whether the next attempt may do better: the API is away or busy, or has just begun.
+
+    For a moment after its start it knows no roles, and refuses what is allowed.
+    """
+    status = getattr(error, "status", 0)
+    if status == 403:
+        return ENDING not in str(error)
+    return isinstance(error, KubernetesError) and (status in (0, 401, 409, 429) or status >= 500)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _until(event: asyncio.Event, most: float | None) -> None:
+    try:
+        async with asyncio.timeout(most):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,220 @@
+"""Events on this node and its pods for the conditions that its agents tell in their status files.
+
+Felix, bgp and cni say what is not as an operator would want it (`calicoctl node status`). What
+stood for two looks is told to Kubernetes by this process: of an endpoint on its Pod, of all else
+on the Node. A condition that stands is told once; one that goes and comes back is told again.
+Without a Kubernetes API nothing is told. Refused calls of the runtime are told by cni itself.
+Tested in tests/node/test_events.py and, with a real API server, in tests/apiserver/test_events.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from libcalico import apiconfig, names, paths, status_file
+from libcalico.errors import InvalidValue, MuslinError
+from node import kubernetes
+
+if TYPE_CHECKING:
+    from libcalico.kubernetes.events import About, Recorder
+
+log = logging.getLogger(__name__)
+
+LOOK = 5.0
+STALE = 60.0
+"""Whoever wrote nothing for so long is gone, and so are its conditions: not ours to judge."""
+MOST = 100
+"""Conditions of one agent at a time."""
+FLUSH = 5.0
+REASONS = {"felix": "CalicoDataplane", "bgp": "CalicoBGP", "cni": "CalicoCNI"}
+STARTUP, SERVICE = "CalicoStartup", "CalicoNode"
+"""Reasons of what this process itself could not do."""
+_ENDPOINT = re.compile(r"WorkloadEndpoint\(([^/()]+)/([^/()]+)\)")
+_DIGITS = re.compile(r"\d+")
+
+
+class Condition(NamedTuple):
+    """One condition; `object` names what it is about as the agents do."""
+
+    agent: str
+    object: str
+    text: str
+
+    @property
+    def shape(self) -> tuple[str, str, str]:
+        """What stays the same while counts and ages in the text move on."""
+        return self.agent, self.object, _DIGITS.sub("0", self.text)
+
+
+def recorder(
+    environ: Mapping[str, str], host: str, account: Path = paths.SERVICE_ACCOUNT
+) -> Recorder | None:
+    """Where this process tells Events; None where no API is configured. Raises MuslinError."""
+    config = apiconfig.of_node(environ)
+    if not kubernetes.configured(environ, config):
+        return None
+    # Late: most of the standard library's network code comes with it.
+    from libcalico.kubernetes.access import find
+    from libcalico.kubernetes.client import Client
+    from libcalico.kubernetes.events import Recorder
+
+    client = Client(find(config, environ, account), timeout=10.0)
+    return Recorder(client, "calico-node", host)
+
+
+def conditions(agent: str, said: Mapping[str, Any]) -> Iterator[Condition]:
+    """The conditions in a status file. Pure."""
+    for one in _list(said.get("conditions")):
+        yield Condition(agent, str(one.get("object", "")), str(one.get("reason", "")))
+    for one in _list(said.get("refused")):
+        yield Condition(agent, str(one.get("peer", "")), str(one.get("reason", "")))
+    for prefix, why in _map(said.get("felix_refused")).items():
+        yield Condition(agent, f"route {prefix}", f"refused by felix: {why}")
+    if said.get("datastore_connected") is False:
+        yield Condition(agent, "datastore", str(said.get("datastore_error") or "no answer"))
+    if said.get("datastore") is False:
+        yield Condition(agent, "datastore", "does not answer")
+    for name, api in _map(said.get("kubernetes")).items():
+        if error := _map(api).get("error"):
+            yield Condition(agent, f"Kubernetes API ({name})", str(error))
+
+
+def read(directory: Path | None, now: float) -> dict[tuple[str, str, str], Condition]:
+    """The conditions that the agents of this node tell now; `now`: seconds since 1970."""
+    found = {}
+    for agent in REASONS:
+        file = (directory or paths.STATUS) / f"{agent}.json"
+        try:
+            age = now - file.stat().st_mtime
+        except OSError:
+            continue
+        said = status_file.read(agent, directory) if age < STALE else None
+        for one in islice(conditions(agent, said or {}), MOST):
+            found[one.shape] = one
+    return found
+
+
+def whom(condition: Condition, node: About) -> About:
+    """The pod of an endpoint, else the node. Pure."""
+    from libcalico.kubernetes.events import pod
+
+    match = _ENDPOINT.fullmatch(condition.object)
+    if match is None:
+        return node
+    try:
+        parts = names.parse(match.group(2))
+    except InvalidValue:
+        return node
+    return pod(match.group(1), parts.workload) if parts.orchestrator == names.KUBERNETES else node
+
+
+class Standing:
+    """Tells conditions once they stood for two looks, each once while it stands."""
+
+    def __init__(self, recorder: Recorder, node: About) -> None:
+        self._recorder, self._node = recorder, node
+        self._seen: set[tuple[str, str, str]] = set()
+        self._told: set[tuple[str, str, str]] = set()
+
+    def look(self, found: Mapping[tuple[str, str, str], Condition]) -> None:
+        """What is found now."""
+        for shape, one in found.items():
+            if shape in self._seen and shape not in self._told:
+                self._told.add(shape)
+                self._recorder.tell(
+                    whom(one, self._node),
+                    REASONS[one.agent],
+                    f"{one.object}: {one.text}",
+                    "\0".join(shape),
+                )
+        self._seen = set(found)
+        self._told &= self._seen
+
+
+async def keep(recorder: Recorder, kubernetes_name: str, directory: Path | None = None) -> None:
+    """Tell the conditions of this node until cancelled."""
+    from libcalico.kubernetes.events import node
+
+    standing = Standing(recorder, node(kubernetes_name))
+    while True:
+        standing.look(read(directory, time.time()))
+        await asyncio.sleep(LOOK)
+
+
+class Telling:
+    """What a process that runs tells of its node: the conditions, and what itself could not do."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        kubernetes_name: str,
+        account: Path = paths.SERVICE_ACCOUNT,
+    ) -> None:
+        self._environ, self._name, self._account = environ, kubernetes_name, account
+        self._recorder: Recorder | None = None
+
+    async def run(self) -> None:
+        """Tell until cancelled, or return where there is no API. Raises MuslinError."""
+        made = recorder(self._environ, self._name, self._account)
+        if made is None:
+            return
+        self._recorder = made
+        await asyncio.gather(made.run(), keep(made, self._name))
+
+    def normal(self, reason: str, text: str) -> None:
+        """What is as it should be."""
+        self._tell(reason, text, "", "Normal")
+
+    def warn(self, what: str, why: str) -> None:
+        """A service that this process does for the node failed."""
+        self._tell(SERVICE, f"{what}: {why}", what, "Warning")
+
+    def _tell(self, reason: str, text: str, subject: str, type: str) -> None:
+        if self._recorder is None:
+            return
+        from libcalico.kubernetes.events import node
+
+        self._recorder.tell(node(self._name), reason, text, subject, type)
+
+
+async def last_word(
+    environ: Mapping[str, str],
+    name: str,
+    reason: str,
+    text: str,
+    account: Path = paths.SERVICE_ACCOUNT,
+    type: str = "Warning",
+) -> None:
+    """Tell one Event of a node, by a process that is about to end. Never fails."""
+    try:
+        teller = recorder(environ, name, account)
+    except MuslinError as error:
+        log.info("no Event is written: %s", error)
+        return
+    if teller is None:
+        return
+    from libcalico.kubernetes.events import node
+
+    teller.tell(node(name), reason, text, type=type)
+    try:
+        async with asyncio.timeout(FLUSH):
+            await teller.flush()
+    except TimeoutError:
+        log.info("no Event is written: no answer within %g s", FLUSH)
+    finally:
+        await teller.close()
+
+
+def _list(value: object) -> Iterable[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
