@@ -124,10 +124,11 @@ async def replay(services: Services, request: Request) -> None:
     _retract(services, attachment)
     if kept:
         raise kept
-    log.info(
-        "a remembered DEL is done",
-        extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
-    )
+    if released:
+        log.info(
+            "released what a remembered DEL held",
+            extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
+        )
 
 
 async def release(

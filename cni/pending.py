@@ -178,6 +178,7 @@ class Journal:
                 return True
         path.unlink(missing_ok=True)
         self._released_at.pop(path.name, None)
+        log.info("a remembered DEL is done", extra={"record": path.name})
         return True
 
     async def run(self) -> None:

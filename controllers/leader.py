@@ -8,6 +8,8 @@ for minutes and goes on may still finish one write: each is guarded by the revis
 Invariants (tests/controllers/test_leader.py):
   LEAD-1  A lease is taken over only when it was not renewed for its whole duration.
   LEAD-2  The work has ended before somebody else may take the lease.
+  LEAD-3  However long the work holds the loop, the lease is renewed.
+  LEAD-4  Who lost the lease begins no write, also where the loop has not yet heard of it.
 Source: API reference of Lease; the times are those of Kubernetes' own controllers.
 """
 
@@ -17,6 +19,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -24,6 +27,7 @@ from enum import Enum
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from controllers.beside import Beside
 from controllers.objects import LEASES, Lease, LeaseSpec
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
@@ -83,27 +87,45 @@ def next_spec(spec: LeaseSpec | None, step: Step, me: str, duration: int, now: s
 
 
 class Elector:
-    """A candidate. `leading` and `holder` say what it knows; `error` what keeps it from asking."""
+    """A candidate. `leading` and `holder` say what it knows; `error` what keeps it from asking.
+
+    The lease is asked for and renewed in a thread of its own, with an event loop and connections
+    of its own: work that holds up this process's loop does not hold up the lease (LEAD-3).
+    """
 
     def __init__(
         self, client: Client, namespace: str, me: str, terms: Terms | None = None, name: str = NAME
     ) -> None:
-        self._client, self._namespace, self._name = client, namespace, name
+        self._client, self._namespace, self._name = Client(client.source), namespace, name
         self.me, self._terms = me, terms or Terms()
         self._seen = ("", 0.0)
+        self._mine: Lease | None = None
+        self._until = 0.0
         self.leading = False
         self.holder = self.error = ""
+
+    def check(self) -> None:
+        """Raises LostLease when this process may not write now (LEAD-4); asks nobody."""
+        if not self.leading or time.monotonic() >= self._until:
+            raise LostLease(f"this process does not hold the lease {self._name} now")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, then work while it is held; gives it back when cancelled.
 
         Raises LostLease, after the work was cancelled, when it could not be renewed.
         """
-        await self._acquire()
+        with Beside("lease") as beside:
+            try:
+                await beside.do(self._acquire())
+                await self._lead(beside, work)
+            finally:
+                await beside.do(self._client.close())
+
+    async def _lead(self, beside: Beside, work: Callable[[], Awaitable[None]]) -> None:
+        holding = asyncio.ensure_future(beside.do(self._hold()))
         self.leading = True
         log.info("this process works now", extra={"identity": self.me})
         task = asyncio.ensure_future(work())
-        holding = asyncio.ensure_future(self._hold())
         try:
             await asyncio.wait({task, holding}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -112,40 +134,45 @@ class Elector:
             holding.cancel()
             ended = await asyncio.gather(task, holding, return_exceptions=True)
             if not any(isinstance(one, LostLease) for one in ended):
-                await self._give_back()
+                await beside.do(self._give_back())
         for result in ended:
             if isinstance(result, Exception):
                 raise result
 
+    # -- in the thread -------------------------------------------------------------------------
+
     async def _acquire(self) -> None:
         while True:
+            began = time.monotonic()
             if await self._try():
+                self._until = began + self._terms.deadline
                 return
             await asyncio.sleep(self._terms.retry)
 
     async def _hold(self) -> None:
-        last = time.monotonic()
         while True:
             await asyncio.sleep(self._terms.retry)
             began = time.monotonic()
-            left = last + self._terms.deadline - began
-            try:
-                async with asyncio.timeout(max(left, 0.0)):
+            left = self._until - began
+            held = False
+            # One that hangs leaves time for another, on a connection of its own.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(min(left, self._terms.deadline / 2), 0.0)):
                     held = await self._try()
-            except TimeoutError:
+            if held:
+                self._until = began + self._terms.deadline
+            elif self.holder not in ("", self.me):
+                raise LostLease(f"{self.holder} holds the lease {self._name}")
+            elif time.monotonic() >= self._until:
                 raise LostLease(
                     f"the lease {self._name} could not be renewed for"
                     f" {self._terms.deadline:g} s: {self.error or 'no answer'}"
-                ) from None
-            if held:
-                last = began
-            elif self.holder not in ("", self.me):
-                raise LostLease(f"{self.holder} holds the lease {self._name}")
+                )
 
     async def _try(self) -> bool:
         """Look, and write if that is due; whether we hold it."""
         try:
-            held = await self._step()
+            held = await self._renewed() or await self._step()
         except Conflict:
             return False
         except KubernetesError as error:
@@ -155,6 +182,18 @@ class Elector:
             return False
         self.error = ""
         return held
+
+    async def _renewed(self) -> bool:
+        """Write over what we wrote last, without asking first; False when that is not so now."""
+        mine, self._mine = self._mine, None
+        if mine is None:
+            return False
+        try:
+            await self._write(mine, self._next(mine.spec, Step.RENEW))
+        except (Conflict, ObjectNotFound):
+            return False
+        self.holder = self.me
+        return True
 
     async def _step(self) -> bool:
         lease = await self._get()
@@ -167,11 +206,13 @@ class Elector:
         step = decide(spec, self.me, now - self._seen[1], self._terms.duration)
         if step is Step.WAIT:
             return False
-        text = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        fresh = next_spec(spec, step, self.me, self._terms.duration, text)
-        await self._write(lease, fresh)
+        await self._write(lease, self._next(spec, step))
         self.holder = self.me
         return True
+
+    def _next(self, spec: LeaseSpec | None, step: Step) -> LeaseSpec:
+        text = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return next_spec(spec, step, self.me, self._terms.duration, text)
 
     async def _get(self) -> Lease | None:
         try:
@@ -188,10 +229,10 @@ class Elector:
             "spec": to_builtins(spec),
         }
         if lease is None:
-            await self._client.create(LEASES, body, self._namespace)
+            self._mine = await self._client.create(LEASES, body, self._namespace)
             return
         metadata["resourceVersion"] = lease.metadata.resourceVersion
-        await self._client.replace(LEASES, self._name, body, self._namespace)
+        self._mine = await self._client.replace(LEASES, self._name, body, self._namespace)
 
     async def _give_back(self) -> None:
         try:

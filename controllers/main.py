@@ -46,9 +46,11 @@ async def serve(environ: Mapping[str, str], status_file: str, health_port: int) 
     client = Client(find(config, environ))
     native = config.datastore_type == apiconfig.KUBERNETES
     options = Options(Path(status_file) if status_file else None, health_port, native)
+    running = Process(store, client, environ, options)
     try:
-        await Process(store, client, environ, options).run()
+        await running.run()
     finally:
+        await running.close()
         await client.close()
         await store.close()
 

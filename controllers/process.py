@@ -24,6 +24,7 @@ from controllers.collection import Collection
 from controllers.configuration import Configuration
 from controllers.endpoint_labels import EndpointLabels
 from controllers.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
+from controllers.fence import FencedClient, FencedStore
 from controllers.leader import Elector
 from controllers.load_balancers import LoadBalancers
 from controllers.mirror import Mirror
@@ -68,6 +69,7 @@ class Process:
         self.configuration = Configuration(store, environ)
         me = f"{environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
         self.elector = Elector(client, lease_namespace(environ), me)
+        self._writer = FencedClient(client, self.elector.check)
         self.parts: list[Any] = []
         self.collection: Collection | None = None
         self._reporter = Reporter("calico-kube-controllers", timeout=HEALTH_SECONDS * 6)
@@ -86,6 +88,10 @@ class Process:
                 )
                 group.create_task(server.run())
             await self.elector.run(self._work)
+
+    async def close(self) -> None:
+        """Give back what it opened itself."""
+        await self._writer.close()
 
     async def _start(self) -> None:
         try:
@@ -136,7 +142,8 @@ class Process:
                 group.create_task(server.run())
 
     def _build(self, settings: Settings) -> list[Any]:
-        chosen, client, store = settings.controllers, self._client, self._store
+        chosen, client = settings.controllers, self._writer
+        store = FencedStore(self._store, self.elector.check)
         copies = not self._options.native
         if not copies:
             # With Kubernetes as the datastore its own objects are read where they are.

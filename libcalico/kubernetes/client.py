@@ -51,6 +51,11 @@ class Client:
         self._idle: list[tuple[object, Connection]] = []
         self._agent = f"muslin/{our_version()}"
 
+    @property
+    def source(self) -> Source:
+        """The way to the API, for a client with connections of its own."""
+        return self._source
+
     async def close(self) -> None:
         """Give the idle connections back."""
         while self._idle:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -98,6 +101,48 @@ async def test_who_cannot_renew_stops_before_somebody_else_may_begin(cluster: Ap
     assert team.most == 1, "LEAD-2"
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_work_that_holds_the_loop_does_not_hold_up_the_lease(cluster: ApiServer) -> None:
+    """LEAD-3: for longer than the lease lasts. LEAD-4: who loses it meanwhile writes no more."""
+    cluster.namespace("leases")
+    cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
+    team = Team(cluster)
+    elector, first = team.candidate("a")
+    await until(lambda: elector.leading)
+    other = Elector(cluster.client(), "leases", "b", QUICK)
+    stealing = threading.Thread(
+        target=lambda: asyncio.run(_try_for(other, QUICK.duration * 2)), daemon=True
+    )
+    stealing.start()
+    ends = time.monotonic() + QUICK.duration * 2
+    while time.monotonic() < ends:
+        sum(range(10_000))  # busy, as the work may be
+    elector.check()
+    stealing.join()
+    assert not other.leading, "LEAD-3"
+    assert team.working == ["a"]
+    cluster.pause()
+    try:
+        time.sleep(QUICK.deadline + 0.5)  # noqa: ASYNC251 - the loop is to be held
+        with pytest.raises(LostLease, match="does not hold the lease"):
+            elector.check()
+        assert team.working == ["a"], "the loop has not heard of it yet"
+    finally:
+        cluster.resume()
+    with pytest.raises(LostLease):
+        await first
+    assert not team.working
+
+
+async def _try_for(elector: Elector, seconds: float) -> None:
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await elector.run(work)
 
 
 @pytest.mark.asyncio

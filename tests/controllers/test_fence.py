@@ -1,0 +1,60 @@
+"""Who may not write does not, and reads on (LEAD-4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from controllers.fence import FencedClient, FencedStore
+from controllers.leader import LostLease
+from libcalico.datastore.interface import ABSENT, Paged, Put, Refusing, Selection
+from libcalico.kubernetes.objects import CONFIG_MAPS
+from libcalico.model import Metadata, Profile, ResourceKey
+from tests.support.apiserver import ApiServer
+from tests.support.etcd import Etcd
+
+KEY = ResourceKey("Profile", "mine")
+
+
+class Lease:
+    """Held, or not."""
+
+    held = True
+
+    def check(self) -> None:
+        if not self.held:
+            raise LostLease("it is not held")
+
+
+@pytest.mark.asyncio
+async def test_without_the_lease_nothing_is_written(cluster: ApiServer, stored: Etcd) -> None:
+    lease = Lease()
+    cluster.namespace("fence")
+    client = FencedClient(cluster.client(), lease.check)
+    async with stored.connect() as below:
+        store = FencedStore(below, lease.check)
+        assert isinstance(store, Paged)
+        assert isinstance(store, Refusing)
+        put = Put(KEY, Profile(metadata=Metadata(name="mine")), ABSENT)
+        revision = await store.commit([put])
+        body = {"metadata": {"name": "one"}}
+        await client.create(CONFIG_MAPS, body, "fence")
+        lease.held = False
+        for change in (Put(KEY, put.value, revision), put):
+            with pytest.raises(LostLease):
+                await store.commit([change])
+        for write in (
+            client.create(CONFIG_MAPS, {"metadata": {"name": "two"}}, "fence"),
+            client.patch(CONFIG_MAPS, "one", {"data": {"a": "b"}}, "fence"),
+            client.replace(CONFIG_MAPS, "one", body, "fence"),
+            client.delete(CONFIG_MAPS, "one", "fence"),
+        ):
+            with pytest.raises(LostLease):
+                await write
+        assert [
+            one.key for one in (await store.list(Selection("Profile", name_prefix="mine"))).entries
+        ]
+        entry = await store.get(KEY)
+        assert entry is not None
+        assert entry.revision == revision
+        assert not (await client.get(CONFIG_MAPS, "one", "fence")).data
+    await client.close()
