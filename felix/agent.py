@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from felix import metrics
+from felix.afterwards import Afterwards
 from felix.calc.graph import Calculator, selections
 from felix.calc.ingest import EndpointRows
 from felix.calc.paths import PathTable
@@ -43,6 +44,8 @@ from libcalico.model import Key, ResourceKey, WorkloadEndpoint
 from libcalico.model.lacking import Lacking
 
 STATUS_INTERVAL = 10.0
+LINGER = 0.025
+"""Seconds, while nobody waits for the kernel."""
 _SETTINGS = "FelixConfiguration"
 COLLECTOR = (5_000, 20, 20)
 """Thresholds of the garbage collector once the snapshot is frozen: seldom, and short."""
@@ -92,6 +95,7 @@ class Agent:
         self.config = self._configure()
         self.server = NodeServer(node)
         self.dataplane = Dataplane(self.calc, PathTable(), self.config, self._published)
+        self.dataplane.linger = self._linger
         # Without a speaker nobody tells this node ways: the datastore does.
         self.networking = environ.get("CALICO_NETWORKING_BACKEND", "") or "bird"
         self.dataplane.tunnels.told = self.networking == "bird"
@@ -99,12 +103,13 @@ class Agent:
         self._taken = metrics.Taken()
         self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
+        self._files_due = Afterwards(self._write_files)
         self._status = StatusFile(self._where.status)
         self._reports = Reports(node, lambda: self.config, self.dataplane)
         self._services = ServiceReader(self.calc.policy, environ, self.dataplane.kick)
         self._seen_version = -1
         self._syncer: Syncer | None = None
-        rows = EndpointRows(self.calc, self._take_own, self.dataplane.kick)
+        rows = EndpointRows(self.calc, self._take_own, self.dataplane.kick_some)
         self.sinks: Mapping[str, Sink] = {"WorkloadEndpoint": rows}
 
     def _configure(self) -> Config:
@@ -155,6 +160,7 @@ class Agent:
                 group.create_task(self._reports.alive(store))
                 group.create_task(self._reports.endpoints(store))
         finally:
+            self._files_due.stop()
             await self.server.stop()
             await self._servers.stop()
             await store.close()
@@ -206,7 +212,7 @@ class Agent:
     def _take_own(self, key: ResourceKey, value: WorkloadEndpoint | None) -> None:
         """An endpoint of this node (felix.calc.ingest): it comes as a row, not in a batch."""
         if self._take_object(key, value):
-            self.dataplane.kick()
+            self.dataplane.kick_some()
 
     def _configures(self, key: Key, value: Any) -> bool:
         """Whether the configuration may be another one now: its objects, this node's labels."""
@@ -256,6 +262,12 @@ class Agent:
             await self._servers.apply(config)
             self._reports.configured()
 
+    def _linger(self) -> float:
+        """How long what the kernel tells may wait: its word on a new pod's link, address and
+        routes, and the datastore's, make one turn then.
+        """
+        return 0.0 if self.server.waits_for_links or not self.calc.in_sync else LINGER
+
     def _restart_for(self, config: Config) -> None:
         """Raise `RestartNeeded` when what changed cannot be followed by a running felix."""
         if not self.dataplane.prepared:
@@ -281,9 +293,12 @@ class Agent:
         self.server.publish()
         if state.version != self._seen_version and state.applied:
             self._seen_version = state.version
-            self._endpoint_status.update(state.in_force.values())
+            self._files_due.moved()
         self._status.changed()
         self._reports.moved()
+
+    def _write_files(self) -> None:
+        self._endpoint_status.update(self.dataplane.state.in_force.values())
 
     async def _report(self, syncer: Syncer) -> None:
         while True:

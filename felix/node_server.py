@@ -9,7 +9,9 @@ Invariants:
   NSV-1  An offer that was never stored goes ten seconds after the last connection that made it.
   NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
          paths stay (fail static).
-  NSV-3  `InForce` without an error is sent only for exactly the container that was asked for.
+  NSV-3  `InForce` without an error is sent only for exactly the container that was asked for, and
+         not before its rules and sets are in the kernel; to who makes link and routes himself
+         (`wired`) the routes that are lacking are named.
 Tested in tests/felix/test_node_server.py.
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,7 @@ class NodeServer:
         self._own_addresses: frozenset[IPAddress] = frozenset()
         self._networks: Mapping[str, str] = {}
         self._bad_offers: dict[ResourceKey, str] = {}
+        self._shadowed: Mapping[ResourceKey, str] = {}
         self._questions: Questions | None = None
         self._drops: Drops | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -159,7 +162,7 @@ class NodeServer:
         for endpoint in changed:
             log.warning("offered but never stored", extra={"object": str(endpoint.key)})
         if changed:
-            self._plane.kick()
+            self._plane.kick_some()
 
     def _take(self, peer: Peer, message: Any) -> None:
         match message:
@@ -180,11 +183,13 @@ class NodeServer:
                 if awaited is not None and awaited.container_id == container_id:
                     del peer.awaits[key]
                 if self._plane.calc.endpoints.retract(key, container_id):
-                    self._plane.kick()
+                    self._plane.kick_some()
             case Await(namespace, name):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 peer.awaits[key] = message
-                self._answer(peer)
+                self._answer(peer, (key,))
+                if key in peer.awaits and not message.wired:
+                    self._plane.listen_now()
             case WatchDrops() if self._drops is not None:
                 self._drops.watch(peer)
             case Ask() | CountDrops():
@@ -207,17 +212,21 @@ class NodeServer:
         key = ResourceKey("WorkloadEndpoint", offer.name, offer.namespace)
         self._bad_offers.pop(key, None)
         try:
-            value = decode_value(key, offer.value.encode())
+            raw = offer.value.encode()
+            value = decode_value(key, raw)
             if value.spec.node != self._node:
                 raise MuslinError(f"{key} belongs to node {value.spec.node}, this is {self._node}")
             endpoint = from_resource(key, value)
         except MuslinError as error:
             log.warning("an offer was refused: %s", error, extra={"object": str(key)})
             self._bad_offers[key] = str(error)
+            for each in self._peers:
+                self._answer(each, (key,))
             return
         peer.offers[key] = endpoint
+        self._plane.calc.endpoints.remember(raw, value, endpoint)
         if self._plane.calc.endpoints.offer(endpoint):
-            self._plane.kick()
+            self._plane.kick_some()
 
     def publish(self) -> None:
         """Tell every peer what is new for it."""
@@ -236,24 +245,48 @@ class NodeServer:
                 for prefix, reason in refused.items():
                     if told.get(prefix) != reason:
                         self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))
+        shadowed, news = plane.state.shadowed, plane.state.news
+        if shadowed is not self._shadowed:
+            self._shadowed, news = shadowed, None
         for peer in self._peers:
-            self._answer(peer)
+            if peer.awaits:
+                self._answer(peer, list(peer.awaits) if news is None else news)
         if self._drops is not None:
             self._drops.published()
 
-    def _answer(self, peer: Peer) -> None:
-        state = self._plane.state
-        for key, awaited in list(peer.awaits.items()):
-            container_id = awaited.container_id
-            endpoint = state.in_force.get(key)
-            wanted = self._plane.calc.endpoints.get(key)
-            error = state.shadowed.get(key) or self._bad_offers.get(key, "")
+    @property
+    def waits_for_links(self) -> bool:
+        """Whether somebody waits for what the kernel is to tell of a link."""
+        return any(not one.wired for peer in self._peers for one in peer.awaits.values())
+
+    def _answer(self, peer: Peer, keys: Iterable[ResourceKey]) -> None:
+        """Tell a peer of those of these endpoints for whose word it waits."""
+        for key in keys:
+            awaited = peer.awaits.get(key)
+            answer = self._word(key, awaited) if awaited is not None else None
+            if answer is not None:
+                del peer.awaits[key]
+                peer.tell(("in_force", key), answer)
+
+    def _word(self, key: ResourceKey, awaited: Await) -> InForce | None:
+        """What there is to be said of an endpoint; None: nothing yet."""
+        state, wanted = self._plane.state, self._plane.calc.endpoints.get(key)
+        about = (key.namespace, key.name, awaited.container_id)
+
+        def meant(endpoint: Endpoint | None) -> bool:
             # What is in force must still be what is wanted: a change may be on its way.
-            if endpoint is None or endpoint.container_id != container_id or endpoint != wanted:
-                if not error:
-                    continue
-            else:
-                error = ""
-            del peer.awaits[key]
-            answer = InForce(key.namespace, key.name, container_id, error, awaited.number)
-            peer.tell(("in_force", key), answer)
+            return (
+                endpoint is not None
+                and endpoint.container_id == awaited.container_id
+                and endpoint == wanted
+            )
+
+        if meant(state.in_force.get(key)):
+            return InForce(*about, "", awaited.number)
+        error = state.shadowed.get(key) or self._bad_offers.get(key, "")
+        if error:
+            return InForce(*about, error, awaited.number)
+        ruled, routes = state.ruled.get(key, (None, ()))
+        if awaited.wired and meant(ruled):
+            return InForce(*about, "", awaited.number, list(routes))
+        return None

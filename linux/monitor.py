@@ -17,7 +17,7 @@ import asyncio
 import errno
 import struct
 import sys
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from socket import AF_UNSPEC
 
@@ -112,6 +112,8 @@ class Monitor(Closing):
     """Subscribes at once (dump after making it, and nothing is missed in between).
 
     Routes that the socket of port `own` writes are not told: who wrote a hundred thousand knows.
+    `linger` is asked when something is told after a silence: for so many seconds nothing is read,
+    so that what belongs together comes in one batch.
 
     Use inside a running event loop:
         with Monitor() as monitor:
@@ -119,9 +121,15 @@ class Monitor(Closing):
     """
 
     def __init__(
-        self, groups: Iterable[int] = EVERYTHING, *, limit: int = 65536, own: int = 0
+        self,
+        groups: Iterable[int] = EVERYTHING,
+        *,
+        limit: int = 65536,
+        own: int = 0,
+        linger: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._limit = limit
+        self._limit, self._linger = limit, linger
+        self._waiting: asyncio.TimerHandle | None = None
         self._pending: dict[Hashable, Event | _LinkTold] = {}
         self._wake = asyncio.Event()
         self._closed = False
@@ -131,7 +139,24 @@ class Monitor(Closing):
             self._socket.take_only(without_routes_of(own))
         self._socket.setblocking(False)
         self._shapes: routes.Shapes = {}
-        self._loop.add_reader(self._socket.fileno(), self._readable)
+        self._loop.add_reader(self._socket.fileno(), self._told)
+
+    def _told(self) -> None:
+        seconds = self._linger()
+        if seconds <= 0:
+            self._readable()
+            return
+        self._loop.remove_reader(self._socket.fileno())
+        self._waiting = self._loop.call_later(seconds, self.listen_now)
+
+    def listen_now(self) -> None:
+        """Read what there is, if that waits for more."""
+        if self._waiting is None:
+            return
+        self._waiting.cancel()
+        self._waiting = None
+        self._loop.add_reader(self._socket.fileno(), self._told)
+        self._readable()
 
     def _readable(self) -> None:
         # A few datagrams at a time: a storm of changes must not starve the rest of the loop.
@@ -209,6 +234,8 @@ class Monitor(Closing):
         """Leaves the groups; `batches` ends."""
         if not self._closed:
             self._closed = True
+            if self._waiting is not None:
+                self._waiting.cancel()
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._wake.set()

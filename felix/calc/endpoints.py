@@ -162,8 +162,12 @@ class LocalEndpoints:
         self._stored: dict[ResourceKey, Endpoint] = {}
         self._offered: dict[ResourceKey, Endpoint] = {}
         self._retracted: dict[ResourceKey, str] = {}
-        self._active: tuple[dict[str, Endpoint], dict[ResourceKey, str]] | None = None
+        self._read: dict[ResourceKey, tuple[bytes, WorkloadEndpoint, Endpoint]] = {}
+        self._claims: dict[str, dict[ResourceKey, Endpoint]] = {}
+        self._active: tuple[dict[str, Endpoint], dict[ResourceKey, str]] = ({}, {})
         self._prefixes: tuple[str, ...] = ("",)
+        self._unjudged: set[str] = set()
+        self._moved: set[str] = set()
 
     def store(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """The datastore says so; None: it is gone. Returns whether the result changed."""
@@ -191,6 +195,25 @@ class LocalEndpoints:
                 self._retracted.pop(key, None)
         return self._settle(key, before)
 
+    def remember(self, raw: bytes, value: WorkloadEndpoint, endpoint: Endpoint) -> None:
+        """What was offered, as it was read: the store will tell the same bytes (EPT-1)."""
+        self._read[endpoint.key] = raw, value, endpoint
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything offered waits for the store's word."""
+        return bool(self._read)
+
+    def remembered(self, key: ResourceKey, raw: bytes) -> WorkloadEndpoint | None:
+        """The object of these bytes, if they were read when they were offered."""
+        known = self._read.get(key)
+        return known[1] if known is not None and known[0] == raw else None
+
+    def read(self, key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
+        """As `from_resource`; what was read when it was offered is not read again."""
+        known = self._read.pop(key, None)
+        return known[2] if known is not None and known[1] is value else from_resource(key, value)
+
     def offer(self, endpoint: Endpoint) -> bool:
         """`cni` is about to store it. Returns whether the result changed."""
         before = self.get(endpoint.key)
@@ -206,6 +229,7 @@ class LocalEndpoints:
     def retract(self, key: ResourceKey, container_id: str) -> bool:
         """`cni` says that this container's endpoint is gone. Returns whether the result changed."""
         before = self.get(key)
+        self._read.pop(key, None)
         offered, stored = self._offered.get(key), self._stored.get(key)
         if offered is not None and offered.container_id == container_id:
             del self._offered[key]
@@ -218,6 +242,7 @@ class LocalEndpoints:
         offered = self._offered.get(endpoint.key)
         if offered != endpoint or offered.uid != endpoint.uid:
             return False  # another attempt's
+        self._read.pop(endpoint.key, None)
         del self._offered[endpoint.key]
         self._settle(endpoint.key, endpoint)
         return True
@@ -226,7 +251,15 @@ class LocalEndpoints:
         now = self.get(key)
         if now == before:
             return False
-        self._active = None
+        if before is not None:
+            claimants = self._claims[before.interface]
+            del claimants[key]
+            if not claimants:
+                del self._claims[before.interface]
+            self._unjudged.add(before.interface)
+        if now is not None:
+            self._claims.setdefault(now.interface, {})[key] = now
+            self._unjudged.add(now.interface)
         self._changed(key, now)
         return True
 
@@ -247,29 +280,40 @@ class LocalEndpoints:
         """Endpoints by interface, and why each of the others is not served (EPT-3, EPT-4).
 
         Only interfaces that begin with one of `prefixes` are workloads'. The same objects as
-        last time where nothing changed since.
+        last time where nothing changed since; what changed is told by `take_moved`.
         """
-        if self._active is None or self._prefixes != prefixes:
-            self._active, self._prefixes = self._judge(prefixes), prefixes
+        if self._prefixes != prefixes:
+            self._prefixes = prefixes
+            self._unjudged |= self._claims.keys() | self._active[0].keys()
+        if self._unjudged:
+            winners, shadowed = dict(self._active[0]), dict(self._active[1])
+            for interface in self._unjudged:
+                self._judge(interface, winners, shadowed)
+            gone = [key for key in shadowed if self.get(key) is None]
+            for key in gone:
+                del shadowed[key]
+            self._moved |= self._unjudged
+            self._unjudged = set()
+            self._active = winners, shadowed
         return self._active
 
+    def take_moved(self) -> set[str]:
+        """The interfaces whose endpoints may be others since the last time this was asked."""
+        moved, self._moved = self._moved, set()
+        return moved
+
     def _judge(
-        self, prefixes: tuple[str, ...]
-    ) -> tuple[dict[str, Endpoint], dict[ResourceKey, str]]:
-        claims: dict[str, list[Endpoint]] = {}
-        for key in self._stored.keys() | self._offered.keys():
-            endpoint = self.get(key)
-            if endpoint is not None:
-                claims.setdefault(endpoint.interface, []).append(endpoint)
-        winners: dict[str, Endpoint] = {}
-        shadowed: dict[ResourceKey, str] = {}
-        for interface, claimants in claims.items():
-            if not interface.startswith(prefixes):
-                reason = f"interface {interface} does not begin with {' or '.join(prefixes)}"
-                shadowed |= {claimant.key: reason for claimant in claimants}
-                continue
-            first, *others = sorted(claimants, key=lambda e: (e.identity, e.key))
+        self, interface: str, winners: dict[str, Endpoint], shadowed: dict[ResourceKey, str]
+    ) -> None:
+        claims = self._claims.get(interface, {})
+        winners.pop(interface, None)
+        for key in claims:
+            shadowed.pop(key, None)
+        if claims and not interface.startswith(self._prefixes):
+            reason = f"interface {interface} does not begin with {' or '.join(self._prefixes)}"
+            shadowed.update(dict.fromkeys(claims, reason))
+        elif claims:
+            first, *others = sorted(claims.values(), key=lambda e: (e.identity, e.key))
             winners[interface] = first
             for other in others:
                 shadowed[other.key] = f"interface {interface} belongs to {first.key}"
-        return winners, shadowed

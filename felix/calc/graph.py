@@ -20,7 +20,7 @@ from typing import Any
 from felix.calc.absences import NodeTable
 from felix.calc.blocks import BlockFacts, blackholes, facts_of, lent_addresses, own_blocks
 from felix.calc.cluster_routes import ClusterRoutes
-from felix.calc.endpoints import LocalEndpoints, from_resource
+from felix.calc.endpoints import LocalEndpoints
 from felix.calc.nodes import facts_of as node_facts
 from felix.calc.paths import PathFacts
 from felix.calc.policy import KINDS as POLICY_KINDS
@@ -147,7 +147,7 @@ class Calculator:
 
     def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> bool:
         if value is not None and value.spec.node == self.node:
-            return self.endpoints.store(key, from_resource(key, value))
+            return self.endpoints.store(key, self.endpoints.read(key, value))
         changed = self.endpoints.store(key, None)
         # An offer may outlive the deletion of its predecessor.
         if value is not None or self.endpoints.get(key) is None:

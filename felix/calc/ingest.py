@@ -49,6 +49,7 @@ class EndpointRows:
     def take(self, rows: Sequence[Row]) -> None:
         """These are so now."""
         remote, own, node = self._remote, self._own, self._calc.node
+        endpoints = self._calc.endpoints
         numbers, stamps, local = remote.numbers, remote.stamps, remote.local
         value: Reduced | WorkloadEndpoint
         for name, raw, revision in rows:
@@ -57,6 +58,9 @@ class EndpointRows:
             number = numbers.get(name)
             if number is not None and stamps[number] == stamp:
                 self._see(number)
+                continue
+            if endpoints.remembers and endpoints.remembered(_key(name), raw) is not None:
+                self._take(name, raw, stamp)
                 continue
             try:
                 value = decode(raw)
@@ -106,9 +110,10 @@ class EndpointRows:
         if self._own.get(name) == stamp:
             return
         self._own[name] = stamp
-        value = self._whole(name, raw)
+        key = _key(name)
+        value = self._calc.endpoints.remembered(key, raw) or self._whole(name, raw)
         if value is not None:
-            self._take_own(_key(name), value)
+            self._take_own(key, value)
 
     def _whole(self, name: str, raw: bytes) -> WorkloadEndpoint | None:
         try:

@@ -97,6 +97,9 @@ class Tables(Protocol):
     def want(self, family: Family, models: Mapping[str, TableModel]) -> None:
         """What does not depend on endpoints or policies."""
 
+    def commit_now(self, *, sweep: bool = True) -> bool:
+        """As `commit`, before this returns; False where that takes time, or a refusal came."""
+
     async def commit(self, *, sweep: bool = True) -> dict[str, str]:
         """Write what differs; returns failures."""
 

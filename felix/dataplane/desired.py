@@ -14,7 +14,7 @@ test_policy_packets.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
 from typing import cast
 
 from felix.calc.encapsulation import encapsulation
@@ -56,7 +56,9 @@ def _tunnels(
 
 
 class Desire:
-    """What the tables and sets of one node should hold. `tell`: denied packets are told."""
+    """What the tables and sets of one node should hold. `tell`: denied packets are told;
+    `looked_at`: the endpoints that the last update was about, where it was about some.
+    """
 
     def __init__(self, families: frozenset[int], rules: Tables, sets: Sets) -> None:
         self._families = cast("tuple[Family, ...]", tuple(sorted(families)))
@@ -69,6 +71,7 @@ class Desire:
         self._whole = True
         self._active: Mapping[str, Endpoint] = {}
         self._newcomers: set[str] = set()
+        self.looked_at: frozenset[str] = frozenset()
         self._own_sets_of: tuple[object, ...] | None = None
         self._doors: frozenset[Door] = frozenset()
         self.book: RuleBook | None = None
@@ -86,14 +89,17 @@ class Desire:
         active: Mapping[str, Endpoint],
         hosts: Mapping[str, Set[IPAddress]],
         doors: frozenset[Door] = frozenset(),
+        about: Set[str] | None = None,
     ) -> Iterator[None]:
         """Take what is new, in steps. `hosts`: the host's interfaces with their addresses,
-        `doors`: by what tunnel packets come in, or will as soon as rules say whose.
+        `doors`: by what tunnel packets come in, or will as soon as rules say whose. `about`: of
+        the endpoints only those of these interfaces are others than before, and all else that is
+        given here is as it was; what the calculation tells is taken in any case.
 
         What the calculation tells is as it was at the first step; what comes between two steps
         is for the next update.
         """
-        first = not calc.policy.told
+        first, self.looked_at = not calc.policy.told, frozenset()
         whole, self._whole = self._whole, True
         self._doors = doors
         changes = yield from calc.policy.flushing()
@@ -104,8 +110,13 @@ class Desire:
             found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
             self.idle_hosts, self._seen_hosts = found.idle, hosts
             self._serving = found.serving
-        book = self._configure(config, calc, active)
-        yield
+        if whole or news or self._shared(active, about):
+            about = None
+        if about is None or self.book is None:
+            book = self._configure(config, calc, active)
+            yield
+        else:
+            book = self.book
         for change in changes.sets:
             if not change.removed_whole:
                 self._sets.change(change)
@@ -113,7 +124,13 @@ class Desire:
         book.take(changes)
         yield
         if whole or changes.endpoints or active is not self._active:
-            yield from self._endpoints(book, calc, active, whole=whole)
+            if about is None:
+                names: Iterable[str] = [*(n for n in book.endpoints if n not in active), *active]
+            else:
+                found_of = map(calc.endpoints.get, changes.endpoints)
+                names = {*about, *(each.interface for each in found_of if each is not None)}
+                self.looked_at = frozenset(names)
+            yield from self._endpoints(book, calc, active, names, whole=whole)
             self._active = active
         if news:
             book.set_host_endpoints(self._serving)
@@ -122,8 +139,18 @@ class Desire:
         for change in changes.sets:
             if change.removed_whole:
                 self._sets.change(change)
-        self._own_sets(config, calc)
+        if about is None:
+            self._own_sets(config, calc)
         self._whole = False
+
+    def _shared(self, active: Mapping[str, Endpoint], about: Set[str] | None) -> bool:
+        """Whether one of these endpoints is, or was, in rules that are not its own."""
+        for name in about or ():
+            for endpoint in (active.get(name), self._active.get(name)):
+                if endpoint is not None and (endpoint.floating or endpoint.spoofable):
+                    return True
+        # An address that is somebody's own floats no longer (FLT-1).
+        return bool(about and self.floating is not NONE_FLOATING)
 
     def trust(self) -> Iterator[None]:
         """Take from the sets which of them the kernel does not hold as wanted, in steps."""
@@ -228,16 +255,21 @@ class Desire:
         return self.book
 
     def _endpoints(
-        self, book: RuleBook, calc: Calculator, active: Mapping[str, Endpoint], *, whole: bool
+        self,
+        book: RuleBook,
+        calc: Calculator,
+        active: Mapping[str, Endpoint],
+        names: Iterable[str],
+        *,
+        whole: bool,
     ) -> Iterator[None]:
-        for interface in [name for name in book.endpoints if name not in active]:
-            book.remove_endpoint(interface)
-            yield
-        for interface, endpoint in active.items():
-            policy = calc.policy.endpoint(endpoint.key)
-            if policy is None:
+        for interface in names:
+            endpoint = active.get(interface)
+            policy = calc.policy.endpoint(endpoint.key) if endpoint is not None else None
+            if endpoint is None or policy is None:
                 # Without a word from the calculation it stays closed.
                 book.remove_endpoint(interface)
+                yield
                 continue
             before, known = self._active.get(interface), book.endpoints.get(interface)
             if before is endpoint and known is policy and not whole:

@@ -52,11 +52,17 @@ class Flusher:
         """Addresses whose flows are still being deleted."""
         return frozenset().union(*self._tasks.values())
 
-    def left(self, before: Mapping[str, Endpoint], after: Mapping[str, Endpoint]) -> None:
-        """Endpoints changed from `before` to `after`."""
+    def left(
+        self,
+        before: Mapping[str, Endpoint],
+        after: Mapping[str, Endpoint],
+        about: Iterable[str] | None = None,
+    ) -> None:
+        """Endpoints changed from `before` to `after`; `about`: no others than these."""
         if before is after:
             return
-        gone = {name: old for name, old in before.items() if after.get(name) != old}
+        names = before if about is None else [name for name in about if name in before]
+        gone = {name: before[name] for name in names if after.get(name) != before[name]}
         if gone:
             self.flush(departed(gone, after))
 

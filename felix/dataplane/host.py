@@ -23,12 +23,23 @@ from linux.routes import TABLE_MAIN
 class Host:
     """The view of the kernel and what keeps it true. Use inside a running event loop."""
 
-    def __init__(self, view: KernelView, table: RouteTable, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        view: KernelView,
+        table: RouteTable,
+        changed: Callable[[], None],
+        linger: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.view, self._table, self._changed = view, table, changed
         self.sock = Socket()
         self._dumper = Socket()
-        self._monitor = Monitor(LINKS + ADDRESSES + ROUTES + SETTINGS, own=self.sock.port)
+        groups = LINKS + ADDRESSES + ROUTES + SETTINGS
+        self._monitor = Monitor(groups, own=self.sock.port, linger=linger)
         self._held: list[Event] | None = None
+
+    def listen_now(self) -> None:
+        """Do not wait for more of what the kernel tells."""
+        self._monitor.listen_now()
 
     async def watch(self) -> None:
         """Feed the view with what the kernel tells, for ever."""

@@ -48,7 +48,7 @@ class Interfaces:
     repairs: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     _delayed: set[int] = field(default_factory=set)
-    _right: dict[int, tuple[Link, bool]] = field(default_factory=dict)
+    _right: dict[int, tuple[Link, bool, bool]] = field(default_factory=dict)
     _forwarded: set[int] = field(default_factory=set)
 
     def commit(
@@ -69,21 +69,23 @@ class Interfaces:
             if link is None:
                 continue
             loose = self.spoofing and bool(endpoint.spoofable)
+            # Of a pod without IPv6 the host says nothing to neighbours, and routes nothing to it.
+            ipv6 = 6 in families and 6 in endpoint.families
             right = self._right.get(link.index)
-            if right is not None and right[0] is link and right[1] == loose:
+            if right is not None and right[0] is link and right[1:] == (loose, ipv6):
                 continue
             messages = self._differences(link, loose)
             for result in sock.transact(messages) if messages else ():
                 # One that has left meanwhile needs nothing.
                 if not result.ok and result.errno != errno.ENODEV:
                     self.failures[link.name] = str(result.error(f"set up {link.name}"))
-            writes = len(messages) + self._sysctls(link, families)
+            writes = len(messages) + self._sysctls(link, ipv6=ipv6)
             if writes:
                 self.writes += writes
                 self.repairs += writes if link.index in self._right else 0
                 touched.add(link.index)
             elif link.name not in self.failures:
-                self._right[link.index] = (link, loose)
+                self._right[link.index] = (link, loose, ipv6)
         if len(self._right) > len(view.links) or len(self._delayed) > len(view.links):
             self._delayed &= view.links.keys()
             self._right = {i: right for i, right in self._right.items() if i in view.links}
@@ -115,7 +117,7 @@ class Interfaces:
             messages.append(links.set_up(link.index))
         return messages
 
-    def _sysctls(self, link: Link, families: frozenset[int]) -> int:
+    def _sysctls(self, link: Link, *, ipv6: bool) -> int:
         changed = 0
         if link.index not in self._delayed:
             changed += self._try(f"net/ipv4/neigh/{link.name}/proxy_delay", 0)
@@ -123,7 +125,7 @@ class Interfaces:
         accept_ra = link.inet6("accept_ra")
         if accept_ra not in (None, 0):
             changed += self._try(f"net/ipv6/conf/{link.name}/accept_ra", 0)
-        if 6 in families and not link.inet6("disable_ipv6"):
+        if ipv6 and not link.inet6("disable_ipv6"):
             for name, value in _INET6.items():
                 if link.inet6(name) not in (None, value):
                     changed += self._ensure(link, f"net/ipv6/conf/{link.name}/{name}", value)

@@ -173,20 +173,39 @@ class IptablesTables:
                 {chain: render_rules(rules) for chain, rules in model.appends.items()},
             )
 
+    def _due(self, *, last: bool, sweep: bool) -> list[tuple[tuple[Family, str], Table]]:
+        """The tables in which something is to be written: filter, or (not `last`) the others."""
+        return [
+            (place, table)
+            for place, table in self._tables.items()
+            if (place[1] == "filter") is last
+            and (table.dirty or (sweep and place in self._garbage))
+        ]
+
+    def _written(self, place: tuple[Family, str], report: Report) -> None:
+        self.refused.pop(place, None)
+        self.drifted += len(report.drift)
+        (self._garbage.add if report.garbage else self._garbage.discard)(place)
+
+    def commit_now(self, *, sweep: bool = True) -> bool:
+        """As `commit`, before this returns; False: that takes a program, or a refusal came, and a
+        `commit` is to follow.
+        """
+        return all(
+            self._at_once(place, table, sweep=sweep)
+            for last in (False, True)
+            for place, table in self._due(last=last, sweep=sweep)
+        )
+
+    def _at_once(self, place: tuple[Family, str], table: Table, *, sweep: bool) -> bool:
+        report = table.commit_now(sweep=sweep)
+        if report is not None:
+            self._written(place, report)
+        return report is not None
+
     async def commit(self, *, sweep: bool = True) -> dict[str, str]:
         """Write the tables that differ, several at once; returns failures by table."""
         failures: dict[str, str] = {}
-
-        def written(place: tuple[Family, str], report: Report) -> None:
-            self.refused.pop(place, None)
-            self.drifted += len(report.drift)
-            (self._garbage.add if report.garbage else self._garbage.discard)(place)
-
-        def at_once(place: tuple[Family, str], table: Table) -> bool:
-            report = table.commit_now(sweep=sweep)
-            if report is not None:
-                written(place, report)
-            return report is not None
 
         async def one(place: tuple[Family, str], table: Table) -> None:
             try:
@@ -195,15 +214,13 @@ class IptablesTables:
                 failures[_title(place)] = str(error)
                 self.refused[place] = await table.refused()
                 return
-            written(place, report)
+            self._written(place, report)
 
         for last in (False, True):
             due = [
                 one(place, table)
-                for place, table in self._tables.items()
-                if (place[1] == "filter") is last
-                and (table.dirty or (sweep and place in self._garbage))
-                and not at_once(place, table)
+                for place, table in self._due(last=last, sweep=sweep)
+                if not self._at_once(place, table, sweep=sweep)
             ]
             if due:
                 await asyncio.gather(*due)

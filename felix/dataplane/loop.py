@@ -39,6 +39,7 @@ from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
 from felix.dataplane import backend
+from felix.dataplane.cleaner import Cleaner
 from felix.dataplane.desired import Desire
 from felix.dataplane.elsewhere import Elsewhere
 from felix.dataplane.flush import Flusher
@@ -49,9 +50,11 @@ from felix.dataplane.mtu import MtuKeeper
 from felix.dataplane.offload import ChecksumOffload
 from felix.dataplane.predecessors import Predecessors
 from felix.dataplane.routes import Outcome, RouteTable
+from felix.dataplane.settled import Settled
 from felix.dataplane.slices import in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
+from felix.dataplane.touched import Touched
 from felix.dataplane.tunnels import Door, Tunnels
 from felix.dataplane.view import KernelView
 from libcalico import collector
@@ -79,7 +82,7 @@ class Dataplane:
     """Programs one node's kernel from the calculation and the paths.
 
     `published` is called after every turn, also before the datastore is read: own addresses
-    or endpoint states may have changed.
+    or endpoint states may have changed. `linger`: how long what the kernel tells may wait for more.
     """
 
     def __init__(
@@ -91,8 +94,10 @@ class Dataplane:
     ) -> None:
         self.calc, self.paths, self.config = calc, paths, config
         self.state = State()
-        self.view = KernelView(config.interface_prefix)
-        self.routes = RouteTable()
+        self.touched = Touched()
+        self.view = KernelView(config.interface_prefix, self.touched)
+        self.routes = RouteTable(self.touched)
+        self._settled = Settled(self.state, self.view, self.routes)
         self._predecessors = Predecessors()
         self._leftovers = False
         self.remote = RemoteRoutes(paths)
@@ -103,10 +108,11 @@ class Dataplane:
         self.elsewhere = Elsewhere()
         self.tables: backend.Tables | None = None
         self._mode = backend.Mode()
-        self._cleaning: asyncio.Task[None] | None = None
-        self._cleaned = ""
+        self._cleaner = Cleaner()
         self._sets: Sets | None = None
         self._published = published
+        self.linger: Callable[[], float] = lambda: 0.0
+        self._host: Host | None = None
         self._wake = asyncio.Event()
         # Something waits that is not as patient as paths are.
         self._hurry = False
@@ -118,13 +124,15 @@ class Dataplane:
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
-        self._flusher = Flusher(self.kick)
+        self._flusher = Flusher(self.kick_some)
         self._desire: Desire | None = None
         self._started = 0.0
         self._complaints: dict[str, str] = {}
         self._telling = False
         self._held: float | None = None
-        self._proven: dict[str, tuple[Endpoint, int, int]] = {}
+        self._routed: set[str] = set()
+        self._encapsulation: tuple[Config, int, Encapsulation] | None = None
+        self._config_seen: Config | None = None
         self._sweep_at: float | None = None
         self._garbage_since: float | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -163,8 +171,13 @@ class Dataplane:
 
     def encapsulation(self) -> Encapsulation:
         """The tunnels that pools and parameters ask for."""
-        config = self.config
-        return encapsulation(self.calc.pools, ipip=config.ipip_enabled, vxlan=config.vxlan_enabled)
+        config, version = self.config, self.calc.cluster_version
+        known = self._encapsulation
+        if known is None or known[0] is not config or known[1] != version:
+            ipip, vxlan = config.ipip_enabled, config.vxlan_enabled
+            found = encapsulation(self.calc.pools, ipip=ipip, vxlan=vxlan)
+            known = self._encapsulation = (config, version, found)
+        return known[2]
 
     @property
     def families(self) -> frozenset[int]:
@@ -189,13 +202,24 @@ class Dataplane:
             self.kick()
 
     def kick(self) -> None:
-        """Something changed: look again as soon as the loop is free."""
+        """Something changed: look at everything as soon as the loop is free."""
+        self.touched.mark_everything()
+        self.kick_some()
+
+    def kick_some(self) -> None:
+        """Endpoints or what decides about them changed: the calculation knows which."""
         self._hurry = True
         self._wake.set()
 
     def _kernel_spoke(self) -> None:
+        # The view has marked of what.
         self._heard.set()
-        self.kick()
+        self.kick_some()
+
+    def listen_now(self) -> None:
+        """Somebody waits for what the kernel has told: hear it at once."""
+        if self._host is not None:
+            self._host.listen_now()
 
     def _rules_drifted(self) -> None:
         self._drifted = True
@@ -204,11 +228,16 @@ class Dataplane:
     def paths_changed(self, prefixes: Iterable[Prefix]) -> None:
         """These paths differ now."""
         self._changed_paths.update(dict.fromkeys(prefixes))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """There is more to be done, which is not urgent."""
+        self.touched.mark_everything()
         self._wake.set()
 
     async def run(self, beat: Callable[[], None]) -> None:
         """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
-        host = Host(self.view, self.routes, self._kernel_spoke)
+        host = self._host = Host(self.view, self.routes, self._kernel_spoke, self.linger)
         watcher = asyncio.create_task(host.watch())
         self._started = asyncio.get_running_loop().time()
         timers = Timers(asyncio.get_running_loop().time)
@@ -224,9 +253,9 @@ class Dataplane:
                 self._published()
         finally:
             watcher.cancel()
-            for task in (self._reading, self._cleaning):
-                if task is not None:
-                    task.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
+            self._cleaner.stop()
             await self._flusher.stop()
             self.tunnels.close()
             self.offload.close()
@@ -250,7 +279,7 @@ class Dataplane:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
-            pass
+            self.touched.mark_everything()
         self._wake.clear()
         self._hurry = False
 
@@ -261,7 +290,13 @@ class Dataplane:
             await host.refresh(everything="links" in due, all_routes="routes" in due)
             if "routes" in due:
                 self.tunnels.forget()
+            if due or not self.state.applied or self.state.failures or self._drifted:
+                self.touched.mark_everything()
+            if self.config is not self._config_seen:
+                self.touched.mark_everything()
+                self._config_seen = self.config
             if not self.calc.ready:
+                self.touched.mark_everything()
                 return None
             began = asyncio.get_running_loop().time()
             failures = await self._apply(host, due)
@@ -290,6 +325,7 @@ class Dataplane:
         if failures != self.state.failures:
             for name, reason in failures.items():
                 log.warning("not in the kernel yet: %s", reason, extra={"object": name})
+        self.touched.mark_everything()
         self.state.failures = failures
         self.state.failed_applies += 1
         return self._backoff.next()
@@ -329,23 +365,32 @@ class Dataplane:
     async def _apply(self, host: Host, due: frozenset[str]) -> dict[str, str]:
         if self._mode.differs(self.config, asyncio.get_running_loop().time()):
             await self._prepare()
+            self.touched.mark_everything()
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
         self._held = self.calc.pass_time(asyncio.get_running_loop().time())
-        before = self.renders
+        before, floating = self.renders, self._desire.floating
         with collector.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
             await in_slices(self.calc.policy.settle())
             self._switch_forwarding_on(due)
             active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
-            self._flusher.left(self.state.active, active)
+            self.touched.mark(self.calc.endpoints.take_moved())
+            about = self.touched.take()
+            self._flusher.left(self.state.active, active, about)
             self.state.active, self.state.shadowed = active, shadowed
             self._desire.tell = self._telling
             parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
-            used = self.encapsulation()
-            asked = self.tunnels.doors(self.view, self.config, self.calc, used)
-            await in_slices(self._desire.update(parameters, self.calc, active, hosts, asked))
+            asked = self._guarded
+            if about is None:
+                used = self.encapsulation()
+                asked = self.tunnels.doors(self.view, self.config, self.calc, used)
+            desired = self._desire.update(parameters, self.calc, active, hosts, asked, about)
+            await in_slices(desired)
+            if about is not None:
+                moved = self._desire.floating is not floating
+                about = None if moved else about | self._desire.looked_at
         if "ipsets" in due or self._drifted:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)
@@ -357,32 +402,41 @@ class Dataplane:
         # What may go in this commit is not relied upon, even if the commit is refused.
         self._guarded &= asked
         sweep = self._sweep_now()
-        rules = asyncio.create_task(self.tables.commit(sweep=sweep))
-        try:
-            if exposed or not self.state.applied or not asked <= self._guarded:
-                await asyncio.wait([rules])
-                if rules.result():
-                    self._unsafe = _addresses(active, exposed if self.state.applied else active)
+        failures: dict[str, str] = {}
+        if self.state.applied and self.tables.commit_now(sweep=sweep):
+            # Written, without a program or a thread.
+            self._guarded = asked
+            link_failures = self._apply_links(host, active, about)
+            route_failures = await self._apply_routes(host, active, about)
+        else:
+            rules = asyncio.create_task(self.tables.commit(sweep=sweep))
+            try:
+                if exposed or not self.state.applied or not asked <= self._guarded:
+                    await asyncio.wait([rules])
+                    if rules.result():
+                        self._unsafe = _addresses(active, exposed if self.state.applied else active)
+                    else:
+                        self._guarded = asked
                 else:
-                    self._guarded = asked
-            else:
-                # The writes are made, or handed to their threads; what follows runs beside them.
-                # And what the kernel has told is heard: of a new pod's link, as a rule.
-                for _ in range(TURNS_FOR_WRITES):
-                    await asyncio.sleep(0)
-            self._heard.clear()
-            link_failures = self._apply_links(host, active)
-            route_failures = await self._apply_routes(host, active)
-            last = False
-            while not last and await self._hears_before(rules):
-                # Such as the link of the pod whose rules are being written, or just were.
-                last = rules.done()
+                    # The writes are handed to their threads; what follows runs beside them. And
+                    # what the kernel has told is heard: of a new pod's link, as a rule.
+                    for _ in range(TURNS_FOR_WRITES):
+                        await asyncio.sleep(0)
                 self._heard.clear()
-                await host.refresh(everything=False, all_routes=False)
-                link_failures = self._apply_links(host, active)
-                route_failures = await self._apply_routes(host, active)
-        finally:
-            failures = await rules
+                link_failures = self._apply_links(host, active, about)
+                route_failures = await self._apply_routes(host, active, about)
+                last = False
+                while not last and await self._hears_before(rules):
+                    # Such as the link of the pod whose rules are being written, or just were.
+                    last = rules.done()
+                    self._heard.clear()
+                    await host.refresh(everything=False, all_routes=False)
+                    more = self.touched.take()
+                    about = None if about is None or more is None else about | more
+                    link_failures = self._apply_links(host, active, about)
+                    route_failures = await self._apply_routes(host, active, about)
+            finally:
+                failures = await rules
         read_back = "iptables" in due or self._drifted
         if read_back and (self._reading is None or self._reading.done()):
             self._drifted = False
@@ -396,11 +450,21 @@ class Dataplane:
             self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
             leftovers = self._sweep_sets(self.tables, self._sets)
-            self._clean(self.tables.name)
+            self._cleaner.clean(self.tables.name, self.config.iptables_lock_timeout)
         if self.tables.take_lost():
             self._sets.forget()
             self.kick()
-        self._settle(active, link_failures, rules_written=not failures)
+        self._settled.settle(
+            active,
+            self._desire.book.endpoints if self._desire.book is not None else (),
+            families=self._families,
+            floating=self._desire.floating.networks,
+            unfit=link_failures,
+            held=self._flusher.held | self._unsafe,
+            rules_written=not failures,
+            about=None if about is None else about | self._routed,
+        )
+        self._routed.clear()
         self.state.applied = self.state.applied or not failures
         return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
 
@@ -436,21 +500,6 @@ class Dataplane:
         if tables.take_lost() and self._sets is not None:
             self._sets.forget()
 
-    def _clean(self, used: str) -> None:
-        """Have what another back end left taken away, now that what replaces it is in force."""
-        if self._cleaned == used or (self._cleaning is not None and not self._cleaning.done()):
-            return
-
-        async def clean() -> None:
-            lock_wait = self.config.iptables_lock_timeout
-            failures = await backend.remove_leftovers(used, lock_wait)
-            for name, reason in failures.items():
-                log.warning("still there beside %s: %s", used, reason, extra={"object": name})
-            if not failures:
-                self._cleaned = used
-
-        self._cleaning = asyncio.create_task(clean())
-
     def _switch_forwarding_on(self, due: frozenset[str]) -> None:
         """Where it is off: at the start, when it may have changed, and when links are read."""
         if self.config.ip_forwarding != "Enabled":
@@ -465,24 +514,51 @@ class Dataplane:
             for complaint in complaints.values():
                 log.warning("forwarding is not on: %s", complaint)
 
-    def _apply_links(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
+    def _apply_links(
+        self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
+    ) -> dict[str, str]:
         self.interfaces.spoofing = self.config.workload_source_spoofing == "Any"
-        touched = self.interfaces.commit(host.sock, self.view, active.values(), self._families)
-        view, config, used = self.view, self.config, self.encapsulation()
-        touched |= self.tunnels.commit(host.sock, view, config, self.calc, used, self._guarded)
-        touched |= self.mtu.commit(host.sock, view, config, used)
-        self.offload.commit(view, config, self.tunnels.ready, self.state.route_writes)
+        names = active if about is None else [name for name in about if name in active]
+        some = [active[name] for name in names]
+        touched = self.interfaces.commit(host.sock, self.view, some, self._families)
+        if about is None:
+            view, config, used = self.view, self.config, self.encapsulation()
+            touched |= self.tunnels.commit(host.sock, view, config, self.calc, used, self._guarded)
+            touched |= self.mtu.commit(host.sock, view, config, used)
+            self.offload.commit(view, config, self.tunnels.ready, self.state.route_writes)
         host.touch(touched)
         host.verify(active)
         return dict(self.interfaces.failures)
 
-    async def _apply_routes(self, host: Host, active: dict[str, Endpoint]) -> dict[str, str]:
+    async def _apply_routes(
+        self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
+    ) -> dict[str, str]:
         """Routes; very many in slices, until something else is to be done."""
+        until = asyncio.get_running_loop().time() + ROUTES_AT_ONCE
+        floating = self._desire.floating.networks if self._desire is not None else {}
+        families = self._families
+        blackholes = self.calc.blackholes if about is None else frozenset()
+        self.routes.want_local(active, blackholes, self.view, families, floating, about)
+        if about is None:
+            await self._want_elsewhere(until)
+        held = self._flusher.held | self._unsafe
+        outcome = Outcome()
+        for _ in self.routes.commit(host.sock, self.view, held=held, outcome=outcome):
+            await asyncio.sleep(0)
+            if self._hurry or asyncio.get_running_loop().time() > until:
+                self._go_on()
+                break
+        self.state.route_writes += outcome.written + outcome.deleted
+        self._routed |= outcome.pods
+        if outcome.departed:
+            here = {network.network_address for e in active.values() for network in e.networks}
+            self._flusher.flush(outcome.departed - here)
+        return {f"route {network}": reason for network, reason in outcome.failures.items()}
+
+    async def _want_elsewhere(self, until: float) -> None:
+        """What leads to other nodes, and beyond."""
         view, remote = self.view, self.remote
         clock = asyncio.get_running_loop().time
-        until = clock() + ROUTES_AT_ONCE
-        floating = self._desire.floating.networks if self._desire is not None else {}
-        self.routes.want_local(active, self.calc.blackholes, view, self._families, floating)
         me = self.calc.nodes.get(self.calc.node, NodeFacts())
         means = self.tunnels.means(self.encapsulation(), self.config)
         ends = self.tunnels.ends_v6
@@ -507,41 +583,8 @@ class Dataplane:
         waits = remote.pending or self.elsewhere.pending
         if told and not waits and not self._changed_paths:
             self.routes.paths_known()
-        held = self._flusher.held | self._unsafe
-        outcome = Outcome()
-        for _ in self.routes.commit(host.sock, view, held=held, outcome=outcome):
-            await asyncio.sleep(0)
-            if self._hurry or clock() > until:
-                self._wake.set()
-                break
         if waits:
-            self._wake.set()
-        self.state.route_writes += outcome.written + outcome.deleted
-        if outcome.departed:
-            here = {network.network_address for e in active.values() for network in e.networks}
-            self._flusher.flush(outcome.departed - here)
-        return {f"route {network}": reason for network, reason in outcome.failures.items()}
-
-    def _settle(
-        self, active: dict[str, Endpoint], link_failures: dict[str, str], *, rules_written: bool
-    ) -> None:
-        judged = self._desire.book.endpoints if self._desire and self._desire.book else {}
-        proven, self._proven = self._proven, {}
-        in_force: dict[ResourceKey, Endpoint] = {}
-        for interface, endpoint in active.items():
-            link = self.view.link_named(interface)
-            if link is None or not link.up or interface in link_failures:
-                continue
-            if interface not in judged:
-                continue
-            # A refused restore leaves the old rules whole: what they held is still in force.
-            if not rules_written and self.state.in_force.get(endpoint.key) != endpoint:
-                continue
-            proof = (endpoint, link.index, self.routes.generation)
-            if proven.get(interface) == proof or self.routes.serves(interface):
-                self._proven[interface] = proof
-                in_force[endpoint.key] = endpoint
-        self.state.settle(in_force)
+            self._go_on()
 
 
 def _addresses(active: dict[str, Endpoint], interfaces: Iterable[str]) -> frozenset[IPAddress]:

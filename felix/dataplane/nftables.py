@@ -182,6 +182,14 @@ class NftTables:
                 rules = (*model.inserts.get(name, ()), *model.appends.get(name, ()))
                 table.want_hook(name, rules)
 
+    def commit_now(self, *, sweep: bool = True) -> bool:
+        """As `commit`, before this returns; False where that takes time, or a refusal came."""
+        if self._rules.dirty:
+            if not self._rules.commit_now():
+                return False
+            self.refused, self._suspects = {}, frozenset()
+        return True
+
     async def commit(self, *, sweep: bool = True) -> dict[str, str]:
         """Write what differs; returns failures. What nobody wants goes at once, it costs little."""
         if not self._rules.dirty:

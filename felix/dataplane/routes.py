@@ -23,6 +23,7 @@ from types import MappingProxyType
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
+from felix.dataplane.touched import Touched
 from felix.dataplane.view import KernelView
 from linux import prefixes
 from linux import routes as kernel
@@ -65,13 +66,14 @@ def is_pod_route(route: Route) -> bool:
 class Outcome:
     """What a commit did, and what it could not do.
 
-    `departed`: addresses of removed pod routes.
+    `departed`: addresses of removed pod routes; `pods`: interfaces to which routes were written.
     """
 
     written: int = 0
     deleted: int = 0
     failures: dict[IPNetwork, str] = field(default_factory=dict)
     departed: set[IPAddress] = field(default_factory=set)
+    pods: set[str] = field(default_factory=set)
 
 
 class RouteTable:
@@ -79,10 +81,12 @@ class RouteTable:
 
     `generation` grows when the kernel's routes are found otherwise than we wrote them. `kept`
     are the kernel's routes by a gateway that nobody wants yet: they stay until the paths are
-    known (RTE-3), and cost nothing while they wait.
+    known (RTE-3), and cost nothing while they wait. `touched` is told of the pods whose routes
+    the kernel has otherwise than before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, touched: Touched | None = None) -> None:
+        self._touched = touched or Touched()
         self.table: DeltaTable[RouteKey, Route] = DeltaTable()
         self.conflicts: set[IPNetwork] = set()
         self.generation = 0
@@ -126,25 +130,32 @@ class RouteTable:
         view: KernelView,
         families: frozenset[int],
         floating: Mapping[str, tuple[IPNetwork, ...]] = MappingProxyType({}),
+        about: Iterable[str] | None = None,
     ) -> None:
         """Pods whose interface is there and up, by interface, and own blocks.
 
         `floating`: what leads to a pod besides its own networks. Packets to it are translated
         before they are routed, but for those of the node itself, which need a route first.
+        `about`: nothing but these pods is otherwise than before.
         """
-        seen = (view, view.links_version, blackholes, families, floating)
-        if endpoints is self._endpoints and seen == self._seen:
-            return
-        self._endpoints, self._seen = endpoints, seen
-        routes = [blackhole_route(n) for n in blackholes if n.version in families]
-        before, self._blackholes = self._blackholes, {route.key: route for route in routes}
-        changed = {key for key, _ in before.items() ^ self._blackholes.items()}
-        for interface in [name for name in self._pods if name not in endpoints]:
-            changed |= self._claim(interface, self._pods.pop(interface)[2], ())
-        for interface, endpoint in endpoints.items():
+        changed: set[RouteKey] = set()
+        if about is None:
+            seen = (view, view.links_version, blackholes, families, floating)
+            if endpoints is self._endpoints and seen == self._seen:
+                return
+            self._endpoints, self._seen = endpoints, seen
+            routes = [blackhole_route(n) for n in blackholes if n.version in families]
+            before, self._blackholes = self._blackholes, {route.key: route for route in routes}
+            changed = {key for key, _ in before.items() ^ self._blackholes.items()}
+            about = [*(name for name in self._pods if name not in endpoints), *endpoints]
+        for interface in about:
+            endpoint, known = endpoints.get(interface), self._pods.get(interface)
+            if endpoint is None:
+                if known is not None:
+                    changed |= self._claim(interface, self._pods.pop(interface)[2], ())
+                continue
             link = view.link_named(interface)
             index = link.index if link is not None and link.up else None
-            known = self._pods.get(interface)
             more = floating.get(interface, ())
             if known is not None and known[0] is endpoint and known[1:4:2] == (index, more):
                 continue
@@ -234,6 +245,13 @@ class RouteTable:
             return False
         return all(self.table.actual.get(route.key) == route for route in known[2])
 
+    def free(self, interface: str, network: IPNetwork, view: KernelView) -> bool:
+        """Whether a pod's route may be written to this interface: nobody else claims it, and no
+        foreign route has its place (RTE-2).
+        """
+        key = (TABLE_MAIN, prefixes.pack(network), ROUTE_METRIC)
+        return key not in view.foreign and self._claims.get(key, {}).keys() <= {interface}
+
     def in_force(self, network: IPNetwork, index: int) -> bool:
         """Whether the kernel has the route of a pod's address to this link."""
         route = pod_route(network, index)
@@ -243,8 +261,13 @@ class RouteTable:
         """A look-up of a pod's address found this route: if it is not ours, ours is gone."""
         route = pod_route(network, index)
         if found is None or found.key != route.key or found.oif != index:
-            self.generation += 1
+            self._differs(route.key)
             self.table.lost(route.key)
+
+    def _differs(self, key: RouteKey) -> None:
+        """What the kernel has under this key is not what it was."""
+        self.generation += 1
+        self._touched.mark(self._claims.get(key, ()))
 
     def _merge(self, keys: Iterable[RouteKey]) -> None:
         for key in keys:
@@ -261,7 +284,7 @@ class RouteTable:
         for key, route in changes.items():
             if self.table.actual.get(key, self.kept.get(key)) == route:
                 continue
-            self.generation += 1
+            self._differs(key)
             self.kept.pop(key, None)
             if route is None:
                 self.table.lost(key)
@@ -274,6 +297,7 @@ class RouteTable:
     def replace_actual(self, routes: Mapping[RouteKey, Route]) -> None:
         """Own routes as a dump told."""
         self.generation += 1
+        self._touched.mark_everything()
         self.kept = {}
         if not self._remote_known:
             self.kept = {key: route for key, route in routes.items() if self._waits(key, route)}
@@ -369,12 +393,13 @@ class RouteTable:
             key = route.key
             if key in self.table.actual:
                 # Another interface may have had it until now.
-                self.generation += 1
+                self._differs(key)
             self.table.saw(key, route)
             if key in view.foreign:
                 self._replaced[key] = False
             view.wrote(key, route)
             outcome.written += 1
+            outcome.pods.update(self._claims.get(key, ()))
         for index, route in enumerate(doomed, len(upserts)):
             if index in failed and failed[index].errno != errno.ESRCH:
                 error = failed[index].error(f"delete route {route.dst}")

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_PROTOCOL
+from felix.dataplane.touched import Touched
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import (
@@ -54,11 +55,13 @@ class KernelView:
     `stale_routes` and `stale_all` ask for dumps; `stale_links` are links whose settings changed
     unseen; `suspects` are workload links whose routes may be gone. `links_version` grows with
     every word about a link, `host_links_version` about one that is no workload's.
-    `global_settings`: what all links share may be another now.
+    `global_settings`: what all links share may be another now. `touched`: whose endpoints the
+    kernel's word was about; of what is not about a workload's link it says everything.
     """
 
-    def __init__(self, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, prefixes: tuple[str, ...], touched: Touched | None = None) -> None:
         self.prefixes = prefixes
+        self.touched = touched or Touched()
         self.links: dict[int, Link] = {}
         self.addresses: dict[tuple[int, str], Address] = {}
         self.own: dict[RouteKey, Route] = {}
@@ -166,8 +169,16 @@ class KernelView:
     def put_link(self, link: Link) -> None:
         """A link as a look-up found it."""
         self.links[link.index] = link
+        self._speaks_of(link)
+
+    def _speaks_of(self, link: Link) -> None:
+        """There was a word about this link."""
         self.links_version += 1
-        self.host_links_version += not link.name.startswith(self.prefixes)
+        if link.name.startswith(self.prefixes):
+            self.touched.mark((link.name,))
+        else:
+            self.host_links_version += 1
+            self.touched.mark_everything()
 
     def replace_links(self, links: Iterable[Link], addresses: Iterable[Address]) -> None:
         """What a dump of links and addresses said."""
@@ -176,6 +187,7 @@ class KernelView:
         self.addresses = {(a.index, str(a.interface)): a for a in addresses}
         self.links_version += 1
         self.host_links_version += 1
+        self.touched.mark_everything()
         self._forget_addresses()
         self._base_routes = None
 
@@ -183,6 +195,7 @@ class KernelView:
         """What a dump of the main table said."""
         self.own, self.foreign = found
         self._base_routes = None
+        self.touched.mark_everything()
 
     def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:
         """Take notifications; returns own routes as they are now (None: gone)."""
@@ -192,15 +205,7 @@ class KernelView:
                 case LinkChanged(link, removed):
                     self._link(link, removed, own_changes)
                 case AddressChanged(address, removed):
-                    key = (address.index, str(address.interface))
-                    if not self.is_workload(address.index):
-                        self._forget_addresses()
-                    if removed:
-                        self.addresses.pop(key, None)
-                    else:
-                        self.addresses[key] = address
-                    # An address that goes takes its connected route along, in silence.
-                    self.stale_routes = self.stale_routes or removed
+                    self._address(address, removed)
                 case RouteChanged(route, removed):
                     self._route(route, removed, own_changes)
                 case SettingChanged(index, _):
@@ -208,9 +213,23 @@ class KernelView:
                         self.stale_links.add(index)
                     else:
                         self.global_settings = True
+                        self.touched.mark_everything()
                 case Overrun():
                     self.stale_all = self.stale_routes = True
+                    self.touched.mark_everything()
         return own_changes
+
+    def _address(self, address: Address, removed: bool) -> None:
+        key, ip = (address.index, str(address.interface)), address.interface.ip
+        known = self.addresses.pop(key, None)
+        if not removed:
+            self.addresses[key] = address
+        pods = self.is_workload(address.index)
+        if not pods and (known is not None or not removed):
+            self._forget_addresses()
+            self.touched.mark_everything()
+        # An IPv4 address that goes takes its connected route along, in silence.
+        self.stale_routes = self.stale_routes or (removed and ip.version == 4)
 
     def wrote(self, key: RouteKey, route: Route | None) -> None:
         """An own route is as we just wrote it; the monitor does not tell of that."""
@@ -225,12 +244,13 @@ class KernelView:
         before = self.links.get(link.index)
         # It tells of the settings as well, as they are since what was told of them before.
         self.stale_links.discard(link.index)
-        self.links_version += 1
-        self.host_links_version += not link.name.startswith(self.prefixes)
+        self._speaks_of(link)
         if before is None or removed or before.name != link.name:
             self._renamed(link, before)
         if before is not None and self._by_name.get(before.name) == link.index:
             del self._by_name[before.name]
+            if before.name != link.name:
+                self._speaks_of(before)
         if removed:
             self.links.pop(link.index, None)
             self.suspects.discard(link.index)
@@ -250,7 +270,7 @@ class KernelView:
         for table in (self.own, self.foreign):
             for key in [key for key, route in table.items() if route[1].oif == index]:
                 if table is self.foreign and self._is_base(table[key]):
-                    self._base_routes = None
+                    self._base_routes_differ()
                 del table[key]
                 if table is self.own:
                     own_changes[key] = None
@@ -277,7 +297,7 @@ class KernelView:
         replaced = self.foreign.get(key)
         self.foreign[key] = route
         if self._is_base(route) or (replaced is not None and self._is_base(replaced)):
-            self._base_routes = None
+            self._base_routes_differ()
         if self.own.pop(key, None) is not None:
             own_changes[key] = None
             # Or ours took its place since, of which nobody tells.
@@ -287,4 +307,8 @@ class KernelView:
         """A route of somebody else is gone; the monitor does not tell what we did ourselves."""
         gone = self.foreign.pop(key, None)
         if gone is not None and self._is_base(gone):
-            self._base_routes = None
+            self._base_routes_differ()
+
+    def _base_routes_differ(self) -> None:
+        self._base_routes = None
+        self.touched.mark_everything()

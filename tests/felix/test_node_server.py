@@ -218,6 +218,41 @@ async def test_in_force_waits_for_the_interface(world: World) -> None:
 
 
 @pytest.mark.asyncio
+async def test_who_wires_himself_hears_of_the_rules_and_of_the_routes_that_lack(
+    world: World,
+) -> None:
+    """NSV-3, STL-1: no link is needed, but the rules are; a foreign route is not replaced."""
+    name, interface, address = world.endpoint_name("wired"), "cali000wired", "10.65.0.24"
+    ghost = Pod(world.outside, interface, address, "")
+    async with connected(world, "cni") as cni:
+        value = world.put_endpoint("wired", ghost).decode()
+        world.delete_endpoint("wired")
+        world.ip(f"route add {address}/32 via 10.99.7.2 metric 1024")
+        # As long as felix may take to hear of it.
+        await asyncio.sleep(0.3)
+        await cni.send(Offer("default", name, value))
+        await cni.send(Await("default", name, CONTAINER, 1, wired=True))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await message(cni, InForce)
+        world.ip(f"route del {address}/32 via 10.99.7.2 metric 1024")
+        routes = [f"{address}/32"]
+        assert await message(cni, InForce) == InForce("default", name, CONTAINER, "", 1, routes)
+        assert "ESTABLISHED" in world.chain(f"cali-fw-{interface}").upper()
+        writes = world.metric("muslin_felix_route_writes_total")
+        world.wire(interface, address)
+        world.ip(f"route replace {address}/32 dev {interface} proto 109 metric 1024 scope link")
+        await cni.send(Await("default", name, CONTAINER, 3))
+        assert await message(cni, InForce) == InForce("default", name, CONTAINER, "", 3)
+        # Whoever of the two was second wrote what was there.
+        assert world.metric("muslin_felix_route_writes_total") <= writes + 1
+        world.ip(f"route del {address}/32")
+        await soon(lambda: world.route(f"{address}/32"))
+        await cni.send(Retract("default", name, CONTAINER))
+        await soon(lambda: not world.route(f"{address}/32"))
+
+
+@pytest.mark.asyncio
 async def test_what_never_will_be_in_force_is_answered_with_the_reason(world: World) -> None:
     async with connected(world, "cni") as cni:
         await cni.send(Offer("default", "x", "{}"))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from ipaddress import ip_network
 from pathlib import Path
 
+import pytest
+
+from felix.afterwards import Afterwards
 from felix.calc.endpoints import Endpoint
 from felix.endpoint_status import EndpointStatus
 from libcalico.model import ResourceKey
@@ -40,3 +44,30 @@ def test_without_a_prefix_or_with_a_bad_one_nothing_happens(tmp_path: Path) -> N
     EndpointStatus("").update([endpoint("pod1", "cali1")])
     (tmp_path / "file").touch()
     EndpointStatus(str(tmp_path / "file")).update([endpoint("pod1", "cali1")])
+
+
+@pytest.mark.asyncio
+async def test_what_can_wait_is_done_after_a_burst_and_in_a_long_one() -> None:
+    done: list[float] = []
+    clock, called = asyncio.get_running_loop().time, asyncio.Event()
+
+    def act() -> None:
+        done.append(clock())
+        called.set()
+
+    later = Afterwards(act, quiet=0.1, latest=0.4)
+    for _ in range(3):
+        later.moved()
+        await asyncio.sleep(0.01)
+    assert not done
+    await called.wait()
+    assert len(done) == 1
+    until = clock() + 1.5
+    while len(done) == 1 and clock() < until:
+        later.moved()
+        await asyncio.sleep(0.01)
+    assert len(done) == 2, "it never was quiet"
+    later.moved()
+    later.stop()
+    await asyncio.sleep(0.3)
+    assert len(done) == 2

@@ -1,0 +1,109 @@
+"""Which endpoints are in force: judged after each turn, for all endpoints or for some.
+
+Whoever starts a pod may make its link and its routes himself, and asks only whether its rules and
+sets stand (`Await.wired`). `ruled` answers that, with the routes that are left to be written.
+
+Invariants:
+  DPL-3  An endpoint is in force only while the kernel has its routes, its sets, its policies'
+         chains and its own, in every family.
+  STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking, and nobody
+         else has or holds one of its addresses.
+Tested in tests/felix/test_settled.py, test_policy_in_force.py, test_node_server.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from felix.calc.endpoints import Endpoint
+from felix.dataplane.routes import RouteTable
+from felix.dataplane.state import State
+from felix.dataplane.view import KernelView
+from libcalico.model import ResourceKey
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+
+class Settled:
+    """Judges endpoints by what the rules, the view and the routes hold."""
+
+    def __init__(self, state: State, view: KernelView, routes: RouteTable) -> None:
+        self._state, self._view, self._routes = state, view, routes
+        self._proven: dict[str, tuple[Endpoint, int, int]] = {}
+        self._keys: dict[str, ResourceKey] = {}
+
+    def settle(
+        self,
+        active: Mapping[str, Endpoint],
+        judged: Collection[str],
+        *,
+        families: Set[int],
+        floating: Mapping[str, tuple[IPNetwork, ...]],
+        unfit: Collection[str],
+        held: Set[IPAddress],
+        rules_written: bool,
+        about: Iterable[str] | None,
+    ) -> None:
+        """`judged`: interfaces with rules, `unfit`: those whose link could not be set up, `held`:
+        addresses that may have no route yet, `about`: those that may have changed, None: all.
+        """
+        state = self._state
+        in_force: dict[ResourceKey, Endpoint] = {}
+        ruled: dict[ResourceKey, tuple[Endpoint, tuple[str, ...]]] = {}
+        gone: set[ResourceKey] = set()
+        names = list(active) if about is None else about
+        for name in names:
+            endpoint, before = active.get(name), self._keys.pop(name, None)
+            if before is not None and (endpoint is None or before != endpoint.key):
+                gone.add(before)
+            if endpoint is None:
+                self._proven.pop(name, None)
+                continue
+            self._keys[name] = endpoint.key
+            # A refused restore leaves the old rules whole: what they held is still in force.
+            stands = rules_written or state.in_force.get(endpoint.key) == endpoint
+            if name not in judged or name in unfit or not stands:
+                continue
+            if self._serves(name, endpoint):
+                in_force[endpoint.key] = endpoint
+                continue
+            networks = (*endpoint.networks, *floating.get(name, ()))
+            wanted = [network for network in networks if network.version in families]
+            if rules_written and self._free(name, wanted, held):
+                ruled[endpoint.key] = endpoint, tuple(map(str, wanted))
+        if about is None:
+            for gone_name in self._keys.keys() - active.keys():
+                del self._keys[gone_name]
+                self._proven.pop(gone_name, None)
+            state.ruled = ruled
+            state.settle(in_force)
+            return
+        # One that moved to another interface is gone from the first only.
+        about_keys = {*gone, *(active[name].key for name in names if name in active)}
+        for key in about_keys:
+            state.ruled.pop(key, None)
+        state.ruled.update(ruled)
+        state.settle_some(about_keys, in_force)
+
+    def _serves(self, name: str, endpoint: Endpoint) -> bool:
+        """Whether its link is up and the kernel has its routes."""
+        link = self._view.link_named(name)
+        if link is None or not link.up:
+            return False
+        proof = (endpoint, link.index, self._routes.generation)
+        if self._proven.get(name) == proof:
+            return True
+        if not self._routes.serves(name):
+            self._proven.pop(name, None)
+            return False
+        self._proven[name] = proof
+        return True
+
+    def _free(self, name: str, networks: Iterable[IPNetwork], held: Set[IPAddress]) -> bool:
+        """Whether somebody else may write these routes to this interface now."""
+        return all(
+            network.network_address not in held and self._routes.free(name, network, self._view)
+            for network in networks
+        )

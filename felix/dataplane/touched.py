@@ -1,0 +1,42 @@
+"""What a turn of the main loop is about: some endpoints, or everything.
+
+Most turns follow one pod that came or went. Such a turn looks at the endpoints that are named here
+and at nothing else, whatever the node holds; any other news, a timer, a failure or a long silence
+make a turn that looks at everything, and is right whatever was named before.
+
+Invariant:
+  TCH-1  A turn about everything right after a turn about some endpoints finds nothing to write.
+Tested in tests/felix/test_touched.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Touched:
+    """The endpoints, by interface, that the next turn is about. The first is about everything."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._everything = True
+
+    @property
+    def everything(self) -> bool:
+        """Whether the next turn is about everything."""
+        return self._everything
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Something happened to these."""
+        self._names.update(names)
+
+    def mark_everything(self) -> None:
+        """Something happened to nobody in particular."""
+        self._everything = True
+
+    def take(self) -> frozenset[str] | None:
+        """What the turn that begins is about; None: everything."""
+        names, everything = frozenset(self._names), self._everything
+        self._names.clear()
+        self._everything = False
+        return None if everything else names

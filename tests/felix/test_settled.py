@@ -1,0 +1,81 @@
+"""STL-1: who is answered before its link and its routes are there, and who is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+from felix import ROUTE_METRIC
+from felix.calc.endpoints import Endpoint
+from felix.dataplane.routes import RouteTable, pod_route
+from felix.dataplane.settled import Settled
+from felix.dataplane.state import State
+from felix.dataplane.view import KernelView
+from linux.routes import NextHop, Route
+from tests.felix.test_dataplane_parts import BOTH, ETH0, POD, endpoint, view
+
+ONE = endpoint("10.0.0.1", interface="cali1")
+ADDRESS, NETWORK = ip_address("10.0.0.1"), ip_network("10.0.0.1/32")
+
+
+class Judge:
+    """Everything is as for a pod that lacks its link alone; `ruled` with something changed."""
+
+    def __init__(self, kernel: KernelView | None = None) -> None:
+        self.view, self.routes, self.state = kernel or view(ETH0), RouteTable(), State()
+        self.settled = Settled(self.state, self.view, self.routes)
+        self.active: dict[str, Endpoint] = {"cali1": ONE}
+
+    def ruled(self, **changed: object) -> bool:
+        self.routes.want_local(self.active, frozenset(), self.view, BOTH)
+        given = {
+            "judged": {"cali1"}, "families": BOTH, "floating": {}, "unfit": (),
+            "held": frozenset(), "rules_written": True, "about": None,
+        }  # fmt: skip
+        self.settled.settle(self.active, **{**given, **changed})  # type: ignore[arg-type]
+        assert not self.state.in_force.keys() & self.state.ruled.keys()
+        return ONE.key in self.state.ruled
+
+
+def test_a_pod_without_its_link_is_ruled_and_its_routes_are_named() -> None:
+    judge = Judge()
+    assert judge.ruled()
+    assert judge.state.ruled[ONE.key] == (ONE, ("10.0.0.1/32",))
+    assert judge.ruled(floating={"cali1": (ip_network("10.0.0.9/32"),)})
+    assert judge.state.ruled[ONE.key][1] == ("10.0.0.1/32", "10.0.0.9/32")
+    assert judge.ruled(families=frozenset({6}))
+    assert judge.state.ruled[ONE.key][1] == ()
+
+
+def test_nobody_is_ruled_without_rules() -> None:
+    judge = Judge()
+    assert not judge.ruled(judged=set())
+    assert not judge.ruled(rules_written=False)
+    assert not judge.ruled(unfit={"cali1": "no"})
+
+
+def test_an_address_that_is_held_or_anothers_makes_it_wait() -> None:
+    assert not Judge().ruled(held={ADDRESS})
+    foreign = Judge()
+    route = Route(NETWORK, (NextHop(None, 2),), protocol=4, metric=ROUTE_METRIC)
+    foreign.view.foreign[route.key] = route
+    assert not foreign.ruled()
+    claimed = Judge(view(ETH0, replace(POD, name="cali2")))
+    claimed.active["cali2"] = endpoint("10.0.0.1", interface="cali2")
+    assert not claimed.ruled()
+
+
+def test_with_link_and_routes_it_is_in_force_until_one_of_them_goes() -> None:
+    judge = Judge(view(ETH0, replace(POD, name="cali1")))
+    assert judge.ruled(), "up, but without its route"
+    route = pod_route(NETWORK, POD.index)
+    judge.routes.saw({route.key: route})
+    assert not judge.ruled()
+    assert judge.state.in_force == {ONE.key: ONE}
+    assert not judge.ruled(about={"cali1"}, rules_written=False), "what it held is still there"
+    assert judge.state.in_force == {ONE.key: ONE}
+    judge.routes.saw({route.key: None})
+    assert judge.ruled(about={"cali1"})
+    assert not judge.state.in_force
+    judge.active = {}
+    assert not judge.ruled(about={"cali1"})
