@@ -18,6 +18,7 @@ FAST = (
     "test_the_internal_ip_is_registered_and_the_cluster_is_known",
     "test_a_pod_that_is_known_costs_no_request",
     "test_the_first_generation_configuration_runs_verbatim",
+    "test_felix_gets_the_nodes_that_the_labels_select_now",
     "test_kubectl_shows_them_below_the_pod_and_the_node",
     "test_a_refused_add_is_told_on_its_pod_and_full_pools_on_the_node",
     "test_the_definitions_take_what_we_take_and_refuse_what_we_refuse",

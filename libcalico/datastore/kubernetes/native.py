@@ -18,8 +18,6 @@ from libcalico.conversion import (
     network_policy,
     service_account_profile,
 )
-from libcalico.conversion import cluster_policy as convert_cluster_policy
-from libcalico.conversion.cluster_policy import policy_name
 from libcalico.datastore.interface import Selection
 from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, metadata
 from libcalico.datastore.kubernetes.metadata import Tree, native_metadata
@@ -27,7 +25,6 @@ from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import Metadata
 
-CLUSTER = "policy.networking.k8s.io/v1alpha2"
 NAMESPACE, ACCOUNT = "kns.", "ksa."
 
 
@@ -83,11 +80,6 @@ def _policy_place(key: ResourceKey) -> Place | None:
     return Place(key.name[len(POLICY_PREFIX) :], key.namespace)
 
 
-def _cluster_policy_place(key: ResourceKey) -> Place | None:
-    prefix = policy_name("")
-    return Place(key.name[len(prefix) :]) if key.name.startswith(prefix) else None
-
-
 NAMESPACES = ReadOnly(
     Collection("v1", "namespaces", "Namespace"),
     "Profile",
@@ -109,11 +101,3 @@ POLICIES = ReadOnly(
     lambda _, name: POLICY_PREFIX + name,
     _policy_place,
 )
-CLUSTER_POLICIES = ReadOnly(
-    Collection(CLUSTER, "clusternetworkpolicies", "ClusterNetworkPolicy", optional=True),
-    "GlobalNetworkPolicy",
-    lambda tree: convert_cluster_policy(tree)[0],
-    lambda _, name: policy_name(name),
-    _cluster_policy_place,
-)
-"""A rule that speaks of nodes denies too much, or allows nothing: their addresses are not known."""

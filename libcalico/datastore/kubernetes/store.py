@@ -33,9 +33,10 @@ from libcalico.datastore.interface import (
 )
 from libcalico.datastore.kubernetes import order
 from libcalico.datastore.kubernetes import watch as watching
+from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error, translated
-from libcalico.datastore.kubernetes.mapping import Patched
+from libcalico.datastore.kubernetes.mapping import Mapping, Patched
 from libcalico.datastore.kubernetes.metadata import Tree
 from libcalico.datastore.kubernetes.table import Table
 from libcalico.datastore.kubernetes.watch import Feed, Memory, Positions
@@ -81,8 +82,9 @@ class KubernetesDatastore:
             return None
         with translated():
             tree = await self._writer.read(mapping.collection, place)
-        if tree is None or mapping.key(tree) != key:
-            return None
+            if tree is None or mapping.key(tree) != key:
+                return None
+            await self._have_nodes(mapping, [tree])
         entry, reason = entry_of(mapping, key, tree)
         if reason:
             raise InvalidValue("$", "...", reason, str(key))
@@ -193,6 +195,7 @@ class KubernetesDatastore:
                         yield Listing([], 0, []), watching.NOWHERE
                         return
                 tree = _list_of(feed.path, answer)
+                await self._have_nodes(feed.mapping, tree.get("items") or [])
             except KubernetesError as error:
                 raise as_datastore_error(error) from None
             told = tree.get("metadata") or {}
@@ -207,6 +210,10 @@ class KubernetesDatastore:
             token = told.get("continue") or ""
             if not token:
                 return
+
+    async def _have_nodes(self, mapping: Mapping, trees: Sequence[Tree]) -> None:
+        if isinstance(mapping, ClusterPolicies) and mapping.lacks_nodes(trees):
+            await mapping.read_nodes(self._client)
 
     async def _in_turn(self, work: Coroutine[Any, Any, Any]) -> Any:
         async with self._turns:

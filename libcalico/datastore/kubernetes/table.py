@@ -10,6 +10,7 @@ from functools import cache
 from libcalico.conversion import POLICY_PREFIX
 from libcalico.conversion.cluster_policy import policy_name
 from libcalico.datastore.kubernetes import native
+from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies
 from libcalico.datastore.kubernetes.ipam import Affinities, Blocks, Handles, Settings
 from libcalico.datastore.kubernetes.mapping import Mapping
 from libcalico.datastore.kubernetes.nodes import Nodes
@@ -59,7 +60,7 @@ class Table:
                 row = CustomResource(kind.name, plural, kind.namespaced, stored, reserved)
                 self._families[kind.family] = (row,)
         self._families["NetworkPolicy"] += (native.POLICIES,)
-        self._families["GlobalNetworkPolicy"] += (native.CLUSTER_POLICIES,)
+        self._families["GlobalNetworkPolicy"] += (ClusterPolicies(),)
 
     def of_family(self, family: str) -> tuple[Mapping, ...]:
         """The collections that hold a family; empty for one that is nowhere.

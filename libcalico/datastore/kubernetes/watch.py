@@ -16,13 +16,14 @@ import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Mapping as Map
-from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from contextlib import aclosing, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from libcalico.datastore.interface import Batch, Compacted, Event, Selection
+from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies, Speaking
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error
 from libcalico.datastore.kubernetes.mapping import Mapping, metadata, version
@@ -95,9 +96,14 @@ async def watch(
     """Batches of events of all feeds; raises `Compacted` or `DatastoreUnavailable`."""
     family = ",".join(sorted({feed.selection.family for feed in feeds}))
     queue: asyncio.Queue[tuple[str, int, Event | None] | Exception] = asyncio.Queue(GATHER)
-    tasks = [
-        asyncio.create_task(_follow(client, feed, positions[feed.path], queue)) for feed in feeds
-    ]
+    tasks = []
+    for feed in feeds:
+        beside = None
+        if isinstance(feed.mapping, ClusterPolicies):
+            beside = Beside(Speaking(feed.mapping, feed.path))
+            tasks.append(asyncio.create_task(_follow_nodes(client, feed, beside, queue)))
+        work = _follow(client, feed, positions[feed.path], queue, beside)
+        tasks.append(asyncio.create_task(work))
     positions = dict(positions)
     try:
         while True:
@@ -122,7 +128,44 @@ async def watch(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[Any]) -> None:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What two tasks share that tell of the same objects; `turn` is held until they are queued."""
+
+    speaking: Speaking
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+async def _follow_nodes(
+    client: Client, feed: Feed, beside: Beside, queue: asyncio.Queue[Any]
+) -> None:
+    """Policies that speak of nodes into the queue, whenever the nodes are others."""
+    mapping = beside.speaking.mapping
+
+    async def tell() -> None:
+        async with beside.turn:
+            await beside.speaking.seed(client)
+            for key, tree in beside.speaking.trees.items():
+                if selected(feed.selection, key):
+                    entry, reason = entry_of(mapping, key, tree, raw=feed.selection.raw)
+                    # It moves no position: the API did not tell it.
+                    await queue.put((feed.path, 0, Event(key, entry, version(tree), reason)))
+
+    try:
+        await mapping.follow_nodes(client, tell)
+    except KubernetesError as error:
+        await queue.put(as_datastore_error(error))
+    except Exception as error:
+        await queue.put(error)
+
+
+async def _follow(
+    client: Client,
+    feed: Feed,
+    start: int,
+    queue: asyncio.Queue[Any],
+    beside: Beside | None = None,
+) -> None:
     """One collection into the queue, watch after watch; its last word is an exception."""
     at, loop = start, asyncio.get_running_loop()
     try:
@@ -136,11 +179,9 @@ async def _follow(client: Client, feed: Feed, start: int, queue: asyncio.Queue[A
                     if not line:
                         await queue.put((feed.path, at, None))
                         continue
-                    at, events = _events(feed, line, at)
-                    for event in events:
+                    async with beside.turn if beside else nullcontext():
+                        at, event = _event(feed, line, at, beside.speaking if beside else None)
                         await queue.put((feed.path, at, event))
-                    if not events:
-                        await queue.put((feed.path, at, None))
             if loop.time() - began < SHORT:
                 raise DatastoreUnavailable(f"the watch of {feed.path} ended at once")
     except ObjectNotFound as error:
@@ -192,7 +233,7 @@ def _must_be_later(tried: str, revision: int, at: int) -> None:
         )
 
 
-def _events(feed: Feed, line: bytes, at: int) -> tuple[int, list[Event]]:
+def _event(feed: Feed, line: bytes, at: int, speaking: Speaking | None) -> tuple[int, Event | None]:
     tried = f"watch {feed.path}"
     try:
         told = msgspec.json.decode(line)
@@ -207,13 +248,15 @@ def _events(feed: Feed, line: bytes, at: int) -> tuple[int, list[Event]]:
     revision = version(tree)
     _must_be_later(tried, revision, at)
     if what == "BOOKMARK":
-        return revision, []
+        return revision, None
     key = None
     with suppress(Exception):
         key = feed.mapping.key(tree)
     if key is None or not selected(feed.selection, key):
-        return revision, []
+        return revision, None
+    if speaking is not None:
+        speaking.note(key, None if what == "DELETED" else tree)
     if what == "DELETED":
-        return revision, [Event(key, None, revision)]
+        return revision, Event(key, None, revision)
     entry, reason = entry_of(feed.mapping, key, tree, raw=feed.selection.raw)
-    return revision, [Event(key, entry, revision, reason)]
+    return revision, Event(key, entry, revision, reason)
