@@ -161,7 +161,7 @@ async def _add(
             granted = await source.settled() if repeated else None
             addresses = granted.addresses if granted else addresses
         # Let the transaction really leave before the wiring holds the loop.
-        for _ in range(3):
+        for _ in range(0 if services.allocator.prompt else 3):
             await asyncio.sleep(0)
         trace.mark("plan")
         if not progress.offered:

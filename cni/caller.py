@@ -6,6 +6,7 @@ Tested in tests/cni/test_daemon_faults.py and tests/cni/test_delegation.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -24,6 +25,9 @@ class Caller:
         self.channel = channel
         self._runs: dict[int, asyncio.Future[protocol.ExecResult]] = {}
         self._gone = False
+        self._delivered: bool | None = None
+        self._waiting: asyncio.Future[None] | None = None
+        self._left: Callable[[], None] = lambda: None
 
     async def run(self, message: protocol.Exec) -> protocol.ExecResult:
         """Let it run a plugin; raises CNIError 11 when it goes away meanwhile."""
@@ -41,20 +45,50 @@ class Caller:
                 Code.TRY_AGAIN_LATER, f'plugin "{message.plugin}" could not be run', str(error)
             ) from error
 
-    async def listen(self) -> bool:
-        """Take what it says until it says goodbye; False when the answer was not delivered."""
+    def attend(self, gone: Callable[[], None]) -> None:
+        """Take what it says until it says goodbye; then `gone` is called."""
+        self._left = gone
+        self.channel.attend(self._hear)
+
+    async def goodbye(self, seconds: float) -> bool:
+        """Whether the answer was delivered: what it said, at the latest after so long True."""
+        if self._delivered is None:
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            timer = loop.call_later(seconds, self._end, True)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+        return bool(self._delivered)
+
+    def _hear(self) -> None:
         try:
-            while (received := await self.channel.receive()) is not None:
+            while (received := self.channel.receive_now()) is not None:
                 message, _ = received
                 if isinstance(message, protocol.Undelivered):
-                    return False
+                    self._end(False)
+                    return
                 if isinstance(message, protocol.ExecResult) and message.id in self._runs:
                     run = self._runs[message.id]
                     if not run.done():
                         run.set_result(message)
-            return True
-        finally:
-            self._gone = True
-            for run in self._runs.values():
-                if not run.done():
-                    run.set_exception(OSError("the executable is gone"))
+        except BlockingIOError:
+            return
+        except (OSError, protocol.ProtocolError):
+            self._end(False)
+            return
+        self._end(True)
+
+    def _end(self, delivered: bool) -> None:
+        self.channel.ignore()
+        self._gone = True
+        if self._delivered is not None:
+            return
+        self._delivered = delivered
+        for run in self._runs.values():
+            if not run.done():
+                run.set_exception(OSError("the executable is gone"))
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+        self._left()

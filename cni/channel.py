@@ -20,14 +20,16 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 from cni import protocol
 
 log = logging.getLogger(__name__)
 
-CHUNK = 256 * 1024
+CHUNK = 64 * 1024
+"""Read at once; malloc maps and unmaps memory for much more than that."""
 INT = struct.Struct("i")
 ANCILLARY = socket.CMSG_SPACE(4 * INT.size)
 
@@ -53,18 +55,30 @@ class Channel:
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self._sending = asyncio.Lock()
+        self._attended: asyncio.AbstractEventLoop | None = None
         self.began = time.monotonic()
         self.asked = False
         """Whether the peer has sent what it wants; set by who serves it."""
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
 
-    async def receive(self) -> tuple[protocol.Message, int | None] | None:
+    async def receive(
+        self, until: float | None = None
+    ) -> tuple[protocol.Message, int | None] | None:
         """Return the next message and, with a `Request` that has one, the namespace descriptor.
 
         The caller owns the descriptor and closes it. None is the other side's orderly end.
-        Messages of unknown type are skipped. Raises ProtocolError, OSError.
+        Messages of unknown type are skipped. Raises ProtocolError, OSError; TimeoutError when
+        the loop's clock says `until`.
         """
+        while True:
+            try:
+                return self.receive_now()
+            except BlockingIOError:
+                await self._readable(until)
+
+    def receive_now(self) -> tuple[protocol.Message, int | None] | None:
+        """As `receive`; raises BlockingIOError where that would wait."""
         while True:
             body = protocol.take_frame(self._buffer)
             if body is not None:
@@ -72,10 +86,21 @@ class Channel:
                 if message is None:
                     continue
                 return message, self._claim(message)
-            if not await self._fill():
+            if not self._fill():
                 if self._buffer:
                     raise protocol.ProtocolError("the connection ended inside a frame")
                 return None
+
+    def attend(self, heard: Callable[[], None]) -> None:
+        """Call `heard` whenever there is something to receive, until `ignore` or `close`."""
+        self._attended = asyncio.get_running_loop()
+        self._attended.add_reader(self._sock.fileno(), heard)
+
+    def ignore(self) -> None:
+        """The end of `attend`."""
+        loop, self._attended = self._attended, None
+        if loop is not None:
+            loop.remove_reader(self._sock.fileno())
 
     def _claim(self, message: protocol.Message) -> int | None:
         if not isinstance(message, protocol.Request) or not message.has_netns:
@@ -84,28 +109,32 @@ class Channel:
             raise protocol.ProtocolError("a request with has_netns came without a descriptor")
         return self._descriptors.popleft()
 
-    async def _fill(self) -> bool:
+    def _fill(self) -> bool:
         """Read what there is; False at the end of the stream."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                # Not socket.recv_fds: in Python 3.11 it drops its flags.
-                data, ancillary, _, _ = self._sock.recvmsg(
-                    CHUNK, ANCILLARY, socket.MSG_CMSG_CLOEXEC
-                )
-            except (BlockingIOError, InterruptedError):
-                readable = loop.create_future()
-                loop.add_reader(self._sock, _wake, readable)
-                try:
-                    await readable
-                finally:
-                    loop.remove_reader(self._sock)
-                continue
-            except ConnectionResetError:
-                return False
+        try:
+            # Not socket.recv_fds: in Python 3.11 it drops its flags.
+            data, ancillary, _, _ = self._sock.recvmsg(CHUNK, ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        except InterruptedError as error:
+            raise BlockingIOError from error
+        except ConnectionResetError:
+            return False
+        if ancillary:
             self._keep(ancillary)
-            self._buffer += data
-            return bool(data)
+        self._buffer += data
+        return bool(data)
+
+    async def _readable(self, until: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        # By its number: of a socket that it does not know yet the selector makes a text first.
+        loop.add_reader(self._sock.fileno(), _wake, readable)
+        timer = None if until is None else loop.call_at(until, _expire, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(self._sock.fileno())
+            if timer is not None:
+                timer.cancel()
 
     def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
@@ -119,8 +148,15 @@ class Channel:
 
     async def send(self, message: protocol.Message, descriptor: int | None = None) -> None:
         """Send one message, with `descriptor` on its first byte; raises OSError when it cannot."""
-        loop = asyncio.get_running_loop()
         frame = memoryview(protocol.encode_frame(message))
+        if descriptor is None and not self._sending.locked():
+            try:
+                frame = frame[self._sock.send(frame) :]
+            except (BlockingIOError, InterruptedError):
+                pass
+            if not frame:
+                return
+        loop = asyncio.get_running_loop()
         async with self._sending:
             if descriptor is not None:
                 while True:
@@ -134,6 +170,7 @@ class Channel:
 
     def close(self) -> None:
         """Close the socket and every descriptor that nobody claimed. May be called twice."""
+        self.ignore()
         while self._descriptors:
             os.close(self._descriptors.popleft())
         self._sock.close()
@@ -142,6 +179,11 @@ class Channel:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _expire(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 def listen(path: Path, backlog: int = 128) -> socket.socket:
@@ -179,32 +221,77 @@ async def serve(
     asked it waits in the kernel's queue. Ends when cancelled; then the listener is closed and the
     handlers are cancelled.
     """
-    loop = asyncio.get_running_loop()
-    tasks: dict[asyncio.Task[None], Channel] = {}
+    door = _Door(listener, handler, limit)
+    door.open()
     try:
-        while True:
-            while len(tasks) >= limit:
-                await _room(tasks)
+        await door.broken
+    finally:
+        door.shut()
+        listener.close()
+        for task in door.tasks:
+            task.cancel()
+        await asyncio.gather(*door.tasks, return_exceptions=True)
+
+
+class _Door:
+    """Where connections come in: all that wait, in one turn of the loop."""
+
+    def __init__(
+        self, listener: socket.socket, handler: Callable[[Channel], Awaitable[None]], limit: int
+    ) -> None:
+        self._listener, self._handler, self._limit = listener, handler, limit
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.Task[None] | None = None
+        self.tasks: dict[asyncio.Task[None], Channel] = {}
+        self.broken: asyncio.Future[None] = self._loop.create_future()
+
+    def open(self) -> None:
+        """Let them come."""
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def shut(self) -> None:
+        """Nobody comes any more."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener.fileno())
+
+    def _accept(self) -> None:
+        for _ in range(self._limit):
+            if len(self.tasks) >= self._limit:
+                self._rest(self._until_room())
+                return
             try:
-                sock, _ = await loop.sock_accept(listener)
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
             except OSError as error:
-                if error.errno not in WANTS:
-                    raise
-                log.error("no connection can be accepted now: %s", error.strerror)
-                await asyncio.sleep(ACCEPT_PAUSE)
-                continue
+                if error.errno in WANTS:
+                    log.error("no connection can be accepted now: %s", error.strerror)
+                    self._rest(asyncio.sleep(ACCEPT_PAUSE))
+                elif not self.broken.done():
+                    self.broken.set_exception(error)
+                return
             channel = Channel(sock)
             if channel.peer_uid not in (0, os.geteuid()):
                 channel.close()
                 continue
-            task = loop.create_task(_run(channel, handler))
-            tasks[task] = channel
-            task.add_done_callback(tasks.pop)
-    finally:
-        listener.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            task = self._loop.create_task(_run(channel, self._handler))
+            self.tasks[task] = channel
+            task.add_done_callback(self.tasks.pop)
+
+    def _rest(self, until: Coroutine[Any, Any, None]) -> None:
+        """They wait in the kernel's queue until this has ended."""
+        self._loop.remove_reader(self._listener.fileno())
+
+        async def rest() -> None:
+            await until
+            self.open()
+
+        self._pause = self._loop.create_task(rest())
+
+    async def _until_room(self) -> None:
+        while len(self.tasks) >= self._limit:
+            await _room(self.tasks)
 
 
 async def _room(tasks: Mapping[asyncio.Task[None], Channel]) -> None:

@@ -95,14 +95,14 @@ class Server:
         descriptor: int | None = None
         try:
             await channel.send(protocol.Hello("daemon", release=self._release))
-            async with asyncio.timeout(REQUEST_SECONDS):
-                hello = await channel.receive()
-                if hello is None or not isinstance(hello[0], protocol.Hello):
-                    return
-                if hello[0].version != protocol.VERSION:
-                    log.warning("an executable speaks version %d", hello[0].version)
-                    return
-                received = await channel.receive()
+            until = asyncio.get_running_loop().time() + REQUEST_SECONDS
+            hello = await channel.receive(until)
+            if hello is None or not isinstance(hello[0], protocol.Hello):
+                return
+            if hello[0].version != protocol.VERSION:
+                log.warning("an executable speaks version %d", hello[0].version)
+                return
+            received = await channel.receive(until)
             if received is None:
                 return
             message, descriptor = received
@@ -119,39 +119,37 @@ class Server:
     async def _serve(
         self, caller: Caller, message: protocol.Request, descriptor: int | None
     ) -> None:
-        work = asyncio.create_task(self._answer(caller, message, descriptor))
-        goodbye = asyncio.create_task(caller.listen())
-        try:
-            await asyncio.wait({work, goodbye}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and message.env.get("CNI_COMMAND") == Command.ADD:
-                log.info("the executable is gone: its ADD is undone")
-                work.cancel()
-            try:
-                request, result = await work
-            except asyncio.CancelledError:
-                if not goodbye.done():
-                    raise
-                return
-            delivered = await self._deliver(caller, goodbye, result)
-            if request and request.command is Command.ADD and result.exit == 0 and not delivered:
-                await self._take_back(request)
-        finally:
-            for task in (work, goodbye):
-                task.cancel()
-            await asyncio.gather(work, goodbye, return_exceptions=True)
+        """Answer, unless it is an ADD whose executable goes away before that."""
+        task = asyncio.current_task()
+        assert task is not None
+        working, left = message.env.get("CNI_COMMAND") == Command.ADD, False
 
-    async def _deliver(
-        self, caller: Caller, goodbye: asyncio.Task[bool], result: protocol.Result
-    ) -> bool:
+        def gone() -> None:
+            nonlocal left
+            if working and not left:
+                left = True
+                log.info("the executable is gone: its ADD is undone")
+                task.cancel()
+
+        caller.attend(gone)
+        try:
+            request, result = await self._answer(caller, message, descriptor)
+        except asyncio.CancelledError:
+            if not left or task.uncancel():
+                raise
+            return
+        working = False
+        delivered = await self._deliver(caller, result)
+        if request and request.command is Command.ADD and result.exit == 0 and not delivered:
+            await self._take_back(request)
+
+    async def _deliver(self, caller: Caller, result: protocol.Result) -> bool:
         """Send the result and hear whether it reached the runtime."""
         try:
             await caller.channel.send(result)
-            async with asyncio.timeout(GOODBYE_SECONDS):
-                return await asyncio.shield(goodbye)
-        except TimeoutError:
-            return True
         except (OSError, protocol.ProtocolError):
             return False
+        return await caller.goodbye(GOODBYE_SECONDS)
 
     async def _take_back(self, request: Request) -> None:
         log.warning("a result was not delivered: the ADD is undone")

@@ -58,11 +58,11 @@ class OwnAddresses:
 
     async def planned(self) -> tuple[IPAddress, ...]:
         """What the allocator means to commit."""
-        return await asyncio.shield(self.ticket.tentative)
+        return await self.ticket.tentative
 
     async def settled(self) -> Granted:
         """What it has committed."""
-        return await asyncio.shield(self.ticket.done)
+        return await self.ticket.settled()
 
     async def undo(self) -> bool:
         """Release, unless nothing was granted or the attachment held it before."""

@@ -59,6 +59,11 @@ class NodeAllocator:
         """How many requests were granted."""
         return self._worker.served
 
+    @property
+    def prompt(self) -> bool:
+        """Whether a commit leaves in the turn of the loop in which it is made."""
+        return bool(getattr(self._store, "prompt", False))
+
     def submit(self, request: Request) -> Ticket:
         """Queue a request for `run`; after its end every request fails."""
         ticket = Ticket(request)

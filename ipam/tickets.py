@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from ipam.blocks import IPAddress
 from ipam.requests import Granted, Request
@@ -23,14 +24,25 @@ class Ticket:
         self.request = request
         self.tentative: asyncio.Future[tuple[IPAddress, ...]] = loop.create_future()
         self.done: asyncio.Future[Granted] = loop.create_future()
+        self._waiting: list[asyncio.Future[Granted]] = []
         self.when_planned: Callable[[], None] = lambda: None
         self.started = False
         self.alone = False
+
+    async def settled(self) -> Granted:
+        """What `done` says; whoever gives up waiting leaves it to others."""
+        if self.done.done():
+            return self.done.result()
+        waiter: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        return await waiter
 
     def abandon(self) -> None:
         """Nobody waits any more: do not begin it. What has begun goes on."""
         self.done.cancel()
         self.tentative.cancel()
+        for waiter in self._waiting:
+            waiter.cancel()
 
     def propose(self, addresses: tuple[IPAddress, ...]) -> None:
         """The addresses are planned."""
@@ -43,10 +55,14 @@ class Ticket:
         self.propose(answer.addresses)
         if not self.done.done():
             self.done.set_result(answer)
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(answer)
 
     def fail(self, error: BaseException) -> None:
         """Nothing of it was done, or nobody knows (`DatastoreUnavailable`)."""
-        for future in (self.tentative, self.done):
+        futures: list[asyncio.Future[Any]] = [self.tentative, self.done, *self._waiting]
+        for future in futures:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # a caller may wait for one of the two only

@@ -90,6 +90,12 @@ class Connection:
         """The user we log in as, or empty."""
         return self._config.username
 
+    @property
+    def prompt(self) -> bool:
+        """Whether the next guarded write goes the short way."""
+        link = self._links[self._first] if self._links else None
+        return self._writes > FREQUENT and bool(link and link.express and link.express.ready)
+
     async def read(self, call: Callable[[Link], Any], request: Any) -> Any:
         """A call that may be repeated elsewhere. Raises DatastoreUnavailable, Compacted..."""
         return await self._rounds(functools.partial(self._once, call, request))

@@ -63,6 +63,11 @@ class EtcdDatastore:
     def __init__(self, config: DatastoreConfig) -> None:
         self._connection = Connection(config)
 
+    @property
+    def prompt(self) -> bool:
+        """Whether a guarded commit leaves before the one who makes it waits for anything."""
+        return self._connection.prompt
+
     async def get(self, key: Key) -> Entry | None:
         """The object, or None. Raises InvalidValue when its bytes cannot be understood."""
         return (await self.get_many([key]))[key]
