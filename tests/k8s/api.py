@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from lab import proc
 from lab.errors import LabError
 from linux import netns
-from tests.k8s.binaries import folder as binaries
 from tests.k8s.credentials import ADMIN, Credentials
+from tests.k8s.releases import CURRENT, Release
 
 T = TypeVar("T")
 MERGE = "application/merge-patch+json"
@@ -33,15 +33,16 @@ class Refused(Exception):
 class Api:
     """Speaks from the control plane's namespace."""
 
-    def __init__(self, space: str, credentials: Credentials) -> None:
-        self.space, self.credentials = space, credentials
+    def __init__(self, space: str, credentials: Credentials, release: Release = CURRENT) -> None:
+        self.space, self.credentials, self.release = space, credentials, release
 
     # -- kubectl -------------------------------------------------------------------------------
 
     def command(self, *words: str) -> list[str]:
         """The argument list of kubectl."""
         return [
-            *("nsenter", f"--net=/run/netns/{self.space}", "--", str(binaries() / "kubectl")),
+            *("nsenter", f"--net=/run/netns/{self.space}", "--"),
+            str(self.release.folder() / "kubectl"),
             f"--kubeconfig={self.credentials.config(ADMIN)}",
             f"--cache-dir={self.credentials.folder / 'kubectl'}",
             *words,

@@ -1,10 +1,11 @@
 """Kubernetes' own programs, built from Go modules: what the tiers `apiserver` and `k8s` run.
 
 `./run k8s binaries` builds them into a folder outside the tree, named by the version that
-`hyperkube/go.mod` pins; tests only look there. A program is built into a file beside its place
-and moved there with a stamp of the sources it came from, so nothing half-built is ever used, and
-what is there and fits is not built again: then neither Go nor a network is needed. Go keeps what
-it compiled, so an interrupted build goes on where it was.
+`hyperkube/go.mod` pins; tests only look there, or where MUSLIN_KUBERNETES says. A program is built
+into a file beside its place and moved there with a stamp of the sources it came from, so nothing
+half-built is ever used, and what is there and fits is not built again: then neither Go nor a
+network is needed. Go keeps what it compiled, so an interrupted build goes on where it was.
+Version 1.20 beside it: tests/k8s/releases.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = Path("/var/cache/muslin")
+NAMED = "MUSLIN_KUBERNETES"
+"""A variable: the folder of programs that somebody else built, taken as they are."""
 SERVERS = (
     "kube-apiserver",
     "kube-controller-manager",
@@ -88,6 +91,8 @@ def version() -> str:
 
 def folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the programs are, or will be."""
+    if environ.get(NAMED):
+        return Path(environ[NAMED])
     return Path(environ.get("MUSLIN_CACHE") or CACHE) / "k8s" / version() / "bin"
 
 
@@ -106,10 +111,18 @@ def built(program: Program, into: Path) -> bool:
 def missing(environ: Mapping[str, str] = os.environ) -> str:
     """Why tests cannot run the programs; empty when they can."""
     into = folder(environ)
+    if environ.get(NAMED):
+        return absent((*SERVERS, "etcd"), into, NAMED)
     lacking = [program.file for program in PROGRAMS if not built(program, into)]
     if not lacking:
         return ""
     return f"Kubernetes {version()} is not built ({', '.join(lacking)}): ./run k8s binaries"
+
+
+def absent(names: Sequence[str], place: Path, variable: str) -> str:
+    """Which programs a folder that a variable names does not have; empty when it has all."""
+    lacking = [name for name in names if not os.access(place / name, os.X_OK)]
+    return f"{variable}={place} has no {', '.join(lacking)}" if lacking else ""
 
 
 def find_go(environ: Mapping[str, str], module: Path = PROGRAMS[-1].module) -> str:
@@ -129,6 +142,10 @@ def find_go(environ: Mapping[str, str], module: Path = PROGRAMS[-1].module) -> s
 def build(environ: Mapping[str, str] = os.environ, only: Sequence[str] = ()) -> Path:
     """Build what is missing; the folder it is in. Raises BuildError."""
     into = folder(environ)
+    if environ.get(NAMED):
+        if lacking := missing(environ):
+            raise BuildError(lacking)
+        return into
     programs = [one for one in PROGRAMS if not only or one.file in only]
     if all(built(one, into) for one in programs):
         return into

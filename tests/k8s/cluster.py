@@ -17,6 +17,7 @@ from tests.k8s.api import Api
 from tests.k8s.control_plane import ControlPlane
 from tests.k8s.credentials import Credentials
 from tests.k8s.node import Flavour, Node
+from tests.k8s.releases import CURRENT, Release
 from tests.k8s.wires import Wires
 
 DISKS = "muslin-k8s-"
@@ -27,15 +28,21 @@ class Cluster:
     """What the tests of a file share."""
 
     def __init__(
-        self, disk: Path, logs: Path, archives: Sequence[Path], flavours: Mapping[str, Flavour]
+        self,
+        disk: Path,
+        logs: Path,
+        archives: Sequence[Path],
+        flavours: Mapping[str, Flavour],
+        release: Release = CURRENT,
     ) -> None:
         names = list(flavours)
         self.disk, self.logs, self.archives = disk, logs, list(archives)
+        self.release = release
         self.wires = Wires()
         self.credentials = Credentials(disk / "credentials", names)
-        self.control = ControlPlane(self.wires, self.credentials, disk, logs)
+        self.control = ControlPlane(self.wires, self.credentials, disk, logs, release=release)
         self.nodes = {
-            name: Node(number, self.wires, self.credentials, disk, logs, flavours[name])
+            name: Node(number, self.wires, self.credentials, disk, logs, flavours[name], release)
             for number, name in enumerate(names, 1)
         }
 
@@ -88,13 +95,17 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    logs: Path, archives: Sequence[Path], *, flavours: Mapping[str, Flavour] = TWO
+    logs: Path,
+    archives: Sequence[Path],
+    *,
+    flavours: Mapping[str, Flavour] = TWO,
+    release: Release = CURRENT,
 ) -> Iterator[Cluster]:
     """A cluster until the end of the block, with these images on every node (node1, node2 ...)."""
     logs.mkdir(parents=True, exist_ok=True)
     disk = Path(tempfile.mkdtemp(prefix=DISKS))
     try:
-        made = Cluster(disk, logs, archives, flavours)
+        made = Cluster(disk, logs, archives, flavours, release)
         try:
             made.start()
             yield made

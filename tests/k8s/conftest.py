@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.cri.containerd import unusable
-from tests.k8s import binaries, images, product
-from tests.k8s.world import World, world
+from tests.k8s import images, product, traces
+from tests.k8s.releases import RELEASES, Release
+from tests.k8s.world import CASES, World, world
 
 HERE = Path(__file__).parent
 PLAIN = ("test_binaries.py",)
 """Files that need no cluster."""
+LATER = ("test_changes.py",)
+"""Files that leave a cluster other than they found it."""
 FAST = ("test_the_manifest_makes_a_bare_cluster_work[etcd]",)
 FULL_SIZE = "MUSLIN_FULL_SIZE" in os.environ
 
@@ -26,7 +29,16 @@ def lacking() -> str:
     if not images.busybox():
         return "Debian's busybox-static is not installed"
     # At full size the images are built, whatever that takes.
-    return binaries.missing() or unusable() or ("" if FULL_SIZE else product.images_missing())
+    return unusable() or ("" if FULL_SIZE else product.images_missing())
+
+
+def release(item: pytest.Item) -> Release:
+    """The version of Kubernetes that a test runs."""
+    chosen = getattr(item, "callspec", None)
+    told: dict[str, str] = chosen.params if chosen else {}
+    if "installed" in told:
+        return CASES[told["installed"]].release
+    return RELEASES[told.get("release", "current")]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,8 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reason = lacking() if mine else ""
     for item in mine:
         item.add_marker(pytest.mark.k8s)
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
+        if why := reason or release(item).missing():
+            item.add_marker(pytest.mark.skip(reason=why))
+    # A cluster serves the tests of several files; those that change it come last.
+    later = {item for item in mine if item.path.name in LATER}
+    items.sort(key=later.__contains__)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +71,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> product.Images:
     return product.build_images(tmp_path_factory.mktemp("ours"), both=FULL_SIZE)
 
 
-@pytest.fixture(scope="session", params=list(product.INSTALL))
+@pytest.fixture(scope="session", params=list(CASES))
 def installed(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -64,5 +79,16 @@ def installed(
     archives: list[Path],
 ) -> Iterator[World]:
     """A cluster with our manifest of one datastore mode, all Ready; one at a time."""
-    with world(request.param, tmp_path_factory.mktemp("cluster"), mine, archives) as made:
+    folder = tmp_path_factory.mktemp("cluster")
+    with world(CASES[request.param], folder, mine, archives) as made:
         yield made
+    left = traces.of(made.cluster)
+    assert not any(left.values()), f"the cluster left something behind: {left}"
+
+
+@pytest.fixture
+def space(installed: World, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of this test's own."""
+    name = request.node.name.partition("[")[0].replace("_", "-")[5:45].strip("-")
+    yield installed.space(name)
+    installed.forget(name)

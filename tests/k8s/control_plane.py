@@ -12,9 +12,9 @@ from pathlib import Path
 
 from lab import proc
 from tests.k8s.api import Api
-from tests.k8s.binaries import folder as binaries
 from tests.k8s.credentials import ADMIN, CONTROL, SERVICES, Credentials
 from tests.k8s.daemons import Daemon
+from tests.k8s.releases import CURRENT, Release
 from tests.k8s.wires import Wires
 
 PODS = "10.244.0.0/16"
@@ -34,9 +34,11 @@ class ControlPlane:
         logs: Path,
         *,
         extra: Sequence[str] = (),
+        release: Release = CURRENT,
     ) -> None:
         self.wires, self.credentials, self.disk, self.logs = wires, credentials, disk, logs
-        self.api = Api(wires.control, credentials)
+        self.release = release
+        self.api = Api(wires.control, credentials, release)
         self._server = credentials.authority.issue("etcd", names=(f"IP:{CONTROL}",))
         self.daemons = {
             "etcd": self._daemon("etcd", self._etcd()),
@@ -69,7 +71,8 @@ class ControlPlane:
             daemon.kill()
 
     def _daemon(self, name: str, words: Sequence[str]) -> Daemon:
-        command = [str(binaries() / name), *words]
+        program = self.release.etcd() if name == "etcd" else str(self.release.folder() / name)
+        command = [program, *words]
         return Daemon(
             self.logs / f"{name}.log",
             self.wires.inside(self.wires.control, command),

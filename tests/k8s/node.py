@@ -16,35 +16,16 @@ from pathlib import Path
 
 from lab import proc
 from tests.cri.containerd import CGROUPS
-from tests.k8s import images, wires
-from tests.k8s.binaries import folder as binaries
+from tests.k8s import images, node_programs, wires
 from tests.k8s.control_plane import PODS
 from tests.k8s.credentials import Credentials
 from tests.k8s.daemons import Daemon
 from tests.k8s.node_tree import READY
+from tests.k8s.releases import CURRENT, Release
 from tests.k8s.wires import Wires
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 180.0
-RUNTIME = """\
-version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-oom_score = 0
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.tracing.processor.v1.otlp", "io.containerd.nri.v1.nri",
-]
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{image}"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = false
-"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +36,8 @@ class Flavour:
     """kube-proxy's mode, or empty for none."""
     runtime: Path | None = None
     """Where another containerd, its shim and ctr are; Debian's by default."""
+    plugins: str = node_programs.BIN_DIR
+    """Where a kubelet of 1.20 is told that the plugins are; the runtime is told nothing."""
 
 
 class Node:
@@ -68,9 +51,11 @@ class Node:
         disk: Path,
         logs: Path,
         flavour: Flavour,
+        release: Release = CURRENT,
     ) -> None:
         self.number, self.name = number, f"node{number}"
         self.wires, self.credentials, self.flavour = wires_, credentials, flavour
+        self.release = release
         self.address = wires.address(number)
         self.disk, self.logs = disk / self.name, logs
         self.cgroup = f"{wires_.name}-{self.name}"
@@ -188,48 +173,15 @@ class Node:
     def _folders(self) -> list[Path]:
         """What must be seen inside, wherever it is mounted from."""
         more = [self.flavour.runtime] if self.flavour.runtime else []
-        return [binaries(), self.credentials.folder, *more]
+        return [self.release.folder(), self.credentials.folder, *more]
 
     def _configure(self) -> None:
-        (self.disk / "containerd.toml").write_text(RUNTIME.format(image=images.PAUSE))
-        kubelet = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "failCgroupV1": False,
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self.cgroup}",
-            "enforceNodeAllocatable": [],
-            "failSwapOn": False,
-            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-            "authorization": {"mode": "AlwaysAllow"},
-            "clusterDNS": ["10.96.0.10"],
-            "clusterDomain": "cluster.local",
-            "kubeAPIQPS": 100,
-            "kubeAPIBurst": 200,
-            "nodeStatusUpdateFrequency": "1s",
-            "imageGCHighThresholdPercent": 100,
-            "imageGCLowThresholdPercent": 99,
-            "evictionHard": {"memory.available": "100Mi"},
-        }
+        (self.disk / "containerd.toml").write_text(node_programs.RUNTIME.format(image=images.PAUSE))
+        kubelet = node_programs.kubelet(self.release, self.cgroup)
         (self.disk / "kubelet.json").write_text(json.dumps(kubelet))
-        proxy = {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": self.flavour.proxy or "iptables",
-            "clusterCIDR": PODS,
-            "hostnameOverride": self.name,
-            "clientConnection": {"kubeconfig": str(self.credentials.config("proxy"))},
-            # The kernel's own limits stay as they are.
-            "conntrack": {
-                "maxPerCore": 0,
-                "min": 0,
-                "tcpEstablishedTimeout": "0s",
-                "tcpCloseWaitTimeout": "0s",
-            },
-            "healthzBindAddress": "127.0.0.1:10256",
-            "metricsBindAddress": "127.0.0.1:10249",
-        }
+        proxy = node_programs.proxy(
+            self.flavour.proxy, self.name, str(self.credentials.config("proxy")), PODS
+        )
         (self.disk / "proxy.json").write_text(json.dumps(proxy))
 
     def _programs(self) -> dict[str, Daemon]:
@@ -240,16 +192,17 @@ class Node:
         words = {
             "containerd": [runtime, "-c", str(at / "containerd.toml")],
             "kubelet": [
-                str(binaries() / "kubelet"),
+                str(self.release.folder() / "kubelet"),
                 f"--config={at / 'kubelet.json'}",
                 f"--kubeconfig={self.credentials.config(self.name)}",
                 f"--hostname-override={self.name}",
                 f"--node-ip={self.address}",
                 "--cert-dir=/var/lib/kubelet/pki",
                 "--v=2",
+                *node_programs.kubelet_flags(self.release, self.flavour.plugins),
             ],
             "kube-proxy": [
-                str(binaries() / "kube-proxy"),
+                str(self.release.folder() / "kube-proxy"),
                 f"--config={at / 'proxy.json'}",
                 "--v=2",
             ],

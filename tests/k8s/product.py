@@ -13,6 +13,7 @@ from manifests.image.contents import TARGETS
 from tests.k8s.api import ready_pods
 from tests.k8s.cluster import Cluster
 from tests.k8s.control_plane import ETCD, PODS
+from tests.support.certificates import Pair
 
 SYSTEM = "/api/v1/namespaces/kube-system"
 DAEMONS = "/apis/apps/v1/namespaces/kube-system/daemonsets/calico-node"
@@ -74,15 +75,23 @@ def pool(text: str) -> str:
     return text
 
 
+def client(made: Cluster, name: str) -> Pair:
+    """A certificate with which the cluster's etcd may be used."""
+    return made.credentials.authority.issue(name, names=(), usage="clientAuth")
+
+
 def with_etcd(made: Cluster, text: str, folder: Path) -> str:
     """calico-etcd.yaml for the cluster's etcd: its address, and a client's certificate."""
     text, count = re.subn(r"(etcd_endpoints: ).*", rf'\1"{ETCD}"', text)
     assert count == 1
     path = folder / "filled.yaml"
     path.write_text(text)
-    authority = made.credentials.authority
-    pair = authority.issue("calico", names=(), usage="clientAuth")
-    files = [f"--key={pair.key}", f"--cert={pair.cert}", f"--ca={authority.cert}"]
+    pair = client(made, "calico")
+    files = [
+        f"--key={pair.key}",
+        f"--cert={pair.cert}",
+        f"--ca={made.credentials.authority.cert}",
+    ]
     assert command.main(["secret", *files, f"--into={path}"]) == 0
     return path.read_text()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.k8s import binaries
-from tests.k8s.binaries import PROGRAMS, BuildError, Program
+from tests.k8s.binaries import PROGRAMS, SERVERS, BuildError, Program
+from tests.k8s.releases import CURRENT, OLD, Release
 
 GO = shutil.which("go") or "/usr/local/go/bin/go"
 
@@ -72,3 +73,48 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     environ = {"MUSLIN_CACHE": str(tmp_path / "file"), "GO": str(tmp_path / "go")}
     with pytest.raises(BuildError, match="cannot be made: Not a directory; set MUSLIN_CACHE"):
         binaries.build(environ)
+
+
+def executables(folder: Path, names: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("release", "variable", "names"),
+    [
+        (CURRENT, "MUSLIN_KUBERNETES", (*SERVERS, "etcd")),
+        (OLD, "MUSLIN_KUBERNETES_1_20", SERVERS),
+    ],
+)
+def test_a_folder_that_a_variable_names_comes_first(
+    release: Release, variable: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    environ = {"MUSLIN_CACHE": str(tmp_path), variable: str(theirs), "GO": "/nowhere"}
+    executables(theirs, names[:-1])
+    assert release.folder(environ) == theirs
+    assert release.missing(environ) == f"{variable}={theirs} has no {names[-1]}"
+    with pytest.raises(BuildError, match=f"{variable}=.* has no {names[-1]}"):
+        release.build(environ)
+    executables(theirs, names)
+    assert release.missing(environ) == ""
+    assert release.build(environ) == theirs
+
+
+def test_the_old_version_is_kept_beside_the_current_one(tmp_path: Path) -> None:
+    environ = {"MUSLIN_CACHE": str(tmp_path)}
+    assert OLD.folder(environ) == tmp_path / "k8s/1.20.2/bin"
+    assert OLD.missing(environ) == "Kubernetes 1.20.2 is not built: ./run k8s binaries 1.20"
+    assert CURRENT.folder(environ) != OLD.folder(environ)
+    executables(OLD.folder(environ), SERVERS)
+    assert OLD.missing(environ) == ""
+    assert OLD.build(environ) == OLD.folder(environ)
+
+
+def test_a_machine_without_apt_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"Kubernetes 1\.20\.2 could not be built: .*apt-get"):
+        OLD.build({"MUSLIN_CACHE": str(tmp_path)})

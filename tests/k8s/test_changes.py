@@ -71,14 +71,6 @@ def traffic(world: World, space: str) -> Iterator[Traffic]:
     told.answered, told.failed = int(done[1]), int(done[2])
 
 
-@pytest.fixture
-def space(installed: World, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of this test's own."""
-    name = request.node.name.partition("[")[0].replace("_", "-")[5:45].strip("-")
-    yield installed.space(name)
-    installed.forget(name)
-
-
 def generation(world: World) -> set[str]:
     """The identities of our pods on the nodes."""
     return {pod["metadata"]["uid"] for pod in world.api.items(product.NODE_PODS)}

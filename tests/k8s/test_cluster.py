@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
 
 import pytest
 
@@ -11,16 +11,8 @@ from tests.k8s import pods
 from tests.k8s.pods import PORT
 from tests.k8s.world import NODES, World, pair
 
-REPEATS = 6
-"""Questions to a service: each goes to one of its pods."""
-
-
-@pytest.fixture
-def space(installed: World, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of this test's own."""
-    name = request.node.name.partition("[")[0].replace("_", "-")[5:45].strip("-")
-    yield installed.space(name)
-    installed.forget(name)
+REPLICAS, REPEATS = (4, 6) if "MUSLIN_FULL_SIZE" in os.environ else (2, 3)
+"""Pods of the Deployment; questions to its service, each of which goes to one of them."""
 
 
 @pytest.mark.promise("M-111")
@@ -32,15 +24,18 @@ def space(installed: World, request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.promise("F-107")
 @pytest.mark.promise("F-115")
 def test_the_manifest_makes_a_bare_cluster_work(installed: World, space: str) -> None:
-    """A Deployment on both nodes; each pod reaches each, and the service's address."""
+    """A Deployment on both nodes; each pod reaches each, and the service's address.
+
+    The one case of the fast tier: few pods, and one policy.
+    """
     api = installed.api
     service = pods.service("web", {"app": "web"}, space)
-    api.apply(pods.deployment("web", 4, space), service, *pair(space))
-    addresses = installed.wait_pods(space, 6)
+    api.apply(pods.deployment("web", REPLICAS, space), service, *pair(space))
+    addresses = installed.wait_pods(space, REPLICAS + 2)
     where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in installed.pods(space)}
     assert set(where.values()) == set(NODES)
     assert all(address.startswith("10.244.") for address in addresses.values()), addresses
-    assert len(set(addresses.values())) == 6
+    assert len(set(addresses.values())) == REPLICAS + 2
     cluster_ip = api.get(f"/api/v1/namespaces/{space}/services/web")["spec"]["clusterIP"]
     targets = {f"{address}:{PORT}": name for name, address in addresses.items()}
     for node in NODES:
@@ -90,7 +85,7 @@ def test_policies_of_the_real_api(installed: World, space: str) -> None:
         installed.settle(space, told)
         # A pod of the same label in another namespace is no friend, until its namespace is.
         installed.settle(other, {"outside": {goal: False}})
-        spaces = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": other}}}
+        spaces = {"namespaceSelector": {"matchLabels": {"team": other}}}
         ports = [{"protocol": "TCP", "port": PORT}]
         guests = [{"from": [spaces], "ports": ports}]
         api.apply(pods.policy("guests", {"role": "server"}, ["Ingress"], space, ingress=guests))
@@ -107,6 +102,42 @@ def test_policies_of_the_real_api(installed: World, space: str) -> None:
         installed.settle(space, {name: {goal: True} for name in everybody})
     finally:
         installed.forget(other)
+
+
+def test_a_rule_that_names_a_service_follows_its_pods(installed: World, space: str) -> None:
+    """The endpoints are EndpointSlices, in whatever version the API server has them."""
+    api = installed.api
+    web = pods.deployment("web", 1, space)
+    api.apply(*pair(space), web, pods.service("web", {"app": "web"}, space))
+    addresses = installed.wait_pods(space, 3)
+    other = f"{addresses['on-node2']}:{PORT}"
+    goals = {f"{at}:{PORT}": True for name, at in addresses.items() if name.startswith("web")}
+    installed.settle(space, {"on-node1": {**goals, other: True}})
+    to_web = {"action": "Allow", "destination": {"services": {"name": "web", "namespace": space}}}
+    policy = {
+        "apiVersion": "projectcalico.org/v3",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "to-web", "namespace": space},
+        "spec": {"selector": "app == 'pair'", "types": ["Egress"], "egress": [to_web]},
+    }
+    installed.administer("apply", "-f", "-", stdin=json.dumps(policy))
+    try:
+        installed.settle(space, {"on-node1": {**goals, other: False}})
+        # Another pod stands behind the service, and the rule follows.
+        api.kubectl("delete", "pod", "-n", space, "-l", "app=web", "--wait=false")
+        api.wait("the pod is another", lambda: not goals.keys() & answering(installed, space))
+        installed.wait_pods(space, 3)
+        new = dict.fromkeys(answering(installed, space), True)
+        assert len(new) == 1
+        installed.settle(space, {"on-node1": {**new, other: False}})
+    finally:
+        installed.administer("delete", "networkpolicy", "to-web", "-n", space)
+
+
+def answering(world: World, space: str) -> set[str]:
+    """Where the pods of `web` answer."""
+    found = world.addresses(space)
+    return {f"{at}:{PORT}" for name, at in found.items() if name.startswith("web") and at}
 
 
 def test_a_port_of_the_host_leads_into_the_pod(installed: World, space: str) -> None:

@@ -1,24 +1,53 @@
 """A cluster with our network on it, and what the tests ask it: who reaches whom, who has what.
 
-Node 1 runs kube-proxy in iptables mode, node 2 in nftables mode: every test of services is of both.
+Node 1 has Debian's containerd and kube-proxy in iptables mode, node 2 containerd 2 (where it is
+built) and kube-proxy in nftables mode: every test of services is of both. Kubernetes 1.20 knows
+neither that mode nor, in its kubelet, the interface of containerd 2; there node 2's kubelet is told
+that plugins are where none is.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import proc
+from tests.cri.binaries import CONTAINERD2
 from tests.k8s import images, pods, product
 from tests.k8s.api import Api, ready_pods
 from tests.k8s.cluster import Cluster, cluster
+from tests.k8s.control_plane import ADMIN, ETCD
 from tests.k8s.node import Flavour
+from tests.k8s.releases import CURRENT, OLD, Release
 
 PATIENCE = 300.0
 NODES = ("node1", "node2")
-FLAVOURS = {"node1": Flavour(proxy="iptables"), "node2": Flavour(proxy="nftables")}
+CALICOCTL = Path(sys.executable).with_name("calicoctl")
+NOWHERE = "/usr/local/lib/no-plugins-here"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Which cluster: a version of Kubernetes, and where Calico's data lie (etcd, kubernetes)."""
+
+    mode: str
+    release: Release = CURRENT
+
+    def flavours(self) -> dict[str, Flavour]:
+        """What the nodes run."""
+        if self.release.old:
+            return {"node1": Flavour(), "node2": Flavour(plugins=NOWHERE)}
+        newer = None if CONTAINERD2.missing() else CONTAINERD2.folder()
+        return {"node1": Flavour(), "node2": Flavour(proxy="nftables", runtime=newer)}
+
+
+CASES = {"etcd": Case("etcd"), "kubernetes": Case("kubernetes"), "etcd-1.20": Case("etcd", OLD)}
 # Debian's busybox-static crashes in wget's own time limit.
 _ASK = """\
 for target in {targets}; do
@@ -32,10 +61,10 @@ done
 
 
 class World:
-    """The cluster of one datastore mode."""
+    """The cluster of one case."""
 
-    def __init__(self, made: Cluster, mode: str, seconds: float) -> None:
-        self.cluster, self.mode, self.install_seconds = made, mode, seconds
+    def __init__(self, made: Cluster, case: Case, seconds: float) -> None:
+        self.cluster, self.case, self.install_seconds = made, case, seconds
 
     @property
     def api(self) -> Api:
@@ -45,8 +74,9 @@ class World:
     # -- pods ----------------------------------------------------------------------------------
 
     def space(self, name: str) -> str:
-        """A namespace with its default service account."""
-        self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        """A namespace with its default service account, and a label `team` of its name."""
+        meta = {"name": name, "labels": {"team": name}}
+        self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         where = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         self.api.wait("the namespace has its account", lambda: self.api.find(where) is not None)
         return name
@@ -117,6 +147,29 @@ class World:
         where = ("-n", "kube-system", self.node_pod("node1"), "-c", "calico-node")
         return self.api.kubectl("exec", *where, "--", "calicoctl", *words).stdout
 
+    def administer(self, *words: str, stdin: str | None = None) -> str:
+        """calicoctl beside the cluster, with all rights on its datastore."""
+        at = self.cluster.credentials
+        told = {"PATH": os.environ["PATH"], "HOME": str(at.folder)}
+        if self.case.mode == "kubernetes":
+            told |= {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": str(at.config(ADMIN))}
+        else:
+            pair = product.client(self.cluster, "administrator")
+            told |= {
+                "DATASTORE_TYPE": "etcdv3",
+                "ETCD_ENDPOINTS": ETCD,
+                "ETCD_KEY_FILE": str(pair.key),
+                "ETCD_CERT_FILE": str(pair.cert),
+                "ETCD_CA_CERT_FILE": str(at.authority.cert),
+            }
+        control = self.cluster.wires.control
+        return proc.run(
+            self.cluster.wires.inside(control, [str(CALICOCTL), *words]),
+            stdin=None if stdin is None else stdin.encode(),
+            environment=told,
+            timeout=PATIENCE,
+        ).stdout
+
     def condition(self, node: str, kind: str = "NetworkUnavailable") -> tuple[str, str]:
         """Status and reason of a condition of a node; empty when there is none."""
         for one in self.api.get(f"/api/v1/nodes/{node}")["status"]["conditions"]:
@@ -133,11 +186,13 @@ class World:
 
 
 @contextmanager
-def world(mode: str, folder: Path, mine: product.Images, others: Sequence[Path]) -> Iterator[World]:
+def world(
+    case: Case, folder: Path, mine: product.Images, others: Sequence[Path]
+) -> Iterator[World]:
     """A cluster of two nodes with our manifest applied, all of it ready."""
     archives = [*others, *mine.archives.values()]
-    with cluster(folder, archives, flavours=FLAVOURS) as made:
-        yield World(made, mode, product.INSTALL[mode](made, mine, folder))
+    with cluster(folder, archives, flavours=case.flavours(), release=case.release) as made:
+        yield World(made, case, product.INSTALL[case.mode](made, mine, folder))
 
 
 def pair(space: str) -> list[dict[str, Any]]:
@@ -145,4 +200,4 @@ def pair(space: str) -> list[dict[str, Any]]:
     return [pods.pod(f"on-{node}", {"app": "pair"}, node, space) for node in NODES]
 
 
-__all__ = ["NODES", "World", "images", "pair", "world"]
+__all__ = ["CASES", "NODES", "Case", "World", "images", "pair", "world"]
