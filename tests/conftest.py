@@ -13,6 +13,7 @@ from hypothesis import settings
 from linux import netns
 from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
 from tests.support.etcd import Etcd
+from tests.turns import left_out
 
 if TYPE_CHECKING:
     from tests.netpol.world import World
@@ -23,6 +24,16 @@ settings.register_profile("full", max_examples=1000, deadline=None)
 settings.load_profile("full" if os.environ.get("MUSLIN_FULL_SIZE") else "fast")
 
 _home = netns.current()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fast tier asks one back end in turns, after the rooms have chosen (tests/turns.py)."""
+    if os.environ.get("MUSLIN_FULL_SIZE"):
+        return
+    others = left_out([item.nodeid for item in items])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+    items[:] = [item for item in items if item.nodeid not in others]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

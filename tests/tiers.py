@@ -26,8 +26,10 @@ RESULTS = ROOT / ".test-results"
 FULL_SIZE = "MUSLIN_FULL_SIZE"
 SECOND_TRIES = 6
 ALONE = "alone"
-EXTRA_WORKERS = 1
-"""Processes beside one a core: most tests wait for daemons and the kernel."""
+EXTRA_WORKERS = 2
+"""Processes beside one a core: most tests wait for daemons and the kernel.
+
+A third of a core is what tests of felix take while they run, two thirds those of labs."""
 
 
 def pytest_command(arguments: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from tests.felix.in_kernel import BACKENDS
 from tests.netpol.world import World
 
 # How many cases of each family, evenly spread, the fast tier measures on each back end.
-_SHARE = {"peers": 4, "ports": 4, "conflict": 2, "upstream": 2, "action": 2}
+_SHARE = {"peers": 2, "ports": 2}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

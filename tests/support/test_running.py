@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import junit, spread, tiers
+from tests import junit, spread, tiers, turns
 from tests.support.etcd import free_ports
 
 CONFTEST = f"""\
@@ -48,6 +48,28 @@ def test_long_groups_come_first() -> None:
     names += ["tests/felix/test_sets.py", "tests/cni/test_result.py", "tests/ipam/test_blocks.py"]
     names.reverse()
     assert sorted(names, key=spread.rank) == names[::-1]
+
+
+def test_every_case_meets_one_back_end_in_turns() -> None:
+    a, b = "tests/room/test_a.py", "tests/room/test_b.py"
+    backends = ("nft", "legacy", "nftables")
+    ids = [f"{a}::test_{n}[{one}]" for one in backends for n in range(6)]
+    ids += [f"{b}::test_{n}[{n}-{one}]" for one in backends for n in range(3)]
+    alone = [f"{a}::test_alone[nftables]", f"{a}::test_words[of nft]", f"{a}::test_none"]
+    left = turns.left_out([*ids, *alone], in_turns=(a, f"{b}::test_1"))
+    kept = [one for one in ids if one not in left]
+    assert sorted(one for one in kept if one.startswith(a)) == [
+        f"{a}::test_{n}[{backends[n % 3]}]" for n in range(6)
+    ]
+    assert sum(one.startswith(f"{b}::test_1") for one in kept) == 1
+    assert sum(one.startswith(b) for one in kept) == 7
+    assert left.isdisjoint(alone)
+
+
+def test_what_takes_turns_exists() -> None:
+    for one in turns.IN_TURNS:
+        file, _, name = one.partition("::")
+        assert f"def {name}" in (tiers.ROOT / file).read_text()
 
 
 def test_groups_stay_together_and_the_report_is_whole(tmp_path: Path) -> None:
