@@ -200,7 +200,7 @@ class KernelView:
     def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:
         """Take notifications; returns own routes as they are now (None: gone)."""
         own_changes: dict[RouteKey, Route | None] = {}
-        for event in events:
+        for event in self._newcomers_first(list(events)):
             match event:
                 case LinkChanged(link, removed):
                     self._link(link, removed, own_changes)
@@ -218,6 +218,23 @@ class KernelView:
                     self.stale_all = self.stale_routes = True
                     self.touched.mark_everything()
         return own_changes
+
+    def _newcomers_first(self, events: list[Event]) -> list[Event]:
+        """A new link is told of as it is at last, behind its addresses and routes: whose these are
+        must be known when they are read. One that is up took nothing away.
+        """
+        fresh = [
+            event
+            for event in events
+            if isinstance(event, LinkChanged)
+            and event.link.up
+            and not event.removed
+            and event.link.index not in self.links
+        ]
+        if not fresh:
+            return events
+        known = set(map(id, fresh))
+        return [*fresh, *(event for event in events if id(event) not in known)]
 
     def _address(self, address: Address, removed: bool) -> None:
         key, ip = (address.index, str(address.interface)), address.interface.ip

@@ -16,7 +16,7 @@ Tested in tests/linux/test_iptables_plan.py against a dump of a real node.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import re
 from collections.abc import Sequence
@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 HASH_LENGTH = 16
 APPENDS = "*appends*"
 UNORDERED = "*unordered*"
+_BYTES = HASH_LENGTH * 3 // 4
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,19 @@ class HashScheme:
 
     def hashes(self, chain: str, rules: Sequence[str]) -> tuple[str, ...]:
         """The 16-character hash of each rule (text without "-A CHAIN")."""
-        digest = hashlib.sha224(chain.encode()).digest()
-        found = []
+        sha224 = hashlib.sha224
+        digest, place = sha224(chain.encode()).digest(), f"-A {chain} HASH ".encode()
+        digests = []
         for rule in rules:
-            digest = hashlib.sha224(digest + f"-A {chain} HASH {rule}".encode()).digest()
-            found.append(base64.urlsafe_b64encode(digest).decode()[:HASH_LENGTH])
-        return tuple(found)
+            digest = sha224(digest + place + rule.encode()).digest()
+            digests.append(digest)
+        return _short(digests)
 
     def unordered(self, chain: str, rules: Sequence[str]) -> tuple[str, ...]:
         """The hash of each rule of a chain whose order means nothing."""
-        start = hashlib.sha224((chain + UNORDERED).encode()).digest()
-        found = (hashlib.sha224(start + f"-A {chain} HASH {rule}".encode()) for rule in rules)
-        return tuple(base64.urlsafe_b64encode(d.digest()).decode()[:HASH_LENGTH] for d in found)
+        sha224 = hashlib.sha224
+        start = sha224((chain + UNORDERED).encode()).digest() + f"-A {chain} HASH ".encode()
+        return _short([sha224(start + rule.encode()).digest() for rule in rules])
 
     def comment(self, rule_hash: str) -> str:
         """The match that carries a hash in the rule."""
@@ -82,3 +85,11 @@ class HashScheme:
     def jumps_to_ours(self, rule: str) -> bool:
         """Whether a saved rule sends packets into one of our chains."""
         return self._jump.search(rule) is not None
+
+
+def _short(digests: Sequence[bytes]) -> tuple[str, ...]:
+    """The beginning of each digest, as text: of all of them at once, since each takes whole bytes
+    of the base64 text."""
+    packed = b"".join([digest[:_BYTES] for digest in digests])
+    text = binascii.b2a_base64(packed, newline=False).translate(_URLSAFE).decode("ascii")
+    return tuple([text[at : at + HASH_LENGTH] for at in range(0, len(text), HASH_LENGTH)])

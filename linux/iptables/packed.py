@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from linux.errors import KernelError
 from linux.iptables.hashes import HASH_LENGTH, HashScheme
+from linux.iptables.plan import Addition, Step
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
@@ -91,13 +92,27 @@ class Packer:
         self._seen: set[tuple[str, int, int]] = set()
         # Those without an interface: the same for every pod.
         self._kinds: dict[str, _Kind] = {}
+        # Bytes before and behind the hash, of rules that name no interface, by their text.
+        self._ready: dict[str, tuple[bytes, bytes]] = {}
         self._connection: Connection | None = None
 
-    def pack(self, lines: Sequence[str]) -> list[bytes] | None:
+    def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
         """The batch that does what these lines of a restore do; None where that is not known."""
         requests: list[bytes] = []
         places: dict[str, bytes] = {}
-        for text in lines:
+        for step in lines:
+            if isinstance(step, Addition):
+                ready = self._ready.get(step.rule)
+                if ready is not None:
+                    place = places.get(step.chain)
+                    if place is None:
+                        place = messages.chain_place(self._table, step.chain)
+                        places[step.chain] = place
+                    flags = m.NLM_F_CREATE | (0 if step.first else m.NLM_F_APPEND)
+                    body = b"".join((place, ready[0], step.hash.encode(), ready[1]))
+                    requests.append(messages.request(messages.NEWRULE, flags, self._family, body))
+                    continue
+            text = str(step)
             if text.startswith(":"):
                 declared = _DECLARED.fullmatch(text)
                 if declared is None:
@@ -116,17 +131,27 @@ class Packer:
             flags = m.NLM_F_CREATE | (0 if line.first else m.NLM_F_APPEND)
             body = place + known.renamed(line)
             requests.append(messages.request(messages.NEWRULE, flags, self._family, body))
+            if isinstance(step, Addition) and not line.kind.interface:
+                self._make_ready(step.rule, known.renamed(line), line.hash.encode())
         return requests
+
+    def _make_ready(self, rule: str, body: bytes, own: bytes) -> None:
+        """The next of this very rule needs its hash alone."""
+        if len(self._ready) >= _MOST:
+            self._ready.clear()
+        # A hash stands there once, or its rule would not be known (`_in_pieces`).
+        before, _, after = body.partition(own)
+        self._ready[rule] = before, after
 
     def send(self, requests: Sequence[bytes]) -> None:
         """Have it done. Raises `KernelError`: nothing of it was."""
         self._connect().commit(requests, [f"table {self._table}"] * len(requests))
 
-    def learn(self, lines: Iterable[str]) -> None:
+    def learn(self, lines: Iterable[Step]) -> None:
         """These were restored just now: what was seen before is read from the kernel."""
         unknown: dict[str, list[_Line]] = {}
-        for text in lines:
-            line = self._read(text)
+        for step in lines:
+            line = self._read(str(step))
             if line is None or line.kind.shape in self._known:
                 continue
             if line.kind.shape in self._seen:
@@ -153,6 +178,7 @@ class Packer:
         self._known.clear()
         self._seen.clear()
         self._kinds.clear()
+        self._ready.clear()
 
     def close(self) -> None:
         """Give the connection back."""

@@ -15,7 +15,7 @@ Tested in tests/linux/test_iptables_plan.py and, with the kernel, test_iptables.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -49,13 +49,49 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
+class Addition:
+    """The line of a restore that adds a rule; as text only where text is asked for.
+
+    `rule` is as it was wanted, `comment` makes the match that carries its hash; `first`: at the
+    chain's begin, not at its end.
+    """
+
+    chain: str
+    rule: str
+    hash: str
+    comment: Callable[[str], str]
+    first: bool = False
+
+    def __str__(self) -> str:
+        where = f"-I {self.chain} 1" if self.first else f"-A {self.chain}"
+        return f"{where} {_behind(self.rule, self.comment(self.hash))}"
+
+
+Step = str | Addition
+"""A line of a restore."""
+
+
+@dataclass(frozen=True, slots=True)
 class RenderedChain:
-    """A chain's rules with their hashes."""
+    """A chain's rules with their hashes. `wanted`: the rules without the comment that says it."""
 
     hashes: tuple[str, ...]
-    rules: tuple[str, ...]
+    wanted: tuple[str, ...]
     unordered: bool = False
     closed: bool = False
+    comment: Callable[[str], str] = str
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules with their hashes in a comment."""
+        both = zip(self.hashes, self.wanted, strict=True)
+        return tuple(_behind(rule, self.comment(each)) for each, rule in both)
+
+    def additions(self, chain: str, start: int = 0) -> list[Step]:
+        """The rules from this one on, at the chain's end."""
+        both = zip(self.hashes[start:], self.wanted[start:], strict=True)
+        comment = self.comment
+        return [Addition(chain, rule, each, comment) for each, rule in both]
 
     def editable(self, have: tuple[str, ...] | None) -> bool:
         """Whether rules can come and go one by one: these are ours and the last one stands."""
@@ -74,13 +110,13 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one restore does: its lines, and what they leave.
+    """What one restore does: its steps, and what they leave.
 
     `chains` and `kernel` hold what differs afterwards (None: the chain is gone); `garbage` names
     chains that hold, or are, what nobody wants; `frees` says that rules are taken away.
     """
 
-    lines: tuple[str, ...]
+    steps: tuple[Step, ...]
     written: tuple[str, ...]
     deleted: tuple[str, ...]
     edited: tuple[str, ...]
@@ -89,6 +125,11 @@ class Plan:
     garbage: frozenset[str]
     frees: bool
     before: Actual
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The steps as text."""
+        return tuple(map(str, self.steps))
 
     @property
     def after(self) -> Actual:
@@ -171,11 +212,7 @@ class Renderer:
             if "\n" in rule or "\0" in rule:
                 raise ValueError(f"chain {chain}: a rule holds a line break: {rule!r}")
         hashes = (self._scheme.unordered if unordered else self._scheme.hashes)(salt, rules)
-        text = tuple(
-            _behind(rule, self._scheme.comment(each))
-            for each, rule in zip(hashes, rules, strict=True)
-        )
-        return RenderedChain(hashes, text, unordered, closed)
+        return RenderedChain(hashes, tuple(rules), unordered, closed, self._scheme.comment)
 
 
 def _behind(rule: str, comment: str) -> str:
@@ -215,8 +252,8 @@ def make_plan(
     look at these chains alone, the others are known to be right. Without `sweep` what nobody
     wants stays where it harms nobody: chains, and rules of unordered chains (IPT-8).
     """
-    declared: list[str] = []
-    rules: list[str] = []
+    declared: list[Step] = []
+    rules: list[Step] = []
     written: list[str] = []
     changed: dict[str, tuple[str, ...] | None] = {}
     garbage: set[str] = set()
@@ -239,11 +276,11 @@ def make_plan(
         changed[name] = chain.hashes
         if have is not None and have == chain.hashes[: len(have)]:
             # Only longer: nothing is deleted, so nft need not wait for readers of the old rules.
-            rules += [f"-A {name} {rule}" for rule in chain.rules[len(have) :]]
+            rules += chain.additions(name, len(have))
         elif have is None or backend == "nft":
             frees = frees or bool(have)
             declared.append(f":{name} - [0:0]")
-            rules += [f"-A {name} {rule}" for rule in chain.rules]
+            rules += chain.additions(name)
         else:
             frees = True
             rules += _edit_in_place(name, have, chain)
@@ -259,19 +296,19 @@ def make_plan(
         frees = frees or bool(unwanted)
     else:
         garbage.update(unwanted)
-    edits: list[str] = []
+    edits: list[Step] = []
     kernel: dict[str, tuple[KernelRule, ...]] = {}
     if only is None or not (wanted.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
         for name in [*wanted.kernel, *(n for n in actual.kernel if n not in wanted.kernel)]:
-            lines, after = _edit_kernel_chain(
+            edit, after = _edit_kernel_chain(
                 name, actual.kernel.get(name, ()), *wanted.kernel.get(name, (_EMPTY, _EMPTY))
             )
-            if lines:
-                edits += lines
+            if edit:
+                edits += edit
                 kernel[name] = after
-    lines = [*declared, *rules, *edits, *(f"-X {name}" for name in deleted)]
+    steps = [*declared, *rules, *edits, *(f"-X {name}" for name in deleted)]
     return Plan(
-        tuple(lines),
+        tuple(steps),
         tuple(written),
         tuple(deleted),
         tuple(kernel),
@@ -285,9 +322,9 @@ def make_plan(
 
 def _edit_unordered(
     name: str, have: tuple[str, ...], chain: RenderedChain, sweep: bool
-) -> tuple[list[str], tuple[str, ...], bool]:
-    """Lines, the hashes they leave, and whether there are rules that nobody wants."""
-    missing = dict(zip(chain.hashes, chain.rules, strict=True))
+) -> tuple[list[Step], tuple[str, ...], bool]:
+    """Steps, the hashes they leave, and whether there are rules that nobody wants."""
+    missing = dict(zip(chain.hashes, chain.wanted, strict=True))
     surplus: list[int] = []
     stay: list[str] = []
     for number, each in enumerate(have, 1):
@@ -297,13 +334,14 @@ def _edit_unordered(
                 continue
         stay.append(each)
     # From the end, so that numbers keep their meaning.
-    lines = [f"-D {name} {number}" for number in reversed(surplus)] if sweep else []
-    if not chain.closed:
-        lines += [f"-A {name} {rule}" for rule in missing.values()]
-        return lines, (*stay, *missing), bool(surplus)
+    steps: list[Step] = []
+    if sweep:
+        steps += [f"-D {name} {number}" for number in reversed(surplus)]
     # The new ones come first; the last one, which takes what the others leave, stays last.
-    lines += [f"-I {name} 1 {rule}" for rule in missing.values()]
-    return lines, (*reversed(missing), *stay), bool(surplus)
+    first, comment = chain.closed, chain.comment
+    steps += [Addition(name, rule, each, comment, first) for each, rule in missing.items()]
+    there = (*reversed(missing), *stay) if first else (*stay, *missing)
+    return steps, there, bool(surplus)
 
 
 def _edit_in_place(name: str, have: tuple[str, ...], chain: RenderedChain) -> list[str]:

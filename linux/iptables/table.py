@@ -30,7 +30,7 @@ from linux.errors import CommandError, KernelError
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Packer
-from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
+from linux.iptables.plan import Desired, Plan, Rendered, Renderer, Step, make_plan
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.nftables.connection import Refused
 
@@ -153,7 +153,7 @@ class Table:
     @property
     def rules(self) -> int:
         """How many rules are wanted in chains of ours."""
-        return sum(len(chain.rules) for chain in self._wanted.chains.values())
+        return sum(len(chain.hashes) for chain in self._wanted.chains.values())
 
     def differs(self, chain: str) -> bool:
         """Whether the kernel has a chain of this name with other rules than are wanted."""
@@ -246,7 +246,7 @@ class Table:
                     plan.deleted,
                     plan.edited,
                     drift,
-                    len(plan.lines),
+                    len(plan.steps),
                     self.saves - saves,
                     self.restores - restores,
                     plan.garbage,
@@ -261,9 +261,9 @@ class Table:
         if self._packer is None or self._actual is None or self._turn.locked():
             return None
         plan = self._plan(sweep)
-        if len(plan.lines) > _AT_ONCE:
+        if len(plan.steps) > _AT_ONCE:
             return None
-        requests = self._packer.pack(plan.lines)
+        requests = self._packer.pack(plan.steps)
         if requests is None:
             return None
         if requests:
@@ -278,11 +278,11 @@ class Table:
                 self._actual = None
                 return None
             self.packed += 1
-            self.lines += len(plan.lines)
+            self.lines += len(plan.steps)
             self._holds(plan, self._actual)
         self._changed.clear()
         self._committed, self._garbage = True, plan.garbage
-        lines = len(plan.lines)
+        lines = len(plan.steps)
         return Report(plan.written, plan.deleted, plan.edited, lines=lines, garbage=plan.garbage)
 
     def _holds(self, plan: Plan, actual: Actual) -> None:
@@ -322,13 +322,13 @@ class Table:
         return found
 
     async def _write(self, plan: Plan) -> None:
-        if not plan.lines:
+        if not plan.steps:
             return
         actual = self._actual
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
-        if not await self._write_packed(plan.lines):
+        if not await self._write_packed(plan.steps):
             try:
                 await self._run(plan.lines)
             finally:
@@ -338,7 +338,7 @@ class Table:
                 self._packer.learn(plan.lines)
         self._holds(plan, actual)
 
-    async def _write_packed(self, lines: Sequence[str]) -> bool:
+    async def _write_packed(self, lines: Sequence[Step]) -> bool:
         """Write without a program, where all of it is known; False: nothing was written.
 
         Raises `CommandError` where the kernel gave no answer, so that nobody knows.
@@ -426,7 +426,7 @@ class Table:
         if self._actual is None:
             return False
         wanted = self._renderer.render(desired)
-        return not make_plan(self._actual, wanted, self.backend, self._stuck).lines
+        return not make_plan(self._actual, wanted, self.backend, self._stuck).steps
 
 
 async def _to_its_end(work: Awaitable[None]) -> None:

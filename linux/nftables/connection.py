@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import socket
 import struct
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from linux.nftables import messages
 from linux.nftables.expressions import Family
 
 _SO_SNDBUFFORCE, _ATTACH_FILTER = 32, 26
+_SEQUENCE = struct.Struct("=I")
 _MOST = 256 << 20
 
 
@@ -83,29 +85,29 @@ class Connection(Socket):
         if not requests:
             return
         batch = bytearray()
-        numbers: dict[int, int] = {}
         # A batch without an end is looked at and given up.
         everything = (messages.begin(), *requests, *(() if trial else (messages.end(),)))
-        last = 0
-        for index, request in enumerate(everything):
-            number = next(self._sequence) & 0xFFFFFFFF
-            start = len(batch)
+        number = base = next(self._sequence)
+        starts = []
+        for request in everything:
+            starts.append(len(batch))
             batch += request
-            length, kind, flags, _, _ = m.HEADER.unpack_from(batch, start)
-            if index == len(requests):
-                flags |= m.NLM_F_ACK
-                last = number
-            m.HEADER.pack_into(batch, start, length, kind, flags, number, 0)
-            batch += bytes(-len(batch) & 3)
-            numbers[number] = index
+            if len(batch) & 3:
+                batch += bytes(-len(batch) & 3)
+            _SEQUENCE.pack_into(batch, starts[-1] + 8, number & 0xFFFFFFFF)
+            number += 1
+        self._sequence = itertools.count(number)
+        start, last = starts[len(requests)], (base + len(requests)) & 0xFFFFFFFF
+        length, kind, flags, _, _ = m.HEADER.unpack_from(batch, start)
+        m.HEADER.pack_into(batch, start, length, kind, flags | m.NLM_F_ACK, last, 0)
         self._send(batch)
         faults: list[tuple[int, int]] = []
         first = ""
         done = False
         while not done:
             for kind, _, sequence, body in self._messages("answer to a batch of rules"):
-                place = numbers.get(sequence)
-                if place is None or kind != m.NLMSG_ERROR:
+                place = (sequence - base) & 0xFFFFFFFF
+                if place >= len(everything) or kind != m.NLMSG_ERROR:
                     continue
                 code, detail = _read_error(body)
                 if code:
