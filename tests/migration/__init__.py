@@ -1,0 +1,1 @@
+"""The guides of docs/migration, rehearsed: the tests run the commands that the guides print."""
