@@ -64,7 +64,6 @@ from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import IPNetwork
 from linux import links
 from linux.errors import KernelError
-from linux.netlink import Socket
 
 log = call_log.logger(__name__)
 
@@ -130,8 +129,9 @@ async def _add(
         # An earlier attempt of this very attachment may still come to light: take it back first.
         async with _datastore(patience):
             await delete.release(services, attachment)
-    async with _datastore(patience):
-        await network_profile.ensure(services, request)
+    if network_profile.is_wanted(services, request):
+        async with _datastore(patience):
+            await network_profile.ensure(services, request)
     facts = await services.pod_source.facts(request)
     wishes = endpoint_request(request, facts)
     with wiring.open_pod(netns_fd) as pod:
@@ -267,7 +267,7 @@ def _node_mtu(services: Services, request: Request) -> int:
     """What felix found out, else what the default route's link has (data model 5.1, `mtu`)."""
     file = services.settings.mtu_file
     try:
-        mtu = int(file.read_text().strip())
+        mtu = services.mtu(file)
     except FileNotFoundError:
         if request.config.document.get("require_mtu_file") is True:
             raise CNIError(
@@ -321,7 +321,7 @@ async def _make_cable(
 
 
 def _configure(
-    pod: Socket,
+    pod: wiring.PodSocket,
     netns_fd: int,
     cable: wiring.Cable,
     ends: wiring.Ends,

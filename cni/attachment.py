@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 from cni.errors import CNIError, Code
 from cni.request import Request
@@ -27,7 +28,7 @@ FIRST_INTERFACE = "eth0"
 DEFAULT_NAMESPACE = "default"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attachment:
     """Identity of an attachment on this node. `pod` is empty outside Kubernetes."""
 
@@ -43,12 +44,12 @@ class Attachment:
         """`k8s` when the runtime named a pod, else `cni`."""
         return names.KUBERNETES if self.pod else names.CNI
 
-    @property
+    @cached_property
     def handle_id(self) -> str:
         """The IPAM handle, shared by all interfaces of the container in this network."""
         return names.handle_id(self.network, self.container_id)
 
-    @property
+    @cached_property
     def endpoint_key(self) -> ResourceKey:
         """The key of the WorkloadEndpoint. Raises InvalidValue for names that have none."""
         workload = self.pod or self.container_id
@@ -61,7 +62,7 @@ class Attachment:
         workload = self.pod or self.container_id
         return names.workload_endpoint_prefix(self.node, self.orchestrator, workload)
 
-    @property
+    @cached_property
     def host_interface(self) -> str:
         """The name of the host's end (CNI-10)."""
         first = self.ifname == FIRST_INTERFACE

@@ -42,6 +42,9 @@ def previous_of(request: Request) -> Result | None:
         raise CNIError(error.code, f"could not parse prevResult: {reason}") from error
 
 
+NO_DNS = DNS()
+
+
 def own_index(request: Request, previous: Result) -> int | None:
     """Which interface of prevResult is CNI_IFNAME in CNI_NETNS, if any."""
     for index, link in enumerate(previous.interfaces):
@@ -91,8 +94,10 @@ def with_dns(request: Request, result: Result) -> Result:
     """The result with what runtime and configuration say of DNS (CNI-91)."""
     document = request.config.document
     runtime = document.get("runtimeConfig")
-    asked = _capability(runtime) if isinstance(runtime, Mapping) else DNS()
+    asked = _capability(runtime) if isinstance(runtime, Mapping) else NO_DNS
     configured = _configured(document.get("dns"))
+    if asked == configured == NO_DNS:
+        return result
     return msgspec.structs.replace(result, dns=_filled(_filled(asked, result.dns), configured))
 
 
@@ -121,7 +126,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _configured(value: object) -> DNS:
     if value is None:
-        return DNS()
+        return NO_DNS
     try:
         return msgspec.convert(value, DNS)
     except msgspec.ValidationError as error:

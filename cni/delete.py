@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cni import call_log, half_made, wiring
 from cni.attachment import Attachment, attachment_of
@@ -60,7 +60,12 @@ async def delete(
     left: list[Exception] = []
     refused: CNIError | None = None
     released: list[IPAddress] = []
-    removed = False
+    removed = forgotten = False
+
+    def forgot() -> None:
+        nonlocal forgotten
+        forgotten = removed
+
     try:
         removed = await _remove_cable(services, attachment)
         if not removed and netns_fd is not None:
@@ -78,11 +83,11 @@ async def delete(
         except CNIError as error:
             refused = error
     try:
-        released = await release(services, attachment, unwired=removed)
+        released = await release(services, attachment, unwired=removed, forgot=forgot)
     except Exception as error:
         left.append(error)
     trace.mark("commit")
-    _retract(services, attachment)
+    _retract(services, attachment, forgotten=forgotten)
     if left:
         await remember(services, request, left)
     if refused:
@@ -132,13 +137,18 @@ async def replay(services: Services, request: Request) -> None:
 
 
 async def release(
-    services: Services, attachment: Attachment, *, unwired: bool = False
+    services: Services,
+    attachment: Attachment,
+    *,
+    unwired: bool = False,
+    forgot: Callable[[], None] = lambda: None,
 ) -> list[IPAddress]:
     """Give back in the datastore what the attachment holds; returns the addresses.
 
-    `unwired`: its cable was found and is gone already. Raises DatastoreError, TimeoutError or
-    Contention: the outcome is unknown then; InvalidValue or IPAMError if what is stored
-    cannot be read.
+    `unwired`: its cable was found and is gone already. `forgot` is called when the flows of all
+    addresses that its endpoint records are gone from the kernel. Raises DatastoreError,
+    TimeoutError or Contention: the outcome is unknown then; InvalidValue or IPAMError if what is
+    stored cannot be read.
     """
     try:
         key = attachment.endpoint_key
@@ -150,7 +160,8 @@ async def release(
     released: list[IPAddress] = []
     async with asyncio.timeout(services.settings.release_seconds):
         if memory is not None:
-            await forget_flows(services, memory.addresses)
+            if await forget_flows(services, memory.addresses):
+                forgot()
             granted = await services.allocator.perform(
                 Release(
                     attachment.handle_id,
@@ -174,7 +185,8 @@ async def release(
         }
         if not unwired:
             await _remove_recorded_cable(services, attachment, own)
-        await forget_flows(services, recorded_addresses(own, attachment))
+        if await forget_flows(services, recorded_addresses(own, attachment)) and own:
+            forgot()
         granted = await services.allocator.perform(
             Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
         )
@@ -225,21 +237,23 @@ async def _remove_recorded_cable(
         log.warning("a recorded host interface stays: %s", error)
 
 
-async def forget_flows(services: Services, addresses: Iterable[IPAddress]) -> None:
-    """Remove the connections of released addresses from the kernel's tracking."""
+async def forget_flows(services: Services, addresses: Iterable[IPAddress]) -> bool:
+    """Remove the connections of released addresses from the kernel's tracking; whether it did."""
     gone = list(addresses)
     if not gone:
-        return
+        return False
     try:
         await services.flows.forget(gone)
     except (KernelError, OSError) as error:
         # Old flows time out by themselves; the address must not stay taken for them.
         log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)
+        return False
+    return True
 
 
-def _retract(services: Services, attachment: Attachment) -> None:
+def _retract(services: Services, attachment: Attachment, *, forgotten: bool = False) -> None:
     with contextlib.suppress(InvalidValue):  # felix never heard of what cannot have a name
-        services.felix.retract(subject_of(attachment))
+        services.felix.retract(subject_of(attachment), forgotten=forgotten)
 
 
 async def remember_undo(services: Services, request: Request, left: Sequence[Exception]) -> None:

@@ -14,7 +14,6 @@ Source: data model 3.3, 5.3, 5.4; conformance CAL-13, CAL-14, CAL-24.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_network
 
 import msgspec
 
@@ -129,7 +128,7 @@ def build(
             pod=attachment.pod,
             endpoint=attachment.ifname,
             serviceAccountName=account,
-            ipNetworks=[str(ip_network(address)) for address in addresses],
+            ipNetworks=[f"{address}/{address.max_prefixlen}" for address in addresses],
             profiles=profiles,
             interfaceName=attachment.host_interface,
             mac=mac,

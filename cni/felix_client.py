@@ -161,10 +161,10 @@ class FelixClient:
         wait = self._waits[subject] = _Wait(future, next(self._numbers), wired)
         return Await(*subject, wait.number, wired)
 
-    def retract(self, subject: Subject) -> None:
-        """The endpoint is gone, or never came to be."""
+    def retract(self, subject: Subject, *, forgotten: bool = False) -> None:
+        """The endpoint is gone, or never came to be; `forgotten`: its flows are, too."""
         self.forget(subject)
-        self._send(Retract(*subject))
+        self._send(Retract(*subject, forgotten))
 
     def forget(self, subject: Subject) -> None:
         """Nobody is interested any more; what felix has stays."""

@@ -32,8 +32,7 @@ async def ensure(services: Services, request: Request) -> None:
     do without: theirs are those of the namespace and the service account.
     """
     network = request.config.name
-    known = f"profile {network}"
-    if request.config.policy_type or known in services.told:
+    if not is_wanted(services, request):
         return
     try:
         await _create(services, network, kubernetes=request.pod is not None)
@@ -46,7 +45,13 @@ async def ensure(services: Services, request: Request) -> None:
             error,
             extra={"network": network},
         )
-    services.told.add(known)
+    services.told.add(f"profile {network}")
+
+
+def is_wanted(services: Services, request: Request) -> bool:
+    """Whether this daemon has not seen to it yet, and there is to be one."""
+    known = f"profile {request.config.name}"
+    return not (request.config.policy_type or known in services.told)
 
 
 async def _create(services: Services, network: str, *, kubernetes: bool) -> None:

@@ -48,19 +48,18 @@ class Journal:
 
     def __init__(self, directory: Path, replay: Replay) -> None:
         self._directory, self._replay = directory, replay
+        self._directory_text = f"{directory}/"
         self._wake = asyncio.Event()
         self._released_at: dict[str, float] = {}
         self._stopped_at = ""
 
     def path_of(self, request: Request) -> Path:
         """Where the record of a request's attachment is."""
-        return self._directory / protocol.pending_name(
-            request.plugin, request.config.name, request.container_id, request.ifname
-        )
+        return self._directory / _name_of(request)
 
     def holds(self, request: Request) -> bool:
         """Whether a release of this attachment is outstanding."""
-        return self.path_of(request).exists()
+        return os.path.exists(self._directory_text + _name_of(request))
 
     def record(self, request: Request) -> None:
         """Remember that this attachment is to be released. Blocks for an fsync; raises OSError.
@@ -108,9 +107,10 @@ class Journal:
 
     def drop(self, request: Request) -> None:
         """The attachment is owned anew: nothing of an earlier attempt can come to light."""
-        path = self.path_of(request)
-        path.unlink(missing_ok=True)
-        self._released_at.pop(path.name, None)
+        name = _name_of(request)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._directory_text + name)
+        self._released_at.pop(name, None)
 
     def count(self) -> int:
         """How many records wait."""
@@ -199,6 +199,12 @@ class Journal:
                         await self._wake.wait()
             else:
                 await backoff.wait()
+
+
+def _name_of(request: Request) -> str:
+    return protocol.pending_name(
+        request.plugin, request.config.name, request.container_id, request.ifname
+    )
 
 
 def _read(path: Path) -> bytes | None:

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 
 import msgspec
 
@@ -143,6 +144,7 @@ class PendingDelete(msgspec.Struct, frozen=True):
     time: int
 
 
+@lru_cache(maxsize=256)
 def pending_name(argv0: str, network: str, container_id: str, ifname: str) -> str:
     """Return the file name of a queued DEL: one file per plugin name and attachment."""
     key = "\0".join((argv0, network, container_id, ifname))

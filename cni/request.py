@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -26,6 +27,8 @@ from cni.errors import CNIError, Code
 from cni.result import SUPPORTED_VERSIONS
 
 MAX_DEPTH = 512
+COMMON_BYTES = 16384
+"""Configurations up to this size are remembered as they were understood."""
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 VERSION_PART = re.compile(r"[+-]?[0-9]{1,9}")
 GO_SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | frozenset(
@@ -98,24 +101,33 @@ def parse_request(argv0: str, env: Mapping[str, str], stdin: str | bytes) -> Req
     VERSION is answered by the executable, and is an unknown command here.
     """
     command = check_environment(env)
-    document = decode_document(stdin)
-    check_name(document)
-    check_command(command)
-    check_version(command, document)
-    lenient = command in ("DEL", "GC", "STATUS")
-    check_types(document, lenient=command == "DEL")
+    config = (_known_config if len(stdin) <= COMMON_BYTES else _config)(stdin, command)
     return Request(
         plugin=argv0.rsplit("/", 1)[-1],
         command=Command(command),
         container_id=env.get("CNI_CONTAINERID", ""),
         ifname=env.get("CNI_IFNAME", ""),
         netns=env.get("CNI_NETNS", ""),
-        config=parse_config(document, lenient=lenient),
+        config=config,
         args=parse_args(env.get("CNI_ARGS", ""), command),
         path=tuple(part for part in env.get("CNI_PATH", "").split(":") if part),
         env=env,
         stdin=stdin if isinstance(stdin, str) else stdin.decode(),
     )
+
+
+def _config(stdin: str | bytes, command: str) -> NetworkConfig:
+    document = decode_document(stdin)
+    check_name(document)
+    check_command(command)
+    check_version(command, document)
+    lenient = command in ("DEL", "GC", "STATUS")
+    check_types(document, lenient=command == "DEL")
+    return parse_config(document, lenient=lenient)
+
+
+# A node's configuration is the same for nearly all of its pods, and never changed once read.
+_known_config = lru_cache(maxsize=32)(_config)
 
 
 def request_version(stdin: str | bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -61,6 +62,23 @@ class Settings:
     host: Path = HOST
 
 
+class Number:
+    """A number in a file, read again when the file is another one."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, ...] = ()
+        self._number = 0
+
+    def __call__(self, file: Path) -> int:
+        """Raises OSError, or ValueError for what is no number."""
+        found = os.stat(file)
+        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+        if seen != self._seen:
+            self._number = int(file.read_text().strip())
+            self._seen = seen
+        return self._number
+
+
 @dataclass(slots=True)
 class Services:
     """Shared by all calls of one daemon. `told`: warnings that are said once."""
@@ -77,6 +95,7 @@ class Services:
     check_store: StoreCheck = field(default_factory=lambda: StoreCheck(None))
     memory: Memories = field(default_factory=Memories)
     flows: Forgetter = field(default_factory=Forgetter)
+    mtu: Number = field(default_factory=Number)
     told: set[str] = field(default_factory=set)
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(
@@ -133,7 +152,7 @@ def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) 
         )
     other = document.get("nodename_file")
     file = Path(other) if isinstance(other, str) and other else settings.nodename_file
-    if document.get("nodename_file_optional") is True or file.exists():
+    if document.get("nodename_file_optional") is True or os.path.exists(file):
         return
     raise CNIError(
         Code.TRY_AGAIN_LATER,

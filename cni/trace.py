@@ -8,15 +8,44 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from prometheus_client import Counter, Gauge, Summary
+from prometheus_client import REGISTRY, Counter, Gauge
+from prometheus_client.core import SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-STAGES = Summary(
-    "calico_cni_stage_seconds", "Time of one stage of a CNI call", ["command", "stage"]
-)
+
+class Stages(Collector):
+    """A summary by command and stage, counted without the library's locks: one thread counts."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], list[float]] = {}
+
+    def observe(self, command: str, stage: str, seconds: float) -> None:
+        """One more."""
+        counts = self._known.get((command, stage))
+        if counts is None:
+            counts = self._known[command, stage] = [0.0, 0.0]
+        counts[0] += 1
+        counts[1] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """For whoever scrapes, in another thread perhaps."""
+        family = SummaryMetricFamily(
+            "calico_cni_stage_seconds",
+            "Time of one stage of a CNI call",
+            labels=["command", "stage"],
+        )
+        for labels, (count, total) in list(self._known.items()):
+            family.add_metric(labels, int(count), total)
+        yield family
+
+
+STAGES = Stages()
+REGISTRY.register(STAGES)
 CALLS = Counter("calico_cni_calls", "CNI calls by command and result code", ["command", "code"])
 IN_FLIGHT = Gauge("calico_cni_in_flight", "CNI calls that are being served")
 PENDING = Gauge("calico_cni_pending_deletes", "DELs that wait for the datastore")
@@ -57,9 +86,9 @@ class Trace:
 
 
 @cache
-def _stage(command: str, name: str) -> Summary:
+def _calls(command: str, code: str) -> Counter:
     """Looking it up by labels takes longer than counting."""
-    return STAGES.labels(command, name)
+    return CALLS.labels(command, code)
 
 
 class Traces:
@@ -71,10 +100,10 @@ class Traces:
     def record(self, trace: Trace, code: int) -> None:
         """A call is over; `code` 0 is success."""
         self._kept.append(trace)
-        CALLS.labels(trace.command, str(code)).inc()
+        _calls(trace.command, str(code)).inc()
         for name, seconds in trace.stages:
-            _stage(trace.command, name).observe(seconds)
-        _stage(trace.command, "total").observe(trace.total)
+            STAGES.observe(trace.command, name, seconds)
+        STAGES.observe(trace.command, "total", trace.total)
 
     def summaries(self) -> list[Mapping[str, Any]]:
         """The last traces, newest last."""

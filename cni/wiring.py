@@ -29,7 +29,6 @@ from ipaddress import (
     IPv4Interface,
     IPv6Address,
     IPv6Interface,
-    ip_interface,
     ip_network,
 )
 
@@ -43,7 +42,8 @@ from libcalico.model.keys import IPNetwork
 from linux import addresses as kernel_addresses
 from linux import links, neighbours, netns, routes, rules, sysctl
 from linux.errors import KernelError
-from linux.netlink import Socket, open_in_netns
+from linux.netlink import Socket
+from linux.prefixes import parse, version
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ HOST_INET6 = {
     "proxy_ndp": 1,
     "forwarding": 1,
 }
-HOST_ALWAYS = {"accept_ra": 0, "proxy_ndp": 1}
+HOST_ALWAYS = {"accept_ra": 0}
 POD_INET6 = {"disable_ipv6": 0, "accept_dad": 0, "accept_ra": 0}
 DEFAULT_MTU = 1500
 FURTHER_TABLES = 1000
@@ -96,7 +96,8 @@ class Ends:
 @lru_cache(maxsize=256)
 def alone(address: IPAddress) -> IPv4Interface | IPv6Interface:
     """An address as a pod has it: /32 or /128."""
-    return ip_interface(ip_network(address))
+    made = IPv4Interface if address.version == 4 else IPv6Interface
+    return made((int(address), address.max_prefixlen))
 
 
 def random_mac() -> str:
@@ -160,7 +161,7 @@ def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
 
 
 def configure(
-    pod: Socket,
+    pod: PodSocket,
     netns_fd: int,
     cable: Cable,
     ends: Ends,
@@ -174,7 +175,8 @@ def configure(
     """
     families = sorted({address.version for address in addresses})
     _host_settings(cable.host_interface, 6 in families)
-    netns.run_in(netns_fd, lambda: _pod_settings(cable, families))
+    if 6 in families or pod.forwarding != str(int(cable.forwarding)):
+        netns.run_in(netns_fd, lambda: _pod_settings(cable, families))
     batch = [links.set_up(ends.pod)]
     # The first interface has the default route; one of another network must not disturb it.
     sources: list[IPAddress] = []
@@ -201,11 +203,11 @@ def configure(
 def lead(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
     """Lead these prefixes to the host end, as felix writes its routes. Raises KernelError."""
     via = (routes.NextHop(None, index),)
-    wanted = [
-        routes.Route(ip_network(prefix), via, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
-        for prefix in prefixes
-    ]
-    for result in host.transact([routes.replace(route) for route in wanted]) if wanted else ():
+    batch = []
+    for prefix in map(parse, prefixes):
+        shape = routes.Shape.of(version(prefix), via, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
+        batch.append(routes.replace(routes.Route.of(prefix, shape)))
+    for result in host.transact(batch):
         result.check(f"lead {', '.join(prefixes)} to {name}")
 
 
@@ -366,8 +368,19 @@ def default_mtu(host: Socket) -> int:
     return DEFAULT_MTU
 
 
-def open_pod(netns_fd: int) -> Socket:
+class PodSocket(Socket):
+    """A netlink socket of the namespace in which it was opened.
+
+    `forwarding`: what net.ipv4.ip_forward was there; "" where that was not told.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forwarding = sysctl.try_get("net/ipv4/ip_forward") or ""
+
+
+def open_pod(netns_fd: int) -> PodSocket:
     """A netlink socket inside the pod; raises CNIError if it is no network namespace."""
     if not netns.is_netns(netns_fd):
         raise CNIError(Code.INVALID_ENVIRONMENT, "CNI_NETNS is not a network namespace")
-    return open_in_netns(netns_fd)
+    return netns.run_in(netns_fd, PodSocket)

@@ -246,14 +246,29 @@ def create(
     return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
 
 
-def made(sock: Socket, message: bytes, name: str) -> Link:
-    """Sends a create message; the link: `.index`, and for a veth `.peer_index`.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A link that was just made; `peer_index` of a veth's other end, in its namespace."""
 
-    Kernels before 6.2 echo nothing: there it is looked up by its name. Raises `KernelError` if
-    it was not made.
+    index: int
+    peer_index: int
+
+
+def made(sock: Socket, message: bytes, name: str) -> Made:
+    """Sends a create message.
+
+    Kernels before 6.2 echo nothing: there the link is looked up by its name. Raises `KernelError`
+    if it was not made.
     """
     (result,) = sock.transact([message])
-    return created(result, sock, name)
+    result.check("create link")
+    for kind, body in result.answers:
+        if kind == RTM_NEWLINK:
+            attributes = m.iterate_attributes(body, _INFO.size)
+            peer = next((value for kind, value in attributes if kind == _LINK), b"")
+            return Made(index_of(body), m.as_uint(peer))
+    link = created(result, sock, name)
+    return Made(link.index, link.peer_index)
 
 
 def created(result: Result, sock: Socket | None = None, name: str = "") -> Link:

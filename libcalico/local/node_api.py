@@ -77,12 +77,14 @@ class Offer(msgspec.Struct, tag="offer", frozen=True):
 class Retract(msgspec.Struct, tag="retract", frozen=True):
     """The endpoint is gone (DEL) or was never stored (a failed ADD).
 
-    `container_id` guards a successor: an endpoint of another container stays.
+    `container_id` guards a successor: an endpoint of another container stays. `forgotten`: its
+    link is gone, and after that the flows of all its addresses were removed from the kernel.
     """
 
     namespace: str
     name: str
     container_id: str
+    forgotten: bool = False
 
 
 class Await(msgspec.Struct, tag="await", frozen=True):
