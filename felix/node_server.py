@@ -286,7 +286,7 @@ class NodeServer:
         error = state.shadowed.get(key) or self._bad_offers.get(key, "")
         if error:
             return InForce(*about, error, awaited.number)
-        ruled, routes = state.ruled.get(key, (None, ()))
-        if awaited.wired and meant(ruled):
-            return InForce(*about, "", awaited.number, list(routes))
+        ruled = self._plane.ruled(key) if awaited.wired else None
+        if ruled is not None and meant(ruled[0]):
+            return InForce(*about, "", awaited.number, ruled[1])
         return None

@@ -30,12 +30,13 @@ from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
 from felix.dataplane.tunnels import Door
+from felix.rules import ipvs
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import Facts, tables
 from felix.rules.tunnels import ALL_VTEPS, TunnelRules
 from libcalico.model.keys import ResourceKey
 
-_OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS})
+_OWN_SETS = frozenset({ALL_POOLS, MASQUERADED_POOLS, ALL_HOSTS, ALL_VTEPS, ipvs.SERVICES})
 
 
 def _tunnels(
@@ -74,6 +75,7 @@ class Desire:
         self.looked_at: frozenset[str] = frozenset()
         self._own_sets_of: tuple[object, ...] | None = None
         self._doors: frozenset[Door] = frozenset()
+        self._services: Set[IPAddress] | None = None
         self.book: RuleBook | None = None
         self.idle_hosts: dict[ResourceKey, str] = {}
         self.floating = NONE_FLOATING
@@ -110,7 +112,8 @@ class Desire:
             found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
             self.idle_hosts, self._seen_hosts = found.idle, hosts
             self._serving = found.serving
-        if whole or news or self._shared(active, about):
+            self._services = hosts.get(ipvs.LINK)
+        if whole or news or self._services is not None or self._shared(active, about):
             about = None
         if about is None or self.book is None:
             book = self._configure(config, calc, active)
@@ -232,6 +235,21 @@ class Desire:
             tunnels=_tunnels(family, config, calc, self._doors),
             hosts=bool(self._serving),
             floating=self.floating.of(family),
+            ipvs=self._senders(family, calc, active),
+        )
+
+    def _senders(
+        self, family: Family, calc: Calculator, active: Mapping[str, Endpoint]
+    ) -> ipvs.Senders | None:
+        """Who has a chain to be judged by; None where no service is in IPVS."""
+        if self._services is None:
+            return None
+        return ipvs.Senders(
+            tuple(
+                (name, tuple(net for net in endpoint.networks if net.version == family))
+                for name, endpoint in sorted(active.items())
+                if calc.policy.endpoint(endpoint.key) is not None
+            )
         )
 
     def _configure(
@@ -285,7 +303,7 @@ class Desire:
 
     def _own_sets(self, config: Config, calc: Calculator) -> None:
         # There may be thousands of nodes, and most turns are about something else.
-        inputs = (config, calc.cluster_version, self._doors)
+        inputs = (config, calc.cluster_version, self._doors, self._services)
         if inputs == self._own_sets_of:
             return
         self._own_sets_of = inputs
@@ -306,6 +324,11 @@ class Desire:
                 self._sets.want(name, SetKind.NETS, both(members) | external)
             else:
                 self._sets.unwant(name)
+        if self._services is None:
+            self._sets.unwant(ipvs.SERVICES)
+        else:
+            services = frozenset(str(one) for one in self._services)
+            self._sets.want(ipvs.SERVICES, SetKind.NETS, services)
 
     def _everything(self, calc: Calculator) -> Generator[None, None, PolicyChanges]:
         """The calculation's whole word as one difference."""

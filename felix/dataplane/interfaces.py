@@ -50,6 +50,7 @@ class Interfaces:
     _delayed: set[int] = field(default_factory=set)
     _right: dict[int, tuple[Link, bool, bool]] = field(default_factory=dict)
     _forwarded: set[int] = field(default_factory=set)
+    _complaints: dict[str, str] = field(default_factory=dict)
 
     def commit(
         self,
@@ -104,6 +105,15 @@ class Interfaces:
             self.repairs += written if family in self._forwarded else 0
             self._forwarded.add(family)
         return failures
+
+    def switch_forwarding_on(self, families: frozenset[int]) -> None:
+        """The same; what could not be done is said once."""
+        # A container may have read-only settings that are right: no failure of the turn.
+        complaints = self.forwarding(families)
+        if complaints != self._complaints:
+            self._complaints = complaints
+            for complaint in complaints.values():
+                log.warning("forwarding is not on: %s", complaint)
 
     def _differences(self, link: Link, loose: bool) -> list[bytes]:
         messages: list[bytes] = []

@@ -124,10 +124,9 @@ class Dataplane:
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
-        self._flusher = Flusher(self.kick_some)
+        self._flusher = Flusher(self._flows_are_gone)
         self._desire: Desire | None = None
         self._started = 0.0
-        self._complaints: dict[str, str] = {}
         self._telling = False
         self._held: float | None = None
         self._routed: set[str] = set()
@@ -210,6 +209,17 @@ class Dataplane:
         """Endpoints or what decides about them changed: the calculation knows which."""
         self._hurry = True
         self._wake.set()
+
+    def ruled(self, key: ResourceKey) -> tuple[Endpoint, list[str]] | None:
+        """An endpoint that lacks nothing but link and routes, with these routes; None: not so."""
+        return self._settled.ruled(key, self._flusher.held | self._unsafe)
+
+    def _flows_are_gone(self) -> None:
+        if self._settled.withheld:
+            self._settled.withheld = False
+            self.kick()
+        elif self.routes.table.outstanding():
+            self.kick_some()
 
     def _kernel_spoke(self) -> None:
         # The view has marked of what.
@@ -396,8 +406,6 @@ class Dataplane:
         self._sets.resize(self.config.max_ipset_size)
         set_failures = await self._sets.commit()
         await in_slices(self._desire.trust())
-        # Before the first commit stands nobody has a route: no need to ask who may.
-        exposed = self._desire.exposed() if self.state.applied else frozenset()
         self._unsafe = frozenset()
         # What may go in this commit is not relied upon, even if the commit is refused.
         self._guarded &= asked
@@ -409,6 +417,8 @@ class Dataplane:
             link_failures = self._apply_links(host, active, about)
             route_failures = await self._apply_routes(host, active, about)
         else:
+            # Before the first commit stands nobody has a route: no need to ask who may.
+            exposed = self._desire.exposed() if self.state.applied else frozenset()
             rules = asyncio.create_task(self.tables.commit(sweep=sweep))
             try:
                 if exposed or not self.state.applied or not asked <= self._guarded:
@@ -460,7 +470,6 @@ class Dataplane:
             families=self._families,
             floating=self._desire.floating.networks,
             unfit=link_failures,
-            held=self._flusher.held | self._unsafe,
             rules_written=not failures,
             about=None if about is None else about | self._routed,
         )
@@ -507,12 +516,7 @@ class Dataplane:
         if not self.view.global_settings and "links" not in due:
             return
         self.view.global_settings = False
-        # A container may have read-only settings that are right: no failure of the turn.
-        complaints = self.interfaces.forwarding(self._families)
-        if complaints != self._complaints:
-            self._complaints = complaints
-            for complaint in complaints.values():
-                log.warning("forwarding is not on: %s", complaint)
+        self.interfaces.switch_forwarding_on(self._families)
 
     def _apply_links(
         self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None

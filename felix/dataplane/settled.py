@@ -6,8 +6,8 @@ sets stand (`Await.wired`). `ruled` answers that, with the routes that are left 
 Invariants:
   DPL-3  An endpoint is in force only while the kernel has its routes, its sets, its policies'
          chains and its own, in every family.
-  STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking, and nobody
-         else has or holds one of its addresses.
+  STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking; its routes
+         are left to others only while nobody else has or holds one of its addresses.
 Tested in tests/felix/test_settled.py, test_policy_in_force.py, test_node_server.py.
 """
 
@@ -27,12 +27,15 @@ IPNetwork = IPv4Network | IPv6Network
 
 
 class Settled:
-    """Judges endpoints by what the rules, the view and the routes hold."""
+    """Judges endpoints by what the rules, the view and the routes hold. `withheld`: somebody asked
+    for an endpoint that would be ruled were its addresses free.
+    """
 
     def __init__(self, state: State, view: KernelView, routes: RouteTable) -> None:
         self._state, self._view, self._routes = state, view, routes
         self._proven: dict[str, tuple[Endpoint, int, int]] = {}
         self._keys: dict[str, ResourceKey] = {}
+        self.withheld = False
 
     def settle(
         self,
@@ -42,16 +45,15 @@ class Settled:
         families: Set[int],
         floating: Mapping[str, tuple[IPNetwork, ...]],
         unfit: Collection[str],
-        held: Set[IPAddress],
         rules_written: bool,
         about: Iterable[str] | None,
     ) -> None:
-        """`judged`: interfaces with rules, `unfit`: those whose link could not be set up, `held`:
-        addresses that may have no route yet, `about`: those that may have changed, None: all.
+        """`judged`: interfaces with rules, `unfit`: those whose link could not be set up, `about`:
+        those that may have changed, None: all.
         """
         state = self._state
         in_force: dict[ResourceKey, Endpoint] = {}
-        ruled: dict[ResourceKey, tuple[Endpoint, tuple[str, ...]]] = {}
+        ruled: dict[ResourceKey, tuple[Endpoint, tuple[IPNetwork, ...]]] = {}
         gone: set[ResourceKey] = set()
         names = list(active) if about is None else about
         for name in names:
@@ -69,10 +71,10 @@ class Settled:
             if self._serves(name, endpoint):
                 in_force[endpoint.key] = endpoint
                 continue
-            networks = (*endpoint.networks, *floating.get(name, ()))
-            wanted = [network for network in networks if network.version in families]
-            if rules_written and self._free(name, wanted, held):
-                ruled[endpoint.key] = endpoint, tuple(map(str, wanted))
+            if rules_written:
+                networks = (*endpoint.networks, *floating.get(name, ()))
+                wanted = tuple(network for network in networks if network.version in families)
+                ruled[endpoint.key] = endpoint, wanted
         if about is None:
             for gone_name in self._keys.keys() - active.keys():
                 del self._keys[gone_name]
@@ -101,9 +103,17 @@ class Settled:
         self._proven[name] = proof
         return True
 
-    def _free(self, name: str, networks: Iterable[IPNetwork], held: Set[IPAddress]) -> bool:
-        """Whether somebody else may write these routes to this interface now."""
-        return all(
-            network.network_address not in held and self._routes.free(name, network, self._view)
-            for network in networks
-        )
+    def ruled(self, key: ResourceKey, held: Set[IPAddress]) -> tuple[Endpoint, list[str]] | None:
+        """The endpoint and the routes that it lacks, if somebody else may write these (STL-1).
+
+        `held`: addresses that may have no route yet.
+        """
+        endpoint, networks = self._state.ruled.get(key, (None, ()))
+        if endpoint is None:
+            return None
+        for network in networks:
+            free = self._routes.free(endpoint.interface, network, self._view)
+            if network.network_address in held or not free:
+                self.withheld = True
+                return None
+        return endpoint, list(map(str, networks))

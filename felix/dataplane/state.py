@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from felix.calc.endpoints import Endpoint
+from felix.calc.endpoints import Endpoint, IPNetwork
 from libcalico.model import ResourceKey
 
 
@@ -15,8 +15,8 @@ class State:
 
     `applies` and `apply_seconds`: how many commits there were, and how long all took;
     `first_seconds`: how long after the start the first one stood. `ruled`: endpoints that lack
-    nothing but a link and these routes (`felix.dataplane.settled`). `news`: of which endpoints the
-    last turn judged anew, None: of all.
+    nothing but a link and routes to these networks (`felix.dataplane.settled`). `news`: which
+    endpoints the last turn judged anew, None: all.
     """
 
     applied: bool = False
@@ -29,7 +29,7 @@ class State:
     active: dict[str, Endpoint] = field(default_factory=dict)
     shadowed: dict[ResourceKey, str] = field(default_factory=dict)
     in_force: dict[ResourceKey, Endpoint] = field(default_factory=dict)
-    ruled: dict[ResourceKey, tuple[Endpoint, tuple[str, ...]]] = field(default_factory=dict)
+    ruled: dict[ResourceKey, tuple[Endpoint, tuple[IPNetwork, ...]]] = field(default_factory=dict)
     news: Collection[ResourceKey] | None = None
     version: int = 0
 

@@ -69,6 +69,7 @@ class KernelView:
         self.stale_all = True
         self.stale_routes = True
         self.stale_links: set[int] = set()
+        self._arriving: dict[int, str] = {}
         self.suspects: set[int] = set()
         self._by_name: dict[str, int] = {}
         self.links_version = self.host_links_version = 0
@@ -88,7 +89,8 @@ class KernelView:
     def is_workload(self, index: int) -> bool:
         """Whether a link is one of ours by its name."""
         link = self.links.get(index)
-        return link is not None and link.name.startswith(self.prefixes)
+        name = link.name if link is not None else self._arriving.get(index, "")
+        return name.startswith(self.prefixes)
 
     def own_addresses(self) -> frozenset[IPAddress]:
         """This node's addresses, without workload interfaces, loopback and link-local ones."""
@@ -154,7 +156,10 @@ class KernelView:
         workload = link.name.startswith(self.prefixes)
         was_workload = before is None or before.name.startswith(self.prefixes)
         # A new workload's link changes nothing that is kept, unless it was taken for another's.
-        if not (workload and was_workload) or any(i == link.index for i, _ in self.addresses):
+        taken_right = before is None and link.index in self._arriving
+        if not (workload and was_workload) or not (
+            taken_right or all(i != link.index for i, _ in self.addresses)
+        ):
             self._forget_addresses()
         if not workload or any(hop.oif == link.index for r in known for hop in r.next_hops):
             self._base_routes = None
@@ -200,7 +205,9 @@ class KernelView:
     def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:
         """Take notifications; returns own routes as they are now (None: gone)."""
         own_changes: dict[RouteKey, Route | None] = {}
-        for event in self._newcomers_first(list(events)):
+        events = tuple(events)
+        self._arriving = self._arrivals(events)
+        for event in events:
             match event:
                 case LinkChanged(link, removed):
                     self._link(link, removed, own_changes)
@@ -217,24 +224,21 @@ class KernelView:
                 case Overrun():
                     self.stale_all = self.stale_routes = True
                     self.touched.mark_everything()
+        self._arriving = {}
         return own_changes
 
-    def _newcomers_first(self, events: list[Event]) -> list[Event]:
-        """A new link is told of as it is at last, behind its addresses and routes: whose these are
-        must be known when they are read. One that is up took nothing away.
+    def _arrivals(self, events: Iterable[Event]) -> dict[int, str]:
+        """The names of links that are new with these events: a link is told of as it is at last,
+        behind its addresses and routes, and whose these are must be known when they are read.
         """
-        fresh = [
-            event
+        fresh = {
+            event.link.index: event.link.name
             for event in events
-            if isinstance(event, LinkChanged)
-            and event.link.up
-            and not event.removed
-            and event.link.index not in self.links
-        ]
-        if not fresh:
-            return events
-        known = set(map(id, fresh))
-        return [*fresh, *(event for event in events if id(event) not in known)]
+            if isinstance(event, LinkChanged) and event.link.index not in self.links
+        }
+        for index, _ in self.addresses if fresh else ():
+            fresh.pop(index, None)
+        return fresh
 
     def _address(self, address: Address, removed: bool) -> None:
         key, ip = (address.index, str(address.interface)), address.interface.ip

@@ -10,7 +10,7 @@ endpoint the tables hold this:
     nat     POSTROUTING  masquerading, where a pool or a tunnel asks for it
     filter  INPUT        tunnel packets; a workload's packets to its node
             FORWARD      the workloads' chains
-            OUTPUT       tunnel packets, where there are tunnels
+            OUTPUT       tunnel packets, where there are tunnels; what IPVS sends on
 
 The chains have the names that they have with host endpoints (`felix.rules.static`), and the
 invariants STA-1 to STA-5 hold alike.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felix.rules import guards, names
+from felix.rules import guards, ipvs, names
 from felix.rules.model import (
     Chain,
     Condition,
@@ -82,6 +82,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     allow, deny = settings.verdicts.allow, settings.verdicts.deny
     into = [
         *incoming(version, facts.tunnels, allow, deny),
+        *ipvs.incoming(version, settings, facts.ipvs),
         *(
             Rule(Goto(names.WORKLOAD_TO_HOST), (InInterface(f"{prefix}+"),))
             for prefix in settings.prefixes
@@ -104,12 +105,13 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Chain("cali-FORWARD", tuple(forward)),
         guards.to_host(version, allow, settings.endpoint_to_host),
         guards.loop_prevention(version, settings.loop_prevention, facts.service_nets),
+        *ipvs.chains(settings, facts.ipvs, hosts=False),
     ]
-    out = outgoing(version, facts.tunnels, allow)
-    if out:
+    out, served = outgoing(version, facts.tunnels, allow), ipvs.outgoing(settings, facts.ipvs)
+    if out or served:
         # What the host sends to a workload of its own is not asked about tunnels.
         own = [Rule(Return(), (OutInterface(f"{prefix}+"),)) for prefix in settings.prefixes]
-        chains.append(Chain("cali-OUTPUT", (*own, *out)))
+        chains.append(Chain("cali-OUTPUT", (*served, *own, *out)))
     return _hooked("filter", chains, settings.append, FORWARD=tuple(accepted))
 
 

@@ -305,19 +305,24 @@ class Marks:
     drop: int
     scratch0: int
     scratch1: int
+    served: int = 0
+    sender: int = 0
 
     @property
     def all(self) -> int:
-        """What a packet is stripped of on its way in: everything but `drop`."""
+        """What a packet is stripped of on its way in: all that says what our chains found."""
         return self.accept | self.passed | self.scratch0 | self.scratch1
 
     @classmethod
     def allocate(cls, mask: int) -> Marks:
-        """Take the five lowest bits of `mask`. Raises `ValueError` if it has fewer."""
+        """Take the lowest bits of `mask`. Raises `ValueError` if it has fewer than five.
+
+        The last two are for ipvs alone (felix.rules.ipvs); without them they are 0.
+        """
         bits = [1 << n for n in range(32) if mask >> n & 1]
         if len(bits) < 5:
             raise ValueError(f"mark mask {mask:#x} has {len(bits)} bits: at least 5 are needed")
-        return cls(*bits[:5])
+        return cls(*bits[:7] if len(bits) > 6 else bits[:5])
 
 
 @lru_cache(maxsize=64)

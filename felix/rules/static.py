@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from felix.rules import bare, guards, names
+from felix.rules import bare, guards, ipvs, names
 from felix.rules.endpoints import Verdicts
 from felix.rules.hosts import HostRules, verdicts_of
 from felix.rules.model import (
@@ -78,7 +78,8 @@ class Facts:
     `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
     `spoofing`: by interface, the networks whose addresses a workload may use as its source.
     `tunnels`: which are in use. `hosts`: whether host endpoints may have policy.
-    `floating`: addresses that lead to pods.
+    `floating`: addresses that lead to pods. `ipvs`: who may send to services, where kube-proxy has
+    them in IPVS.
     """
 
     nat_outgoing: bool = False
@@ -87,6 +88,7 @@ class Facts:
     tunnels: TunnelRules = NO_TUNNELS
     hosts: bool = True
     floating: Floating = ()
+    ipvs: ipvs.Senders | None = None
 
 
 def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:
@@ -169,6 +171,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     deny = settings.verdicts.deny
     cali_input = (
         *incoming(version, facts.tunnels, allow, deny),
+        *ipvs.incoming(version, settings, facts.ipvs),
         *(Rule(Goto(names.WORKLOAD_TO_HOST), (InInterface(f"{p}+"),)) for p in workloads),
         Rule(allow, accepted),
         Rule(clear_bits(marks.all)),
@@ -185,6 +188,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
     forward += [Rule(Jump(names.TO_FORWARD_DISPATCH)), Rule(Jump("cali-cidr-block"))]
     output = (
         Rule(allow, accepted),
+        *ipvs.outgoing(settings, facts.ipvs),
         *(Rule(Return(), (OutInterface(f"{p}+"),)) for p in workloads),
         *outgoing(version, facts.tunnels, allow),
         Rule(clear_bits(marks.all)),
@@ -197,6 +201,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Chain("cali-OUTPUT", output),
         guards.to_host(version, allow, settings.endpoint_to_host),
         guards.loop_prevention(version, settings.loop_prevention, facts.service_nets),
+        *ipvs.chains(settings, facts.ipvs, hosts=True),
     ]
     end_of_forward = (
         Rule(allow, accepted, ("Policy explicitly accepted packet.",)),

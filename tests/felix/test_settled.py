@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 from felix import ROUTE_METRIC
-from felix.calc.endpoints import Endpoint
+from felix.calc.endpoints import Endpoint, IPAddress
 from felix.dataplane.routes import RouteTable, pod_route
 from felix.dataplane.settled import Settled
 from felix.dataplane.state import State
@@ -26,25 +27,31 @@ class Judge:
         self.settled = Settled(self.state, self.view, self.routes)
         self.active: dict[str, Endpoint] = {"cali1": ONE}
 
-    def ruled(self, **changed: object) -> bool:
+    def ruled(self, held: Set[IPAddress] = frozenset(), **changed: object) -> bool:
         self.routes.want_local(self.active, frozenset(), self.view, BOTH)
         given = {
             "judged": {"cali1"}, "families": BOTH, "floating": {}, "unfit": (),
-            "held": frozenset(), "rules_written": True, "about": None,
+            "rules_written": True, "about": None,
         }  # fmt: skip
         self.settled.settle(self.active, **{**given, **changed})  # type: ignore[arg-type]
         assert not self.state.in_force.keys() & self.state.ruled.keys()
-        return ONE.key in self.state.ruled
+        return self.settled.ruled(ONE.key, held) is not None
+
+    def lacking(self) -> list[str]:
+        found = self.settled.ruled(ONE.key, frozenset())
+        assert found is not None
+        assert found[0] is ONE
+        return found[1]
 
 
 def test_a_pod_without_its_link_is_ruled_and_its_routes_are_named() -> None:
     judge = Judge()
     assert judge.ruled()
-    assert judge.state.ruled[ONE.key] == (ONE, ("10.0.0.1/32",))
+    assert judge.lacking() == ["10.0.0.1/32"]
     assert judge.ruled(floating={"cali1": (ip_network("10.0.0.9/32"),)})
-    assert judge.state.ruled[ONE.key][1] == ("10.0.0.1/32", "10.0.0.9/32")
+    assert judge.lacking() == ["10.0.0.1/32", "10.0.0.9/32"]
     assert judge.ruled(families=frozenset({6}))
-    assert judge.state.ruled[ONE.key][1] == ()
+    assert judge.lacking() == []
 
 
 def test_nobody_is_ruled_without_rules() -> None:
@@ -55,7 +62,10 @@ def test_nobody_is_ruled_without_rules() -> None:
 
 
 def test_an_address_that_is_held_or_anothers_makes_it_wait() -> None:
-    assert not Judge().ruled(held={ADDRESS})
+    judge = Judge()
+    assert not judge.ruled(held={ADDRESS})
+    assert judge.settled.withheld
+    assert judge.ruled()
     foreign = Judge()
     route = Route(NETWORK, (NextHop(None, 2),), protocol=4, metric=ROUTE_METRIC)
     foreign.view.foreign[route.key] = route

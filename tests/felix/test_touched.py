@@ -22,6 +22,7 @@ from linux.monitor import LinkChanged, RouteChanged
 from tests.felix.policy_objects import namespace
 from tests.felix.test_dataplane_parts import BOTH, POD, endpoint
 from tests.felix.test_rulebook_slices import AWAY, OTHERS, PODS, RULES, Node
+from tests.size import examples
 
 INTERFACES = ("cali1", "cali2", "cali3")
 NETWORKS = ("10.0.0.1/32", "10.0.0.2/32", "fd00::1/128")
@@ -52,7 +53,7 @@ class Cell:
         active, _ = self.endpoints.active(("cali",))
         self.settled.settle(
             active, active.keys() - {"cali3"}, families=BOTH, floating={}, unfit=(),
-            held=frozenset(), rules_written=True, about=about,
+            rules_written=True, about=about,
         )  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def test_routes_and_judgement_do_not_depend_on_how_much_a_turn_looked_at(
         assert cell.endpoints.active(("cali",)) == fresh.active(("cali",))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.lists(st.sampled_from([*PODS, *OTHERS, *RULES, *AWAY]), max_size=3), max_size=8))
 def test_rules_do_not_depend_on_how_much_a_turn_looked_at(story: list[list[Any]]) -> None:
     node = Node(namespace("default"))
