@@ -176,8 +176,11 @@ class NodeServer:
                 self._plane.paths_changed(self._plane.paths.end())
             case Offer():
                 self._offer(peer, message)
-            case Retract(namespace, name, container_id):
+            case Retract(namespace, name, container_id, forgotten):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
+                known = self._plane.calc.endpoints.get(key)
+                if forgotten and known is not None and known.container_id == container_id:
+                    self._plane.flows_forgotten(known)
                 peer.offers.pop(key, None)
                 awaited = peer.awaits.get(key)
                 if awaited is not None and awaited.container_id == container_id:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv6Address
 
 from felix.calc.endpoints import Endpoint
@@ -57,14 +57,17 @@ class Flusher:
         before: Mapping[str, Endpoint],
         after: Mapping[str, Endpoint],
         about: Iterable[str] | None = None,
+        spared: Set[IPAddress] = frozenset(),
     ) -> None:
-        """Endpoints changed from `before` to `after`; `about`: no others than these."""
+        """Endpoints changed from `before` to `after`; `about`: no others than these; `spared`:
+        addresses whose flows somebody else deleted once packets found no way to them.
+        """
         if before is after:
             return
         names = before if about is None else [name for name in about if name in before]
         gone = {name: before[name] for name in names if after.get(name) != before[name]}
         if gone:
-            self.flush(departed(gone, after))
+            self.flush(departed(gone, after) - spared)
 
     def flush(self, addresses: Iterable[IPAddress]) -> None:
         """Delete the flows of these addresses, unless that is under way."""

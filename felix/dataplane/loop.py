@@ -51,7 +51,7 @@ from felix.dataplane.offload import ChecksumOffload
 from felix.dataplane.predecessors import Predecessors
 from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.settled import Settled
-from felix.dataplane.slices import in_slices
+from felix.dataplane.slices import happens_before, in_slices
 from felix.dataplane.state import State
 from felix.dataplane.timers import Timers
 from felix.dataplane.touched import Touched
@@ -130,6 +130,7 @@ class Dataplane:
         self._telling = False
         self._held: float | None = None
         self._routed: set[str] = set()
+        self._spared: set[IPAddress] = set()
         self._encapsulation: tuple[Config, int, Encapsulation] | None = None
         self._config_seen: Config | None = None
         self._sweep_at: float | None = None
@@ -213,6 +214,10 @@ class Dataplane:
     def ruled(self, key: ResourceKey) -> tuple[Endpoint, list[str]] | None:
         """An endpoint that lacks nothing but link and routes, with these routes; None: not so."""
         return self._settled.ruled(key, self._flusher.held | self._unsafe)
+
+    def flows_forgotten(self, endpoint: Endpoint) -> None:
+        """Somebody deleted its flows when packets found no way to it any more."""
+        self._spared.update(network.network_address for network in endpoint.networks)
 
     def _flows_are_gone(self) -> None:
         if self._settled.withheld:
@@ -388,7 +393,8 @@ class Dataplane:
             active, shadowed = self.calc.endpoints.active(self.config.interface_prefix)
             self.touched.mark(self.calc.endpoints.take_moved())
             about = self.touched.take()
-            self._flusher.left(self.state.active, active, about)
+            spared = frozenset(self._spared)
+            self._flusher.left(self.state.active, active, about, spared)
             self.state.active, self.state.shadowed = active, shadowed
             self._desire.tell = self._telling
             parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
@@ -436,7 +442,7 @@ class Dataplane:
                 link_failures = self._apply_links(host, active, about)
                 route_failures = await self._apply_routes(host, active, about)
                 last = False
-                while not last and await self._hears_before(rules):
+                while not last and await happens_before(self._heard, rules):
                     # Such as the link of the pod whose rules are being written, or just were.
                     last = rules.done()
                     self._heard.clear()
@@ -474,19 +480,9 @@ class Dataplane:
             about=None if about is None else about | self._routed,
         )
         self._routed.clear()
+        self._spared -= spared
         self.state.applied = self.state.applied or not failures
         return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
-
-    async def _hears_before(self, rules: asyncio.Task[dict[str, str]]) -> bool:
-        """Whether the kernel has told something by the time the rules are written."""
-        if rules.done():
-            return self._heard.is_set()
-        heard = asyncio.create_task(self._heard.wait())
-        try:
-            await asyncio.wait({rules, heard}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            heard.cancel()
-        return self._heard.is_set()
 
     def _sweep_now(self) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""
@@ -556,7 +552,7 @@ class Dataplane:
         self._routed |= outcome.pods
         if outcome.departed:
             here = {network.network_address for e in active.values() for network in e.networks}
-            self._flusher.flush(outcome.departed - here)
+            self._flusher.flush(outcome.departed - here - self._spared)
         return {f"route {network}": reason for network, reason in outcome.failures.items()}
 
     async def _want_elsewhere(self, until: float) -> None:

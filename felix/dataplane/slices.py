@@ -1,4 +1,4 @@
-"""Work in steps, with the loop's other work between.
+"""Work in steps, with the loop's other work between; work beside which something is heard.
 
 Tested in tests/felix/test_rulebook_slices.py.
 """
@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 SLICE = 0.01
 """Seconds after which others have their turn."""
@@ -25,3 +26,15 @@ async def in_slices(steps: Iterator[None], seconds: float = SLICE) -> None:
             if time.perf_counter() - began >= seconds:
                 await asyncio.sleep(0)
                 began = time.perf_counter()
+
+
+async def happens_before(event: asyncio.Event, end: asyncio.Task[Any]) -> bool:
+    """Whether an event is set by the time a task has ended."""
+    if end.done():
+        return event.is_set()
+    heard = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({end, heard}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        heard.cancel()
+    return event.is_set()

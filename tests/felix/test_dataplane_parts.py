@@ -88,6 +88,24 @@ def test_departed_addresses_are_those_without_the_same_container() -> None:
 
 
 @pytest.mark.asyncio
+async def test_flows_that_somebody_deleted_are_not_asked_for_again() -> None:
+    asked: list[IPv4Address | IPv6Address] = []
+
+    async def delete(addresses: Iterable[IPv4Address | IPv6Address]) -> None:
+        asked.extend(addresses)
+
+    done = asyncio.Event()
+    flusher = Flusher(done.set, delete)
+    before = {"cali1": endpoint("10.0.0.1"), "cali2": endpoint("10.0.0.2", interface="cali2")}
+    flusher.left(before, {}, {"cali1", "cali2"}, {ip_address("10.0.0.2")})
+    assert flusher.held == {ip_address("10.0.0.1")}
+    await done.wait()
+    assert asked == [ip_address("10.0.0.1")]
+    flusher.left(before, {}, {"cali2"}, {ip_address("10.0.0.2")})
+    assert not flusher.held
+
+
+@pytest.mark.asyncio
 async def test_an_address_is_held_until_its_flows_are_gone() -> None:
     gate, finished = asyncio.Event(), asyncio.Event()
     deleted: list[IPv4Address | IPv6Address] = []
