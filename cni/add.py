@@ -24,7 +24,7 @@ import asyncio
 import errno
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from cni import (
@@ -134,9 +134,15 @@ async def _add(
             await network_profile.ensure(services, request)
     facts = await services.pod_source.facts(request)
     wishes = endpoint_request(request, facts)
-    with wiring.open_pod(netns_fd) as pod:
+    wiring.require_netns(netns_fd)
+    with ExitStack() as opened:
         cable = _cable(services, request, attachment, wishes.mac)
-        ends = wiring.existing(services.host, pod, cable)
+        pod: wiring.PodSocket | None = None
+        ends: wiring.Ends | None = None
+        if is_delegated(request) or wiring.is_taken(cable.host_interface):
+            # There may be a cable of this attachment, and then it keeps what it has.
+            pod = opened.enter_context(wiring.open_pod(netns_fd))
+            ends = wiring.existing(services.host, pod, cable)
         writer = EndpointWriter(attachment, facts, ends.mac if ends else cable.mac, wishes)
         trace.mark("names")
         wait = request.config.policy_setup_timeout
@@ -151,7 +157,7 @@ async def _add(
         early = None if repeated else offer
         source = _source(services, request, attachment, facts, writer, line, wishes, early)
         progress.source = source
-        if request.config.ipam.type == "dhcp" and ends is None:
+        if request.config.ipam.type == "dhcp" and pod is not None and ends is None:
             # It asks for its lease on the container's interface, which must stand by then.
             progress.wired = True
             ends = await _make_cable(services, netns_fd, cable, attachment)
@@ -167,6 +173,10 @@ async def _add(
         if not progress.offered:
             offer()
         trace.mark("offer")
+        if pod is None:
+            # The transaction is on its way, and felix at work: this takes no time of its own.
+            pod = opened.enter_context(wiring.open_pod(netns_fd))
+            wiring.existing(services.host, pod, cable)
         if ends is None:
             progress.wired = True
             ends = await _make_cable(services, netns_fd, cable, attachment)
@@ -191,14 +201,16 @@ async def _add(
     services.journal.drop(request)
     if not is_delegated(request):
         services.memory.keep(attachment, granted)
-    log.info(
-        "attachment added",
-        extra={
-            "attachment": str(attachment),
-            "container": attachment.container_id,
-            "addresses": ",".join(map(str, addresses)),
-            "link": cable.host_interface,
-        },
+    trace.afterwards(
+        lambda: log.info(
+            "attachment added",
+            extra={
+                "attachment": str(attachment),
+                "container": attachment.container_id,
+                "addresses": ",".join(map(str, addresses)),
+                "link": cable.host_interface,
+            },
+        )
     )
     own = _result(request, cable, ends, addresses, source.extra)
     return chain.chained(previous, chain.with_dns(request, own))

@@ -132,23 +132,27 @@ class Server:
                 task.cancel()
 
         caller.attend(gone)
+        command = message.env.get("CNI_COMMAND", "")
+        trace = Trace(command if command in Command.__members__ else "other")
         try:
-            request, result = await self._answer(caller, message, descriptor)
+            request, result = await self._answer(caller, message, descriptor, trace)
         except asyncio.CancelledError:
             if not left or task.uncancel():
                 raise
             return
         working = False
-        delivered = await self._deliver(caller, result)
+        delivered = await self._deliver(caller, result, trace)
         if request and request.command is Command.ADD and result.exit == 0 and not delivered:
             await self._take_back(request)
 
-    async def _deliver(self, caller: Caller, result: protocol.Result) -> bool:
-        """Send the result and hear whether it reached the runtime."""
+    async def _deliver(self, caller: Caller, result: protocol.Result, trace: Trace) -> bool:
+        """Send the result, note it, and hear whether it reached the runtime."""
         try:
             await caller.channel.send(result)
         except (OSError, protocol.ProtocolError):
             return False
+        finally:
+            self._traces.record(trace)
         return await caller.goodbye(GOODBYE_SECONDS)
 
     async def _take_back(self, request: Request) -> None:
@@ -158,12 +162,9 @@ class Server:
                 await self._delete(request, Trace("UNDO"))
 
     async def _answer(
-        self, caller: Caller, message: protocol.Request, descriptor: int | None
+        self, caller: Caller, message: protocol.Request, descriptor: int | None, trace: Trace
     ) -> tuple[Request | None, protocol.Result]:
-        command = message.env.get("CNI_COMMAND", "")
-        trace = Trace(command if command in Command.__members__ else "other")
         request: Request | None = None
-        code = 0
         try:
             request = parse_request(message.argv0, message.env, message.stdin)
             trace.subject = container = _container(request)
@@ -184,18 +185,17 @@ class Server:
                     IN_FLIGHT.dec()
             result = protocol.Result(0, stdout)
         except CNIError as error:
-            code = error.code
+            trace.code = error.code
             result = protocol.Result(1, _failure(error, message))
             log.warning("%s failed: %s", trace.command, error, extra={"container": trace.subject})
             if request is not None:
                 self._refused(request, error)
         except Exception as error:
-            code = Code.INTERNAL
+            trace.code = Code.INTERNAL
             log.exception("%s failed unexpectedly", trace.command)
             internal = CNIError(Code.INTERNAL, f"internal error: {type(error).__name__}")
             result = protocol.Result(1, _failure(internal, message))
         trace.mark("answer")
-        self._traces.record(trace, code)
         return request, result
 
     async def _dispatch(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -57,11 +57,13 @@ KEPT = 50
 class Trace:
     """The stages of one call, in order."""
 
-    __slots__ = ("_last", "began", "command", "stages", "subject")
+    __slots__ = ("_last", "_later", "began", "code", "command", "stages", "subject")
 
     def __init__(self, command: str, subject: str = "") -> None:
         self.command, self.subject = command, subject
+        self.code = 0
         self.stages: list[tuple[str, float]] = []
+        self._later: list[Callable[[], None]] = []
         self.began = self._last = time.perf_counter()
 
     def mark(self, stage: str) -> None:
@@ -69,6 +71,16 @@ class Trace:
         now = time.perf_counter()
         self.stages.append((stage, now - self._last))
         self._last = now
+
+    def afterwards(self, work: Callable[[], None]) -> None:
+        """Do this when the answer has left: nobody waits for a line of the log."""
+        self._later.append(work)
+
+    def told(self) -> None:
+        """The answer has left, or could not."""
+        later, self._later = self._later, []
+        for work in later:
+            work()
 
     @property
     def total(self) -> float:
@@ -97,10 +109,11 @@ class Traces:
     def __init__(self) -> None:
         self._kept: deque[Trace] = deque(maxlen=KEPT)
 
-    def record(self, trace: Trace, code: int) -> None:
-        """A call is over; `code` 0 is success."""
+    def record(self, trace: Trace) -> None:
+        """A call is over."""
+        trace.told()
         self._kept.append(trace)
-        _calls(trace.command, str(code)).inc()
+        _calls(trace.command, str(trace.code)).inc()
         for name, seconds in trace.stages:
             STAGES.observe(trace.command, name, seconds)
         STAGES.observe(trace.command, "total", trace.total)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -105,6 +106,14 @@ def random_mac() -> str:
     octets = bytearray(secrets.token_bytes(6))
     octets[0] = (octets[0] & 0xFC) | 0x02
     return octets.hex(":")
+
+
+def is_taken(name: str) -> bool:
+    """Whether the host has a link of this name."""
+    try:
+        return socket.if_nametoindex(name) > 0
+    except OSError:
+        return False
 
 
 def existing(host: Socket, pod: Socket, cable: Cable) -> Ends | None:
@@ -381,6 +390,11 @@ class PodSocket(Socket):
 
 def open_pod(netns_fd: int) -> PodSocket:
     """A netlink socket inside the pod; raises CNIError if it is no network namespace."""
+    require_netns(netns_fd)
+    return netns.run_in(netns_fd, PodSocket)
+
+
+def require_netns(netns_fd: int) -> None:
+    """Raise CNIError 4 if the descriptor is of something else than a network namespace."""
     if not netns.is_netns(netns_fd):
         raise CNIError(Code.INVALID_ENVIRONMENT, "CNI_NETNS is not a network namespace")
-    return netns.run_in(netns_fd, PodSocket)
