@@ -1,19 +1,23 @@
-"""A cluster with a node of Calico and one of ours."""
+"""A cluster with a node of Calico and one of ours, and one in flannel's network."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from lab import agents, cluster, pods
 from lab.cluster import Lab
+from lab.machine import Machine
 from lab.pods import Pod
 from tests.lab_scenarios.scene import PORT, Scene, say
+from tests.migration import flannel_node
 from tests.migration.calico_node import CalicoNode
+from tests.migration.flannel_node import FlannelNode
 
 OURS, CALICOS = "node1", "node2"
 
@@ -32,7 +36,18 @@ def bare(name: str) -> Iterator[Lab]:
 
 
 @dataclass
-class Mixed(Scene):
+class Labelled(Scene):
+    """A scene whose pods may have labels."""
+
+    def labelled(self, name: str, node: str, labels: Mapping[str, str]) -> Pod:
+        """Start a pod with labels, in the network that the node's runtime finds first."""
+        ports = [f"tcp:{PORT}", f"udp:{PORT}"]
+        self.pods[name] = pods.add(self.lab, name, node, labels=labels, ports=ports)
+        return self.pods[name]
+
+
+@dataclass
+class Mixed(Labelled):
     """Our node1 and Calico's node2 on one datastore."""
 
     calico: CalicoNode | None = None
@@ -42,12 +57,6 @@ class Mixed(Scene):
         """Calico's node."""
         assert self.calico is not None
         return self.calico
-
-    def labelled(self, name: str, node: str, labels: Mapping[str, str]) -> Pod:
-        """Start a pod of ours with labels."""
-        ports = [f"tcp:{PORT}", f"udp:{PORT}"]
-        self.pods[name] = pods.add(self.lab, name, node, labels=labels, ports=ports)
-        return self.pods[name]
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +77,36 @@ def mixed() -> Iterator[Mixed]:
         scene.add("stranger", OURS)
         calico.start([client.address])
         yield scene
+
+
+@dataclass
+class Flannel(Labelled):
+    """Two nodes in flannel's network with an old pod each."""
+
+    flannels: list[FlannelNode] = field(default_factory=list)
+
+    def install(self, node: Machine, settings: Mapping[str, str]) -> None:
+        """Our plugins and network list, by `settings`, and calicoctl's configuration."""
+        agents.write_config(node, self.lab.plan)
+        environment = {**agents.environment(self.lab.plan, node.name), **settings}
+        command = [sys.executable, "-m", "cni.install", "--chain="]
+        node.run(command, environment=environment, timeout=60)
+
+    def wait_for_agents(self) -> None:
+        """Until they are ready on all nodes; then there is somebody who knows namespaces."""
+        for node in self.lab.nodes:
+            agents.wait(node, timeout=120)
+        self.lab.state.agents = True
+
+
+@pytest.fixture(scope="module")
+def flannel() -> Iterator[Flannel]:
+    """Two nodes of flannel's, whose pods reach each other."""
+    with bare("fromflannel") as lab:
+        scene = Flannel(lab, flannels=flannel_node.start_all(lab))
+        for node in scene.flannels:
+            scene.add(f"old-{node.number}", node.name)
+        scene.connected()
+        yield scene
+        for node in scene.flannels:
+            node.stop_daemon()

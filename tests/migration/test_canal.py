@@ -1,0 +1,115 @@
+"""Canal: flannel routes, we enforce policy; the list is that of manifests/canal.yaml.
+
+    node1: old-1 (flannel's), web  ---- flannel.1 ----  node2: old-2 (flannel's), client, stranger
+
+The lab has no Kubernetes, so the node's podCIDR in the list is written out as flannel has it.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab import agents, pods, stream
+from lab.demo import look
+from tests.migration.conftest import Flannel
+
+MANIFEST = Path(__file__).parents[2] / "manifests" / "canal.yaml"
+FORBIDDEN = 9000
+POLICY = """\
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: clients, namespace: default}
+spec:
+  selector: app == 'web'
+  types: [Ingress]
+  ingress: [{action: Allow, source: {selector: role == 'client'}}]
+"""
+
+
+def network_list() -> str:
+    """`cni_network_config` of the manifest."""
+    for document in yaml.safe_load_all(MANIFEST.read_text()):
+        if document and document["metadata"]["name"] == "calico-config":
+            return str(document["data"]["cni_network_config"])
+    raise AssertionError("canal.yaml has no calico-config")
+
+
+@pytest.fixture(scope="module")
+def canal(flannel: Flannel) -> Flannel:
+    """Our agents without networking beside flannel, each node with its list, and our pods."""
+    before = [node.kernel() for node in flannel.flannels]
+    assert '"usePodCidr"' in network_list()
+    with flannel.traffic("old-1", "old-2") as seen:
+        for node in flannel.flannels:
+            text = network_list().replace("usePodCidr", node.subnet)
+            mtu = node.settings["FLANNEL_MTU"]
+            settings = {"CNI_NETWORK_CONFIG": text, "CNI_MTU": mtu}
+            flannel.install(node.machine, settings)
+            agents.start(node.machine, flannel.lab.plan, {"CALICO_NETWORKING_BACKEND": "none"})
+        flannel.wait_for_agents()
+    assert (seen.lost, seen.stream_error) == (0, ""), seen.lines
+    assert before == [node.kernel() for node in flannel.flannels]
+    flannel.labelled("web", "node1", {"app": "web"})
+    flannel.labelled("client", "node2", {"role": "client"})
+    flannel.add("stranger", "node2")
+    return flannel
+
+
+def test_pods_have_flannels_addresses_and_ways(canal: Flannel) -> None:
+    """Addresses of the node's podCIDR, none twice; over flannel.1 all reach all, unchanged."""
+    addresses = [pod.address for pod in canal.pods.values()]
+    assert len(set(addresses)) == len(addresses)
+    for name, number in (("web", 1), ("client", 2), ("stranger", 2)):
+        subnet = ip_network(canal.flannels[number - 1].subnet)
+        assert ip_address(canal.pods[name].address) in subnet
+    canal.connected(["web", "client"])
+    canal.connected(["web", "old-2"])
+    canal.connected(["old-1", "stranger"])
+    web, client = canal.pods["web"], canal.pods["client"]
+    full = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", "1422", web.address]
+    canal.machine("node2").run(full, netns=client.netns)
+
+
+def test_policy_is_enforced_in_packets(canal: Flannel) -> None:
+    """Of who is not a client not one packet arrives: another of ours, or one of flannel's."""
+    web = canal.pods["web"]
+    canal.apply(POLICY)
+    canal.eventually(
+        lambda: not pods.ping(canal.lab, canal.pods["stranger"], web.address, wait=0.5), "denied"
+    )
+    counter = stream.begin(canal.machine("node1"), web.netns, "count", str(FORBIDDEN))
+    senders = [
+        stream.begin(
+            canal.machine("node2"), canal.pods[name].netns,
+            "send", web.address, str(FORBIDDEN), "200",
+        )
+        for name in ("stranger", "old-2", "client")
+    ]  # fmt: skip
+    canal.connected(["web", "client"])
+    sent = [sender.finish()["sent"] for sender in senders]
+    arrived = counter.finish()["arrived"]
+    assert min(sent) > 20
+    assert set(arrived) == {canal.pods["client"].address}
+    assert arrived[canal.pods["client"].address] >= sent[2] * 0.9
+
+
+def test_no_route_and_no_speaker_of_ours(canal: Flannel) -> None:
+    """Ours are the ways to our pods on this node alone; no BGP, no tunnel, no address of a node."""
+    own = {"node1": {"web"}, "node2": {"client", "stranger"}}
+    for node, names in own.items():
+        routes = canal.text(node, "ip", "route", "show", "proto", "109").splitlines()
+        found = {line.split()[0] for line in routes}
+        assert found == {canal.pods[name].address for name in names}
+        assert not look.processes(canal.machine(node), "calico-bgp")
+        links = canal.text(node, "ip", "-o", "link")
+        assert "vxlan.calico" not in links
+        assert "flannel.1" in links
+    for pod in [canal.pods.pop(name) for name in ("web", "client", "stranger")]:
+        pods.remove(canal.lab, pod)
+        left = canal.machine(pod.node).path(f"/var/lib/cni/networks/cbr0/{pod.address}")
+        assert not left.exists()
+    canal.connected()
