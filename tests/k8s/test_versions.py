@@ -46,10 +46,13 @@ def anew(world: World, node: str) -> None:
 
 @contextmanager
 def alone(world: World, node: str) -> Iterator[None]:
-    """A node has our plugin and no other: those of Debian do not speak 1.1.0."""
+    """A node has our plugin and no other, and offers 1.1.0: those of Debian do not speak it."""
     text = world.api.get(CONFIGURATION)["data"]["cni_network_config"]
     tree = json.loads(text.replace("__CNI_MTU__", "0"))
-    tree["plugins"] = [{**tree["plugins"][0], "mtu": "__CNI_MTU__"}]
+    tree |= {
+        "cniVersions": ["1.0.0", "1.1.0"],
+        "plugins": [{**tree["plugins"][0], "mtu": "__CNI_MTU__"}],
+    }
     only = json.dumps(tree, indent=2).replace('"__CNI_MTU__"', "__CNI_MTU__")
     configure(world, only)
     try:
