@@ -1,0 +1,111 @@
+"""Services of kube-proxy in ipvs mode: policy for packets that never meet FORWARD.
+
+There the addresses of services are the node's own, on the link kube-ipvs0. A packet to one comes
+to INPUT, where IPVS takes it behind our rules, gives it the address of a backend and sends it on
+through OUTPUT: the chain for what the node says itself, which may reach all its own pods. So
+while that link is there, what comes to INPUT is marked, and what comes to OUTPUT with the mark is
+judged as in FORWARD. It has no incoming interface any more: a sender is known by its source,
+which it cannot forge (STA-1).
+
+    INPUT   a new connection: mark it; a pod's to a service's address is judged in OUTPUT alone
+    OUTPUT  with the mark: the sender's chain, by address; the receiver's, by interface
+
+Node ports are addresses of the node: what a pod sends to those of its own node is judged as a
+packet to its node too, and so is what comes to an interface with a host endpoint.
+
+Invariants:
+  IPV-1  What IPVS sends to a workload is judged by the sender's and the receiver's chain (STA-2).
+  IPV-2  A workload without an endpoint reaches nobody through a service (DSP-1).
+  IPV-3  Without kube-ipvs0 no rule differs.
+Tested in tests/felix/test_rules_ipvs.py and, with packets and an IPVS, tests/uml/test_ipvs.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from felix.rules import names
+from felix.rules.model import (
+    Chain,
+    Conntrack,
+    Goto,
+    InInterface,
+    InSet,
+    IPNetwork,
+    Jump,
+    Net,
+    OutInterface,
+    Return,
+    Rule,
+    Side,
+    clear_bits,
+    is_clear,
+    is_set,
+    set_bits,
+)
+
+if TYPE_CHECKING:
+    from felix.rules.static import RuleSettings
+
+LINK = "kube-ipvs0"
+SERVICES = "ipvs-services"
+"""The set of the addresses of that link."""
+_IN, _OUT, _FROM = "cali-ipvs-in", "cali-ipvs-out", "cali-ipvs-from"
+
+
+@dataclass(frozen=True, slots=True)
+class Senders:
+    """The workloads that have chains, by interface, each with its addresses of one family."""
+
+    networks: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
+
+
+def incoming(version: int, settings: RuleSettings, senders: Senders | None) -> list[Rule]:
+    """What stands in cali-INPUT before a workload's packets go to the chain of its node."""
+    if senders is None:
+        return []
+    services = InSet(Side.DESTINATION, names.ip_set(SERVICES, version))
+    ours = [InInterface(f"{prefix}+") for prefix in settings.prefixes]
+    return [Rule(Jump(_IN)), *(Rule(Return(), (one, services)) for one in ours)]
+
+
+def outgoing(settings: RuleSettings, senders: Senders | None) -> list[Rule]:
+    """What stands first in cali-OUTPUT."""
+    served = settings.marks.served
+    return [Rule(Goto(_OUT), (is_set(served),))] if senders is not None and served else []
+
+
+def chains(settings: RuleSettings, senders: Senders | None, *, hosts: bool) -> list[Chain]:
+    """The chains that those rules lead to. `hosts`: host endpoints may have policy."""
+    if senders is None:
+        return []
+    marks, verdicts = settings.marks, settings.verdicts
+    ours = [InInterface(f"{prefix}+") for prefix in settings.prefixes]
+    if not marks.served:
+        # Without a bit to mark it with it could not be judged: it goes nowhere.
+        why = ("The mark mask has no bits for kube-proxy in ipvs mode",)
+        return [Chain(_IN, tuple(Rule(verdicts.deny, (one,), why) for one in ours))]
+    into = [
+        Rule(clear_bits(marks.served | marks.sender)),
+        Rule(Return(), (Conntrack(("RELATED", "ESTABLISHED")),)),
+        Rule(set_bits(marks.served)),
+        *(Rule(set_bits(marks.sender), (one,)) for one in ours),
+    ]
+    out = [
+        Rule(clear_bits(marks.all | marks.served)),
+        Rule(Jump(_FROM)),
+        Rule(verdicts.deny, (is_set(marks.sender), is_clear(marks.accept)), ("Unknown sender",)),
+        *(
+            Rule(Jump(names.TO_WORKLOAD_DISPATCH), (OutInterface(f"{prefix}+"),))
+            for prefix in settings.prefixes
+        ),
+        *([Rule(Jump(names.TO_FORWARD_DISPATCH))] if hosts else []),
+        Rule(verdicts.allow, (is_set(marks.accept),), ("Policy explicitly accepted packet.",)),
+    ]
+    by_address = [
+        Rule(Goto(names.endpoint_chain(names.FROM_WORKLOAD, interface)), (Net(Side.SOURCE, net),))
+        for interface, networks in senders.networks
+        for net in networks
+    ]
+    return [Chain(_IN, tuple(into)), Chain(_OUT, tuple(out)), Chain(_FROM, tuple(by_address))]

@@ -1,0 +1,114 @@
+"""IPV-1 to IPV-3: what IPVS takes is judged as what is forwarded, by sender and receiver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from felix.calc.policy_model import EndpointPolicy
+from felix.rules import names
+from felix.rules.dispatch import Bins
+from felix.rules.endpoints import endpoint_chains, endpoint_rules
+from felix.rules.hosts import DISPATCH
+from felix.rules.ipvs import SERVICES, Senders
+from felix.rules.model import Chain, Marks, Return, Rule, set_bits
+from felix.rules.static import Facts, RuleSettings, tables
+from tests.felix.walk import Kernel, Packet
+
+OPEN, SHUT, NOBODY = "cali1", "cali2", "cali9"
+ADDRESSES = {
+    OPEN: ("10.65.0.1", "fd65::1"),
+    SHUT: ("10.65.0.2", "fd65::2"),
+    NOBODY: ("10.65.0.9", "fd65::9"),
+    "eth0": ("203.0.113.9", "2001:db8::9"),
+}
+SERVICE = ("10.96.0.10", "fd96::10")
+
+
+def kernel(version: int, settings: RuleSettings, hosts: bool) -> Kernel:
+    """The filter table of a node with two pods, of which one may do everything."""
+    at = 0 if version == 4 else 1
+    known = tuple((name, (ip_network(ADDRESSES[name][at]),)) for name in (OPEN, SHUT))
+    model = tables(version, settings, Facts(hosts=hosts, ipvs=Senders(known)))["filter"]
+    chains = {chain.name: chain for chain in model.chains}
+    bins = Bins(settings.prefixes, settings.verdicts.deny)
+    for interface, profiles in ((OPEN, ("all",)), (SHUT, ())):
+        rules = endpoint_rules(interface, EndpointPolicy(profiles=profiles))
+        for chain in endpoint_chains(rules, settings.marks, settings.verdicts):
+            chains[chain.name] = chain
+        bins.add(interface)
+    chains |= {chain.name: chain for chain in bins.all()}
+    for name in ("cali-pri-all", "cali-pro-all"):
+        chains[name] = Chain(name, (Rule(set_bits(settings.marks.accept)),))
+    for name in DISPATCH["filter"]:
+        chains.setdefault(name, Chain(name))
+    return Kernel(chains, {names.ip_set(SERVICES, version): frozenset({SERVICE[at]})})
+
+
+def through_a_service(
+    version: int, settings: RuleSettings, hosts: bool, sender: str, receiver: str
+) -> str:
+    """What becomes of the first packet of a connection that IPVS gives to a receiver."""
+    at = 0 if version == 4 else 1
+    node = kernel(version, settings, hosts)
+    source, service = ip_address(ADDRESSES[sender][at]), ip_address(SERVICE[at])
+    packet = Packet(source, service, came_by=sender, leaves_by="")
+    said, mark = node.walk("cali-INPUT", packet)
+    if said in ("DROP", "REJECT"):
+        return said
+    packet = replace(
+        packet, destination=ip_address(ADDRESSES[receiver][at]), came_by="", leaves_by=receiver
+    )
+    return node.walk("cali-OUTPUT", packet, mark)[0]
+
+
+@pytest.mark.parametrize("allow", ["ACCEPT", "RETURN"])
+@pytest.mark.parametrize("hosts", [False, True])
+@pytest.mark.parametrize("version", [4, 6])
+def test_sender_and_receiver_are_judged(version: int, hosts: bool, allow: str) -> None:
+    settings = RuleSettings()
+    if allow == "RETURN":
+        settings = replace(settings, verdicts=replace(settings.verdicts, allow=Return()))
+    for sender, receiver, verdict in (
+        (OPEN, OPEN, allow),
+        ("eth0", OPEN, allow),
+        (OPEN, "eth0", allow),
+        ("eth0", "eth0", "RETURN"),
+        (OPEN, SHUT, "DROP"),
+        ("eth0", SHUT, "DROP"),
+        ("eth0", NOBODY, "DROP"),
+        (SHUT, OPEN, "DROP"),
+        (SHUT, "eth0", "DROP"),
+        (NOBODY, OPEN, "DROP"),
+        (NOBODY, "eth0", "DROP"),
+    ):
+        said = through_a_service(version, settings, hosts, sender, receiver)
+        assert said == verdict, (sender, receiver)
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+def test_the_node_itself_reaches_its_pods_as_ever(hosts: bool) -> None:
+    packet = Packet(ip_address("10.99.7.1"), ip_address(ADDRESSES[SHUT][0]), leaves_by=SHUT)
+    assert kernel(4, RuleSettings(), hosts).walk("cali-OUTPUT", packet)[0] == "RETURN"
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+def test_what_a_pod_sends_to_its_node_is_judged_as_ever(hosts: bool) -> None:
+    node = kernel(4, RuleSettings(), hosts)
+    packet = Packet(ip_address(ADDRESSES[OPEN][0]), ip_address("10.99.7.1"), came_by=OPEN)
+    assert node.walk("cali-INPUT", packet)[0] == "DROP", "defaultEndpointToHostAction"
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+def test_a_mask_without_bits_for_it_closes_the_way(hosts: bool) -> None:
+    settings = replace(RuleSettings(), marks=Marks.allocate(0x1F0000))
+    assert through_a_service(4, settings, hosts, OPEN, OPEN) == "DROP"
+    assert kernel(4, settings, hosts).walk("cali-INPUT", Packet())[0] == "RETURN"
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+def test_without_the_link_there_is_no_rule_of_it(hosts: bool) -> None:
+    model = tables(4, RuleSettings(), Facts(hosts=hosts))["filter"]
+    assert "ipvs" not in repr(model)
