@@ -63,7 +63,9 @@ class Api:
     def apply(self, *objects: Mapping[str, Any] | str) -> str:
         """Have objects, each a tree or a text of many."""
         texts = [one if isinstance(one, str) else json.dumps(one) for one in objects]
-        return self.kubectl("apply", "-f", "-", stdin="\n---\n".join(texts)).stdout
+        # A stream that begins with a brace is JSON throughout to kubectl 1.20.
+        told = "".join(f"---\n{text}\n" for text in texts)
+        return self.kubectl("apply", "-f", "-", stdin=told).stdout
 
     # -- plain calls ---------------------------------------------------------------------------
 
