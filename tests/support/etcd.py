@@ -150,6 +150,21 @@ class Etcd:
         self.stop()
         shutil.rmtree(self.folder / "data", ignore_errors=True)
 
+    def save(self, file: Path) -> None:
+        """A snapshot of all data, as an operator's backup makes it."""
+        self.ctl("snapshot", "save", str(file))
+
+    def put_back(self, file: Path, token: str = "etcd-cluster") -> None:
+        """Stop, and make the data anew from a snapshot; `start` runs on it."""
+        self.wipe()
+        done = self._ask(
+            "snapshot", "restore", str(file), f"--name={self.name}",
+            f"--data-dir={self.folder / 'data'}", f"--initial-cluster={self.members}",
+            f"--initial-advertise-peer-urls={self.peer}", f"--initial-cluster-token={token}",
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(f"etcdctl snapshot restore: {done.stderr.decode()}")
+
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         assert self._process is not None

@@ -22,6 +22,7 @@ from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode, entry_of
+from libcalico.datastore.etcd.position import Position
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.ranges import Parts
 from libcalico.datastore.interface import (
@@ -132,7 +133,7 @@ class EtcdDatastore:
             return await self._read(lambda link: link.range, request, [selection])
 
         answer, ahead, more = await fetch(), None, True
-        revision = revision or answer.header.revision
+        revision = revision or Position.of(answer.header.revision, answer.header)
         try:
             while more:
                 kvs = answer.kvs

@@ -3,8 +3,9 @@
 Every selection is a watch of its own on the stream, all starting behind the same revision.
 Of a response that etcd had to fragment, what is complete is delivered at once and the revision
 at its end with the next, so the changes of one revision arrive together (DS-3). A revision
-that is compacted, or that this etcd has never reached (a store restored from a backup),
-raises `Compacted`; a member that only lags behind the others does not.
+that is compacted, or of another history than this etcd's (a store restored from a backup,
+libcalico.datastore.etcd.position), raises `Compacted`; a member that only lags behind the others
+does not.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.failures import error_of, gone
+from libcalico.datastore.etcd.position import Position, foreign
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
 from libcalico.errors import DatastoreUnavailable
@@ -44,11 +46,12 @@ async def watch(
             early = []
             while stream.waiting:
                 early += stream.take(await _read(call))
-        if stream.behind is not None and await _present(connection) < revision:
+        if stream.strange and foreign(revision, present := await _present(connection)):
             raise Compacted(
-                f"etcd is at revision {stream.behind}, behind {revision}: the store was replaced"
+                f"etcd is at revision {present.revision}, which did not follow on {revision}:"
+                " the store was replaced"
             )
-        yield Batch([], revision)
+        yield Batch([], stream.position(revision))
         for share in early:
             async for batch in _decoded(share):
                 yield batch
@@ -77,11 +80,11 @@ def _ended(problem: grpc.aio.AioRpcError) -> bool:
     return gone(problem) or problem.code() is grpc.StatusCode.CANCELLED
 
 
-async def _present(connection: Connection) -> int:
-    """The revision of the cluster, not of one member that may lag behind it."""
+async def _present(connection: Connection) -> Any:
+    """What the cluster says of itself, not one member that may lag behind it."""
     request = pb.RangeRequest(key=b"/calico/", count_only=True)
     answer = await connection.read(lambda link: link.range, request)
-    return int(answer.header.revision)
+    return answer.header
 
 
 async def _decoded(share: _Share) -> AsyncIterator[Batch]:
@@ -119,7 +122,7 @@ class _Share:
 class _Stream:
     """What has been received so far. Pure: responses in, shares out.
 
-    `behind` is the revision of a member that has not reached where we begin.
+    `strange`: a member tells of another history than that where we begin, or lags.
     """
 
     def __init__(self, selections: Sequence[Selection], revision: int) -> None:
@@ -128,7 +131,12 @@ class _Stream:
         self._positions = dict.fromkeys(range(1, len(selections) + 1), revision)
         self._fragments: dict[int, list[Any]] = {}
         self.waiting = set(self._positions)
-        self.behind: int | None = None
+        self.strange = False
+        self._header: Any = None
+
+    def position(self, revision: int) -> Position:
+        """A revision in the history that this stream tells of."""
+        return Position.of(revision, self._header)
 
     def requests(self) -> list[Any]:
         """The requests that create the watches; their ids count from 1."""
@@ -151,21 +159,20 @@ class _Stream:
 
     def take(self, response: Any) -> list[_Share]:
         """What a response completes: none or one."""
-        number = response.watch_id
+        number, self._header = response.watch_id, response.header
         if response.compact_revision:
             raise Compacted(f"etcd has compacted revision {self._start + 1}")
         if response.canceled:
             raise DatastoreUnavailable(f"etcd ended the watch: {response.cancel_reason}")
         if response.created:
-            if response.header.revision < self._start:
-                self.behind = response.header.revision
+            self.strange |= foreign(self._start, response.header)
             self.waiting.discard(number)
             return []
         if number not in self._positions:
             return []
         if not response.events and not response.fragment and number not in self._fragments:
             self._positions[number] = max(self._positions[number], response.header.revision)
-            after = min(self._positions.values())
+            after = self.position(min(self._positions.values()))
             return [_Share(self._selections[number - 1], [], after, after)]
         events = [*self._fragments.pop(number, ()), *response.events]
         if response.fragment:
@@ -175,9 +182,9 @@ class _Stream:
             events, self._fragments[number] = events[:cut], events[cut:]
         if not events:
             return []
-        before = min(self._positions.values())
+        before = self.position(min(self._positions.values()))
         self._positions[number] = events[-1].kv.mod_revision
-        after = min(self._positions.values())
+        after = self.position(min(self._positions.values()))
         return [_Share(self._selections[number - 1], events, before, after)]
 
 

@@ -1,0 +1,35 @@
+"""A revision of etcd that knows in which history it was: a store may be restored from a backup.
+
+A restored store counts its revisions on from the backup: once it was written to, an old revision is
+one of its own, with another past behind it. What differs is the identity of the cluster (a
+restore with a token of its own, as etcd's documentation has it) or the number of elections, which
+a restored cluster counts anew. A member that lags may know of fewer elections too; so whoever
+finds a difference asks the cluster (`watch`). Tested in tests/libcalico/test_etcd_restored.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Position(int):
+    """A revision, and what the header that named it said of the cluster."""
+
+    cluster: int = 0
+    term: int = 0
+
+    @classmethod
+    def of(cls, revision: int, header: Any) -> Position:
+        """A revision in the history of which a header of etcd's tells."""
+        found = cls(revision)
+        found.cluster, found.term = header.cluster_id, header.raft_term
+        return found
+
+
+def foreign(revision: int, header: Any) -> bool:
+    """Whether a header tells of another history than the revision's, or of one not so far."""
+    if header.revision < revision:
+        return True
+    if not isinstance(revision, Position):
+        return False
+    return bool(header.cluster_id != revision.cluster or header.raft_term < revision.term)
