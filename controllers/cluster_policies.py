@@ -4,7 +4,8 @@ The kind is served only where its definition is installed, which is asked for ag
 time. Peers that are nodes are the addresses of the nodes, so policies that speak of nodes are
 converted anew when a node comes, goes or changes. What cannot be enforced stands in the
 policy's status as a condition of type `Enforced`, and never widens access; a policy that needs
-none has none. Objects of the kinds that Kubernetes gave up are named in the log.
+none has none. Objects of the kinds that Kubernetes gave up are named in the log. Where Kubernetes
+is the datastore nothing is copied: only the status is written.
 
 Tested in tests/controllers/test_cluster_policies.py.
 """
@@ -82,12 +83,13 @@ class ClusterPolicies:
     def __init__(
         self,
         client: Client,
-        store: Datastore,
+        store: Datastore | None,
         *,
         workers: int = 1,
         period: float = PERIOD,
         ask_again: float = ASK_AGAIN,
     ) -> None:
+        """Without `store` nothing is written but what the policies' status says."""
         self._client, self._period, self._ask_again = client, period, ask_again
         self._values: dict[Name, ClusterNetworkPolicy] = {}
         self._problems: dict[Name, str] = {}
@@ -99,11 +101,15 @@ class ClusterPolicies:
         family = Family(
             self.name,
             CLUSTER_POLICIES,
-            self._convert,
+            self.convert,
             lambda name: ResourceKey("GlobalNetworkPolicy", PREFIX + name.name),
             Selection("GlobalNetworkPolicy", name_prefix=PREFIX),
         )
-        self.mirror = _Following(self, family, client, store, workers=workers, period=period)
+        self.mirror = (
+            _Reporting(self, client)
+            if store is None
+            else _Following(self, family, client, store, workers=workers, period=period)
+        )
         self.node_reflector = Reflector(client, NODES, _NodeSink(self))
 
     @property
@@ -171,7 +177,8 @@ class ClusterPolicies:
             if speaks_of_nodes(value.document):
                 self.mirror.put(name, value)
 
-    def _convert(self, value: ClusterNetworkPolicy) -> Conversion | None:
+    def convert(self, value: ClusterNetworkPolicy) -> Conversion | None:
+        """What it becomes, and what of it does not is told. Raises InvalidValue."""
         document = value.document
         if not self.node_reflector.has_listed and speaks_of_nodes(document):
             # The nodes are told in a moment; what is stored stays until then.
@@ -259,6 +266,45 @@ class _Following(Mirror[ClusterNetworkPolicy]):
     def gone(self, name: Name) -> None:
         self._owner.forget(name)
         super().gone(name)
+
+
+class _Reporting:
+    """In the place of the mirror where Kubernetes is the datastore: what is read is what counts."""
+
+    def __init__(self, owner: ClusterPolicies, client: Client) -> None:
+        self._owner = owner
+        self.reflector = Reflector(client, CLUSTER_POLICIES, self)
+        self.queue: WorkQueue[ResourceKey] = WorkQueue()
+        self.writes = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether all have been told."""
+        return self.reflector.has_listed
+
+    @property
+    def in_sync(self) -> bool:
+        """The same."""
+        return self.ready
+
+    def put(self, name: Name, value: ClusterNetworkPolicy) -> None:
+        """A policy is so now."""
+        self._owner.remember(name, value)
+        try:
+            self._owner.convert(value)
+        except InvalidValue as problem:
+            log.error("not enforced as written: %s", problem, extra={"object": str(name)})
+
+    def gone(self, name: Name) -> None:
+        """It is gone."""
+        self._owner.forget(name)
+
+    def listed(self) -> None:
+        """All have been told."""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self.reflector.run()
 
 
 class _NodeSink:

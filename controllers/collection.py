@@ -35,6 +35,7 @@ from controllers.node_view import NodeView, kubernetes_name
 from controllers.objects import PODS
 from controllers.orphan_handles import OrphanHandles
 from controllers.pod_table import PodTable, view_of
+from controllers.pods import Pods
 from controllers.presence import is_gone
 from ipam import affinities, blocks
 from ipam.collector import plan_release
@@ -73,11 +74,16 @@ class Collection:
         grace: float = GRACE,
         clock: Callable[[], float] = time.monotonic,
         handles: bool = False,
+        pods: Pods | None = None,
     ) -> None:
-        """`handles`: the store has no transactions, so handles may be left without addresses."""
+        """`handles`: the store has no transactions, so handles may be left without addresses.
+
+        `pods`, if given, must run beside it.
+        """
         self._view, self._client, self._store = view, client, store
         self._clock = clock
-        self._pods = PodTable(client)
+        self._source, self._follows = pods or Pods(client), pods is None
+        self._pods = PodTable(self._source)
         self._grace = grace
         self._watchlist = Watchlist(grace)
         self._empty: dict[tuple[BlockKey, int], float] = {}
@@ -101,7 +107,8 @@ class Collection:
     async def run(self) -> None:
         """Look until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._pods.reflector.run())
+            if self._follows:
+                group.create_task(self._source.run())
             group.create_task(self._looks())
 
     async def _looks(self) -> None:
@@ -110,7 +117,7 @@ class Collection:
         while True:
             wait = period
             self._soon.clear()
-            if not self._pods.reflector.has_listed:
+            if not self._source.reflector.has_listed:
                 wait = min(period, 1.0)
             else:
                 try:
@@ -128,7 +135,7 @@ class Collection:
     @property
     def blind(self) -> str:
         """Why nothing can be judged now, or empty (GC-4)."""
-        for reflector in (self._pods.reflector, self._view.reflector):
+        for reflector in (self._source.reflector, self._view.reflector):
             if not reflector.connected or reflector.broken:
                 return reflector.error or "some of its objects cannot be read"
         return ""

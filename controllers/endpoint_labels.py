@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from controllers.endpoint_rows import Brief, EndpointRows, mark
 from controllers.mirror import PERIOD
-from controllers.objects import PODS, Pod
+from controllers.objects import Pod
+from controllers.pods import Pods
 from controllers.queue import WorkQueue
 from libcalico import names
 from libcalico.datastore.interface import CommitConflict, Datastore, Put, Selection
@@ -28,7 +31,6 @@ from libcalico.datastore.syncer import Syncer
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.names import Name
-from libcalico.kubernetes.reflector import Reflector
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import ResourceKey
 
@@ -45,7 +47,7 @@ class PodFacts:
     node: str
     account: str
     labels: Mapping[str, str]
-    addresses: frozenset[str]
+    addresses: tuple[str, ...]
 
 
 def facts_of(pod: Pod) -> PodFacts | None:
@@ -55,8 +57,14 @@ def facts_of(pod: Pod) -> PodFacts | None:
     addresses.discard("")
     if pod.spec.hostNetwork or not pod.spec.nodeName or not addresses:
         return None
-    labels = pod.metadata.labels or {}
-    return PodFacts(pod.spec.nodeName, pod.spec.serviceAccountName, labels, frozenset(addresses))
+    intern = sys.intern  # pods of one owner share nearly all of this
+    labels = {intern(name): intern(value) for name, value in (pod.metadata.labels or {}).items()}
+    return PodFacts(
+        intern(pod.spec.nodeName),
+        intern(pod.spec.serviceAccountName),
+        labels,
+        tuple(sorted(addresses)),
+    )
 
 
 def endpoint_labels(facts: PodFacts, namespace: str) -> dict[str, str]:
@@ -79,7 +87,7 @@ def relabelled(endpoint: WorkloadEndpoint, facts: PodFacts) -> WorkloadEndpoint 
     if (
         spec.orchestrator != names.KUBERNETES
         or spec.node != facts.node
-        or not held & facts.addresses
+        or held.isdisjoint(facts.addresses)
     ):
         return None
     labels = endpoint_labels(facts, endpoint.metadata.namespace)
@@ -93,20 +101,44 @@ def relabelled(endpoint: WorkloadEndpoint, facts: PodFacts) -> WorkloadEndpoint 
     )
 
 
+def differs(endpoint: Brief, facts: PodFacts, namespace: str) -> bool:
+    """Whether `relabelled` has something to write, told from the few that is kept. Pure."""
+    if (
+        endpoint.orchestrator != names.KUBERNETES
+        or endpoint.node != facts.node
+        or not any(one in facts.addresses for one in endpoint.addresses)
+    ):
+        return False
+    if facts.account and facts.account != endpoint.account:
+        return True
+    return mark(endpoint_labels(facts, namespace)) != endpoint.labels
+
+
 class EndpointLabels:
-    """Keeps the labels equal while `run` runs. `writes` counts what it wrote."""
+    """Keeps the labels equal while `run` runs. `writes` counts what it wrote.
+
+    `pods`, if given, must run beside it.
+    """
 
     name = "workloadendpoint"
 
     def __init__(
-        self, client: Client, store: Datastore, *, workers: int = 1, period: float = PERIOD
+        self,
+        client: Client,
+        store: Datastore,
+        *,
+        workers: int = 1,
+        period: float = PERIOD,
+        pods: Pods | None = None,
     ) -> None:
         self._store, self._workers, self._period = store, workers, period
         self._pods: dict[Name, PodFacts] = {}
-        self._endpoints: dict[Name, dict[ResourceKey, WorkloadEndpoint]] = {}
-        self._of: dict[ResourceKey, Name] = {}
+        self._endpoints = EndpointRows(self._look)
         self.queue: WorkQueue[Name] = WorkQueue()
-        self.reflector = Reflector(client, PODS, self)
+        self._source = pods or Pods(client)
+        self._source.takers.append(self)
+        self._follows = pods is None
+        self.reflector = self._source.reflector
         self.writes = self.failures = 0
         self._whole = False
 
@@ -138,30 +170,17 @@ class EndpointLabels:
 
     async def run(self) -> None:
         """Follow both sides and write, until cancelled."""
-        beside = self.reflector.run(), self._follow(), self._resync()
+        beside = [self._follow(), self._resync()]
+        if self._follows:
+            beside.append(self._source.run())
         await self.queue.serve(self._settle, *beside, workers=self._workers)
 
     async def _follow(self) -> None:
-        syncer = Syncer(self._store, [Selection("WorkloadEndpoint")])
+        sinks = {"WorkloadEndpoint": self._endpoints}
+        syncer = Syncer(self._store, [Selection("WorkloadEndpoint")], sinks=sinks)
         async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
             async for batch in batches:
-                for update in batch.updates:
-                    assert isinstance(update.key, ResourceKey)
-                    self._endpoint(update.key, update.entry.value if update.entry else None)
                 self._whole = self._whole or batch.in_sync
-
-    def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> None:
-        before = self._of.pop(key, None)
-        if before is not None:
-            self._endpoints[before].pop(key)
-            if not self._endpoints[before]:
-                del self._endpoints[before]
-        if value is None or not value.spec.pod:
-            return
-        name = Name(key.namespace, value.spec.pod)
-        self._of[key] = name
-        self._endpoints.setdefault(name, {})[key] = value
-        self._look(name)
 
     def _look(self, name: Name) -> None:
         if self._changes(name):
@@ -171,8 +190,8 @@ class EndpointLabels:
         facts = self._pods.get(name)
         if facts is None:
             return []
-        known = self._endpoints.get(name, {})
-        return [key for key, value in known.items() if relabelled(value, facts) is not None]
+        known = self._endpoints.of(name)
+        return [key for key, endpoint in known if differs(endpoint, facts, name.namespace)]
 
     async def _resync(self) -> None:
         while True:

@@ -16,8 +16,10 @@ from libcalico.datastore.interface import (
     Entry,
     Listing,
     Refusing,
+    Rows,
     Selection,
     pages_of,
+    rows_of,
 )
 from libcalico.kubernetes.client import JSON, Client
 from libcalico.model.keys import Key
@@ -47,6 +49,10 @@ class FencedStore:
     def pages(self, selection: Selection, revision: int = 0) -> AsyncIterator[Listing]:
         """As of the store; one without pages has one."""
         return pages_of(self._store, selection, revision)
+
+    def rows(self, selection: Selection) -> AsyncIterator[Rows]:
+        """As of the store; of one without rows they are made of its pages."""
+        return rows_of(self._store, selection)
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """As of the store; raises what the check does."""

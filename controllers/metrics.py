@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from controllers.counts import Counts
+
 if TYPE_CHECKING:
     from controllers.process import Process
 
@@ -34,27 +36,49 @@ def render(process: Process) -> bytes:
             in_sync.labels(part.name).set(part.in_sync)
             failing.labels(part.name).set(part.queue.failing)
             writes.labels(part.name).inc(part.writes)
+    page = generate_latest(registry)
     if process.collection is not None:
-        ipam(process, registry)
-    return generate_latest(registry)
+        page += _IPAM.page(process.collection.counts) + _released(process.collection.released)
+    return page
 
 
-def ipam(process: Process, registry: CollectorRegistry) -> None:
+class Ipam:
+    """The page of the counts, made once for each look: a large cluster has many thousand lines."""
+
+    def __init__(self) -> None:
+        self._counts: Counts | None = None
+        self._page = b""
+
+    def page(self, counts: Counts) -> bytes:
+        """The text of these; `counts` are never changed, a look makes others."""
+        if counts is not self._counts:
+            self._counts, self._page = counts, ipam(counts)
+        return self._page
+
+
+_IPAM = Ipam()
+
+
+def ipam(counts: Counts) -> bytes:
     """What the collection saw at its last look, by pool and node."""
-    collection = process.collection
-    assert collection is not None
+    registry = CollectorRegistry()
     for name, text, values in (
-        ("ipam_allocations_in_use", "Addresses in use.", collection.counts.in_use),
-        ("ipam_allocations_borrowed", "Addresses in others' blocks.", collection.counts.borrowed),
-        ("ipam_blocks", "Blocks.", collection.counts.blocks),
-        ("ipam_allocations_gc_candidates", "Look unused.", collection.counts.candidates),
+        ("ipam_allocations_in_use", "Addresses in use.", counts.in_use),
+        ("ipam_allocations_borrowed", "Addresses in others' blocks.", counts.borrowed),
+        ("ipam_blocks", "Blocks.", counts.blocks),
+        ("ipam_allocations_gc_candidates", "Look unused.", counts.candidates),
     ):
         gauge = Gauge(name, text, ["ippool", "node"], registry=registry)
         for (pool, node), value in values.items():
             gauge.labels(pool, node).set(value)
     sizes = Gauge("ipam_ippool_size", "Addresses of a pool.", ["ippool"], registry=registry)
-    for pool, size in collection.counts.sizes.items():
+    for pool, size in counts.sizes.items():
         sizes.labels(pool).set(size)
-    Counter("ipam_allocations_gc_reclamations", "Addresses that came back.", registry=registry).inc(
-        collection.released
-    )
+    return generate_latest(registry)
+
+
+def _released(number: int) -> bytes:
+    registry = CollectorRegistry()
+    name = "ipam_allocations_gc_reclamations"
+    Counter(name, "Addresses that came back.", registry=registry).inc(number)
+    return generate_latest(registry)

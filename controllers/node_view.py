@@ -39,6 +39,8 @@ class NodeView:
         self.endpoints: dict[str, dict[str, HostEndpoint]] = {}
         """Host endpoints by node and name."""
         self._node_of: dict[str, str] = {}
+        self._called: dict[str, set[str]] = {}
+        """Calico Nodes by the name in Kubernetes that they tell."""
         self.reflector = Reflector(client, NODES, self)
         self.changed: list[Callable[[str], None]] = []
         self._whole = False
@@ -55,7 +57,7 @@ class NodeView:
 
     def names_of(self, kubernetes: str) -> list[str]:
         """The Calico Nodes of a Kubernetes node."""
-        return [name for name, node in self.nodes.items() if kubernetes_name(node) == kubernetes]
+        return sorted(self._called.get(kubernetes, ()))
 
     def put(self, name: Name, value: KubernetesNode) -> None:
         """A node of Kubernetes is so now; only its labels count, heartbeats do not."""
@@ -95,10 +97,15 @@ class NodeView:
                     self._maybe_ready()
 
     def _node(self, name: str, value: Node | None) -> None:
-        if value is None:
-            self.nodes.pop(name, None)
-        else:
+        before = self.nodes.pop(name, None)
+        if before is not None:
+            own = kubernetes_name(before)
+            self._called[own].discard(name)
+            if not self._called[own]:
+                del self._called[own]
+        if value is not None:
             self.nodes[name] = value
+            self._called.setdefault(kubernetes_name(value), set()).add(name)
         self._tell(name)
 
     def _endpoint(self, name: str, value: HostEndpoint | None) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from controllers.leaks import PodView
-from controllers.objects import PODS, Pod
-from libcalico.kubernetes.client import Client
+from controllers.objects import Pod
+from controllers.pods import Pods
 from libcalico.kubernetes.names import Name
-from libcalico.kubernetes.reflector import Reflector
 
 POD_IPS = ("cni.projectcalico.org/podIPs", "cni.projectcalico.org/podIP")
 
@@ -19,7 +20,7 @@ def view_of(pod: Pod) -> PodView:
     for name in POD_IPS:
         texts += notes.get(name, "").split(",")
     return PodView(
-        pod.spec.nodeName,
+        sys.intern(pod.spec.nodeName),
         frozenset(text.partition("/")[0].strip() for text in texts if text.strip()),
         status.phase == "Failed" and status.reason == "Evicted",
     )
@@ -28,17 +29,17 @@ def view_of(pod: Pod) -> PodView:
 class PodTable:
     """The pods of the cluster, reduced to what is judged."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, pods: Pods) -> None:
         self.known: dict[tuple[str, str], PodView] = {}
-        self.reflector = Reflector(client, PODS, self)
+        pods.takers.append(self)
 
     def put(self, name: Name, value: Pod) -> None:
         """A pod is so now."""
-        self.known[name.namespace, name.name] = view_of(value)
+        self.known[name] = view_of(value)
 
     def gone(self, name: Name) -> None:
         """It is gone."""
-        self.known.pop((name.namespace, name.name), None)
+        self.known.pop(name, None)
 
     def listed(self) -> None:
         """All have been told."""

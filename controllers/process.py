@@ -30,6 +30,7 @@ from controllers.load_balancers import LoadBalancers
 from controllers.mirror import Mirror
 from controllers.node_view import NodeView
 from controllers.nodes import Nodes
+from controllers.pods import Pods
 from controllers.settings import Settings
 from controllers.status import Status
 from libcalico import logs, paths
@@ -145,6 +146,7 @@ class Process:
         chosen, client = settings.controllers, self._writer
         store = FencedStore(self._store, self.elector.check)
         copies = not self._options.native
+        reports = not copies and chosen.policy is not None
         if not copies:
             # With Kubernetes as the datastore its own objects are read where they are.
             chosen = replace(
@@ -154,21 +156,32 @@ class Process:
         def common(member: str) -> dict[str, Any]:
             return {"workers": settings.workers[member], "period": settings.period(member)}
 
+        # Listed once for all: in a large cluster there is no more costly question.
+        pods = Pods(client)
         parts: list[Any] = []
+        if chosen.workloadEndpoint is not None or chosen.node is not None:
+            parts.append(pods)
         if chosen.policy is not None:
             parts.append(Mirror(POLICIES, client, store, **common("policy")))
             parts.append(ClusterPolicies(client, store, **common("policy")))
+        if reports:
+            parts.append(ClusterPolicies(client, None, **common("policy")))
         if chosen.namespace is not None:
             parts.append(Mirror(NAMESPACE_PROFILES, client, store, **common("namespace")))
         if chosen.serviceAccount is not None:
             parts.append(Mirror(ACCOUNT_PROFILES, client, store, **common("serviceAccount")))
         if chosen.workloadEndpoint is not None:
-            parts.append(EndpointLabels(client, store, **common("workloadEndpoint")))
+            parts.append(EndpointLabels(client, store, pods=pods, **common("workloadEndpoint")))
         self.collection = None
         if chosen.node is not None:
             view = NodeView(client, store)
             self.collection = Collection(
-                view, client, store, grace=settings.grace, handles=self._options.native
+                view,
+                client,
+                store,
+                grace=settings.grace,
+                handles=self._options.native,
+                pods=pods,
             )
             nodes = Nodes(
                 view,

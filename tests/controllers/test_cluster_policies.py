@@ -159,6 +159,27 @@ async def test_the_older_kinds_are_named(
     await client.close()
 
 
+@pytest.mark.asyncio
+async def test_without_a_datastore_only_what_is_not_enforced_is_told(cluster: ApiServer) -> None:
+    """As where Kubernetes is the datastore: felix reads the policies themselves."""
+    define(cluster)
+    client = cluster.client()
+    names = [{"domainNames": ["example.com"]}]
+    policy(cluster, "part", egress=[{"action": "Accept", "to": names}])
+    policy(cluster, "whole", ingress=[{"action": "Accept", "from": [EVERYONE]}])
+    part = ClusterPolicies(client, None, ask_again=0.2)
+    async with running(part):
+        await until(lambda: part.in_sync and conditions(cluster, "part"))
+        assert "domainNames" in conditions(cluster, "part")[0]["message"]
+        assert not conditions(cluster, "whole")
+        to_nodes = [{"nodes": {"matchLabels": {"zone": "a"}}}]
+        policy(cluster, "part", egress=[{"action": "Accept", "to": to_nodes}])
+        await until(lambda: not conditions(cluster, "part"))
+    for name in ("part", "whole"):
+        cluster.delete(f"{GROUP}/{name}")
+    await client.close()
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [

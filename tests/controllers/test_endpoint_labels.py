@@ -42,7 +42,7 @@ def test_an_endpoint_gets_its_pods_labels_and_then_nothing(
     before: dict[str, str], wanted: dict[str, str], account: str
 ) -> None:
     there = endpoint("web", "n1", "10.0.0.1", **before)
-    facts = PodFacts("n1", account, wanted, frozenset({"10.0.0.1"}))
+    facts = PodFacts("n1", account, wanted, ("10.0.0.1",))
     fresh = relabelled(there, facts)
     assert fresh is not None
     found = fresh.metadata.labels
@@ -58,9 +58,9 @@ def test_an_endpoint_gets_its_pods_labels_and_then_nothing(
 @pytest.mark.parametrize(
     "facts",
     [
-        PodFacts("n2", "", {"a": "b"}, frozenset({"10.0.0.1"})),
-        PodFacts("n1", "", {"a": "b"}, frozenset({"10.0.0.9"})),
-        PodFacts("n1", "", {"a": "b"}, frozenset()),
+        PodFacts("n2", "", {"a": "b"}, ("10.0.0.1",)),
+        PodFacts("n1", "", {"a": "b"}, ("10.0.0.9",)),
+        PodFacts("n1", "", {"a": "b"}, ()),
     ],
     ids=["another node", "another address", "no address yet"],
 )

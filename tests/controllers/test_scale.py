@@ -25,6 +25,8 @@ async def test_a_cluster_of_objects_is_taken_up_and_each_change_costs_one_write(
     assert "workloadendpoint" not in cold, "their nodes wrote these whole"
     assert report["restart"]["etcd_writes"] == 0
     assert not report["restart"]["writes"]
+    assert not report["restart"]["api_writes"], "by the audit log"
+    assert report["restart"]["api_requests"]["list pods"] == 1, "for all controllers together"
     for kind, figures in report["changes"].items():
         assert figures["api_requests_each"] == 0, kind
         assert figures["etcd_writes_each"] == 1, kind

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from manifests import chart, rights, variants
 from tests.k8s import binaries
 from tests.manifests.rendered import container
 from tests.manifests.world import ADDRESS, NODE, PORTS, World, eventually, world
+from tests.support.audit import WRITES
 from tests.support.netns import network_namespace
 
 pytestmark = [
@@ -58,6 +60,7 @@ SELDOM_KUBERNETES = SELDOM | {
     "calico-kube-controllers ipamconfigs list",
     "calico-kube-controllers ipreservations get",
 }  # fmt: skip
+WORKS = "this process works now"
 CALICO = """\
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
@@ -273,6 +276,34 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
     assert not found.refused, rights.told(found)
     assert not found.uncovered, rights.told(found)
     assert not found.unused()
+
+
+def test_bgp_and_the_controllers_write_nothing_when_they_start_again(cluster: World) -> None:
+    """Nothing changed meanwhile: no write but the lease's, by the API server's own log."""
+    if cluster.etcd is None and "asked" in cluster.calicoctl("get", "caliconodestatus"):
+        cluster.calicoctl("delete", "caliconodestatus", "asked")  # it is written each second
+    again = ("calico-bgp", "calico-kube-controllers")
+    for name in again:
+        cluster.end(name)
+    begun, before = len(cluster.audit()), cluster.log(again[1]).count(WORKS)
+    for name in again:
+        cluster.launch(name)
+    eventually(lambda: cluster.is_ready("calico-bgp"), "calico-bgp", 180)
+    eventually(lambda: cluster.log(again[1]).count(WORKS) > before, "the controllers work")
+    check = ["calico-kube-controllers", "check-status", "-r"]
+    eventually(lambda: not cluster.run_in(again[1], check).returncode, "the controllers are ready")
+    time.sleep(5)
+    told = [(call, code) for _, call, code in rights.calls(cluster.audit()[begun:])]
+    asked = {call.resource for call, _ in told}
+    assert {"bgppeers", "pods", "nodes"} <= asked or cluster.etcd is not None, sorted(asked)
+    refused = [call.told() for call, code in told if code == 403]
+    assert not refused
+    written = {
+        f"{call.told()} {call.name}"
+        for call, _ in told
+        if call.verb in WRITES and call.resource not in ("leases", "events")
+    }
+    assert not written
 
 
 @pytest.mark.promise("ADV-11")

@@ -28,7 +28,7 @@ from tests.k8s.binaries import folder as binaries
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd, free_ports
 
-START_DEADLINE = 60.0
+START_DEADLINE = 240.0
 ADMIN = "admin-token"
 SERVICE_RANGE = "10.96.0.0/16"
 JSON = "application/json"

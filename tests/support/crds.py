@@ -43,7 +43,7 @@ def _served(api: ApiServer, one: dict[str, Any]) -> bool:
     spec = one["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     found = api.call("GET", f"{PATH}/{one['metadata']['name']}").get("status", {})
-    states = {row["type"]: row["status"] for row in found.get("conditions", [])}
+    states = {row["type"]: row["status"] for row in found.get("conditions") or ()}
     if states.get("NamesAccepted") == "False":
         raise RuntimeError(f"{one['metadata']['name']}: {found['conditions']}")
     if states.get("Established") != "True":

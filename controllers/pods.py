@@ -1,0 +1,35 @@
+"""The cluster's pods, listed and followed once for all who need them."""
+
+from __future__ import annotations
+
+from controllers.objects import PODS, Pod
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.reflector import Reflector, Sink
+
+
+class Pods:
+    """Tells each of `takers` what the API says. Whoever wants to hear is added before `run`."""
+
+    def __init__(self, client: Client) -> None:
+        self.takers: list[Sink[Pod]] = []
+        self.reflector = Reflector(client, PODS, self)
+
+    def put(self, name: Name, value: Pod) -> None:
+        """A pod is so now."""
+        for taker in self.takers:
+            taker.put(name, value)
+
+    def gone(self, name: Name) -> None:
+        """It is gone."""
+        for taker in self.takers:
+            taker.gone(name)
+
+    def listed(self) -> None:
+        """All have been told."""
+        for taker in self.takers:
+            taker.listed()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self.reflector.run()
