@@ -227,9 +227,12 @@ class Dataplane:
             self.kick_some()
 
     def _kernel_spoke(self) -> None:
-        # The view has marked of what.
-        self._heard.set()
-        self.kick_some()
+        # The view has marked of what. Most of what is told of a pod's link concerns nobody: its
+        # own addresses, or that it is gone as its endpoint is.
+        about_us = self.touched.concerns(self.state.active)
+        if about_us or self.view.stale or self.routes.table.outstanding():
+            self._heard.set()
+            self.kick_some()
 
     def listen_now(self) -> None:
         """Somebody waits for what the kernel has told: hear it at once."""

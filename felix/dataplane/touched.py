@@ -11,7 +11,7 @@ Tested in tests/felix/test_touched.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 
 class Touched:
@@ -25,6 +25,10 @@ class Touched:
     def everything(self) -> bool:
         """Whether the next turn is about everything."""
         return self._everything
+
+    def concerns(self, endpoints: Container[str]) -> bool:
+        """Whether the next turn is about everything, or about any of these."""
+        return self._everything or any(name in endpoints for name in self._names)
 
     def mark(self, names: Iterable[str]) -> None:
         """Something happened to these."""

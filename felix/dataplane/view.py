@@ -81,6 +81,11 @@ class KernelView:
         self._host_prefixes = prefixes
         self._base_routes: tuple[Route, ...] | None = None
 
+    @property
+    def stale(self) -> bool:
+        """Whether something is to be read again."""
+        return bool(self.stale_all or self.stale_routes or self.stale_links or self.suspects)
+
     def link_named(self, name: str) -> Link | None:
         """The link of this name."""
         index = self._by_name.get(name)

@@ -152,6 +152,8 @@ def test_what_was_marked_is_taken_once() -> None:
     touched = Touched()
     assert touched.take() is None
     touched.mark(["cali1"])
+    assert touched.concerns({"cali1"})
+    assert not touched.concerns({"cali2"})
     assert touched.take() == frozenset({"cali1"})
     assert touched.take() == frozenset()
     touched.mark(["cali1"])

@@ -8,6 +8,7 @@ tests/libcalico/test_etcd_keys.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import ip_network
 
 from libcalico.datastore.interface import Selection
@@ -38,6 +39,8 @@ IPAM_CONFIG = "/calico/ipam/v2/config"
 FELIX_V1 = "/calico/felix/v1/host/"
 FELIX_V2 = "/calico/felix/v2/"
 LAST = "last_reported_status"
+KNOWN = 1024
+"""Keys that are remembered as read: a node hears of its own blocks again and again."""
 
 
 def path_of(key: Key) -> str:
@@ -68,6 +71,7 @@ def path_of(key: Key) -> str:
             return f"{FELIX_V1}{host}/endpoint/{escape(endpoint)}"
 
 
+@lru_cache(maxsize=KNOWN)
 def key_of_path(path: str) -> Key | None:
     """The object that an etcd key names; None for keys that name none of ours."""
     if path.startswith(RESOURCES):
