@@ -60,11 +60,14 @@ async def delete(
     left: list[Exception] = []
     refused: CNIError | None = None
     released: list[IPAddress] = []
-    removed = forgotten = False
+    removed = retracted = False
 
     def forgot() -> None:
-        nonlocal forgotten
-        forgotten = removed
+        # Before the datastore tells felix: it would look for the flows once more.
+        nonlocal retracted
+        if removed:
+            retracted = True
+            _retract(services, attachment, forgotten=True)
 
     try:
         removed = await _remove_cable(services, attachment)
@@ -87,7 +90,8 @@ async def delete(
     except Exception as error:
         left.append(error)
     trace.mark("commit")
-    _retract(services, attachment, forgotten=forgotten)
+    if not retracted:
+        _retract(services, attachment)
     if left:
         await remember(services, request, left)
     if refused:
