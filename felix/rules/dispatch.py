@@ -74,11 +74,16 @@ class Bins:
                                            for q in prefixes)
         )  # fmt: skip
         self._bins: dict[str, dict[str, None]] = {}
+        # The rules of an endpoint, by direction: a bin is told of whole, again and again.
+        self._known: dict[str, dict[str, Rule]] = {}
         self._loners: dict[str, None] = {}
 
     def add(self, interface: str) -> list[Chain]:
         """An endpoint came: the chains that differ now, whole."""
         head = self._head(interface)
+        self._known[interface] = {
+            direction.root: _to_endpoint(direction, interface) for direction in DIRECTIONS
+        }
         if head is None:
             self._loners[interface] = None
             return self._roots()
@@ -90,6 +95,7 @@ class Bins:
     def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
         """An endpoint left: the chains that differ now, and the names of those that are gone."""
         head = self._head(interface)
+        del self._known[interface]
         if head is None:
             del self._loners[interface]
             return self._roots(), []
@@ -122,12 +128,12 @@ class Bins:
                     if len(members) > _ALONE
                 ),
                 *(
-                    _to_endpoint(direction, name)
+                    self._known[name][direction.root]
                     for members in self._bins.values()
                     if len(members) == _ALONE
                     for name in members
                 ),
-                *(_to_endpoint(direction, name) for name in self._loners),
+                *(self._known[name][direction.root] for name in self._loners),
             )
             for direction in DIRECTIONS
         ]
@@ -138,7 +144,7 @@ class Bins:
         return [
             self._chain(
                 self._child(direction, head),
-                *(_to_endpoint(direction, name) for name in self._bins[head]),
+                *(self._known[name][direction.root] for name in self._bins[head]),
             )
             for direction in DIRECTIONS
         ]
