@@ -216,7 +216,8 @@ class Dataplane:
         return self._settled.ruled(key, self._flusher.held | self._unsafe)
 
     def flows_forgotten(self, endpoint: Endpoint) -> None:
-        """Somebody deleted its flows when packets found no way to it any more."""
+        """Its link is gone, and after that somebody deleted its flows."""
+        self.routes.link_left(endpoint.interface)
         self._spared.update(network.network_address for network in endpoint.networks)
 
     def _flows_are_gone(self) -> None:

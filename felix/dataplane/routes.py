@@ -245,6 +245,13 @@ class RouteTable:
             return False
         return all(self.table.actual.get(route.key) == route for route in known[2])
 
+    def link_left(self, interface: str) -> None:
+        """Somebody saw the kernel take this pod's link away, and its routes with it."""
+        for route in self._pods[interface][2] if interface in self._pods else ():
+            if self.table.actual.get(route.key) == route:
+                self._differs(route.key)
+                self.table.lost(route.key)
+
     def free(self, interface: str, network: IPNetwork, view: KernelView) -> bool:
         """Whether a pod's route may be written to this interface: nobody else claims it, and no
         foreign route has its place (RTE-2).

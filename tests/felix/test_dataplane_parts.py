@@ -293,6 +293,26 @@ def test_an_endpoint_without_its_link_or_family_has_no_route() -> None:
     assert not table.table.desired
 
 
+def test_the_routes_of_a_link_that_is_known_to_be_gone_are_not_deleted_again() -> None:
+    table, kernel, one = RouteTable(), view(POD), {"cali1": endpoint("10.0.0.1/32")}
+    table.want_local(one, frozenset(), kernel, BOTH)
+    route = pod_route(ip_network("10.0.0.1/32"), POD.index)
+    table.saw({route.key: route})
+    assert table.serves("cali1")
+    table.link_left("cali1")
+    assert not table.serves("cali1")
+    assert list(table.table.outstanding()) == [route.key], "until nobody wants it"
+    table.want_local({}, frozenset(), kernel, BOTH)
+    assert not table.table.outstanding()
+    table.link_left("cali1")
+    # Another link of this name is none that left.
+    table.want_local(one, frozenset(), kernel, BOTH)
+    other = pod_route(ip_network("10.0.0.1/32"), POD.index + 1)
+    table.saw({other.key: other})
+    table.link_left("cali1")
+    assert table.table.actual[other.key] == other
+
+
 WORLDS = st.dictionaries(
     st.sampled_from(["cali1", "cali2", "cali3"]),
     st.sampled_from(["10.0.0.1/32", "10.0.0.2/32", "10.0.0.0/26"]),
