@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab import pods, proc
+from lab.agents import REFERENCE_PLUGINS
 from lab.cluster import Lab
 from lab.demo import look
 from lab.machine import Machine
@@ -43,6 +44,15 @@ NETWORK = {
         }
     ],
 }
+
+
+def reference_plugins(machine: Machine) -> None:
+    """The distribution's plugins, where a node has them."""
+    folder = machine.path(paths.CNI_BIN)
+    folder.mkdir(parents=True, exist_ok=True)
+    for plugin in sorted(REFERENCE_PLUGINS.iterdir()):
+        if not (folder / plugin.name).is_symlink():
+            (folder / plugin.name).symlink_to(plugin)
 
 
 @dataclass
@@ -125,10 +135,11 @@ class CalicoNode:
             self.lab.etcd.run(["etcdctl", "put", key, documents.encoded(value)])
 
     def install(self) -> None:
-        """Its plugins, its network list and the node's name."""
+        """Its plugins, its network list and the node's name; the reference plugins are there."""
+        reference_plugins(self.machine)
         for plugin in ("calico", "calico-ipam"):
             path = self.machine.path(paths.CNI_BIN / plugin)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
             path.write_text(PLUGIN)
             path.chmod(0o755)
         conflist = self.machine.path(paths.CNI_NET / "10-calico.conflist")
@@ -150,10 +161,13 @@ class CalicoNode:
         text = rules.tables(interfaces, web)
         self.machine.run(["iptables-restore"], stdin=text.encode())
         lines = ["sysctl -qw net.ipv4.ip_forward=1"]
-        lines += [
-            f"ip route replace {pod.address}/32 dev {self.interface(pod)} scope link proto 80"
-            for pod in self.pods.values()
-        ]
+        for name, pod in self.pods.items():
+            # A route of a release before 3.0 that nobody has replaced since.
+            number = "boot" if name == "db" else "80"
+            lines.append(
+                f"ip route replace {pod.address}/32 dev {self.interface(pod)} scope link"
+                f" proto {number}"
+            )
         self.machine.run(["bash", "-e", "-c", "\n".join(lines)])
         # Calico's BIRD 1.6 writes no connected networks into the kernel by itself; BIRD 2 does.
         text = configuration(self.address, self.peer, documents.BLOCK).replace(
@@ -167,10 +181,10 @@ class CalicoNode:
         command = ["birdc", "-s", CONTROL, "show", "protocols"]
         return self.machine.run(command, check=False).stdout
 
-    def stop(self) -> None:
-        """Kill BIRD, which so says no goodbye; its felix leaves everything where it is."""
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        """End BIRD, killed without a goodbye; its felix leaves everything where it is."""
         for pid in look.processes(self.machine, "bird"):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
         proc.wait_until(
             lambda: not look.processes(self.machine, "bird"), "the end of BIRD", timeout=10
         )

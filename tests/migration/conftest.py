@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,24 @@ from tests.migration.calico_node import CalicoNode
 from tests.migration.flannel_node import FlannelNode
 
 OURS, CALICOS = "node1", "node2"
+FULL_SIZE = "MUSLIN_FULL_SIZE" in os.environ
+FAST = (
+    "test_both_kinds_work_in_one_cluster",
+    "test_a_node_is_taken_over",
+    "test_pods_have_flannels_addresses_and_ways",
+    "test_policy_is_enforced_in_packets",
+    "test_no_route_and_no_speaker_of_ours",
+)
+"""What the fast tier takes; by path everything runs."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if FULL_SIZE:
+        return
+    here = Path(__file__).parent
+    left = [item for item in items if item.path.parent == here and item.name not in FAST]
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=left)
 
 
 @contextmanager
@@ -37,13 +56,20 @@ def bare(name: str) -> Iterator[Lab]:
 
 @dataclass
 class Labelled(Scene):
-    """A scene whose pods may have labels."""
+    """A scene whose pods may have labels, and to whose nodes our agents come later."""
 
     def labelled(self, name: str, node: str, labels: Mapping[str, str]) -> Pod:
         """Start a pod with labels, in the network that the node's runtime finds first."""
         ports = [f"tcp:{PORT}", f"udp:{PORT}"]
         self.pods[name] = pods.add(self.lab, name, node, labels=labels, ports=ports)
         return self.pods[name]
+
+    def install(self, node: Machine, settings: Mapping[str, str]) -> None:
+        """Our plugins and network list, by `settings`, and calicoctl's configuration."""
+        agents.write_config(node, self.lab.plan)
+        environment = {**agents.environment(self.lab.plan, node.name), **settings}
+        command = [sys.executable, "-m", "cni.install", "--chain="]
+        node.run(command, environment=environment, timeout=60)
 
 
 @dataclass
@@ -85,16 +111,9 @@ class Flannel(Labelled):
 
     flannels: list[FlannelNode] = field(default_factory=list)
 
-    def install(self, node: Machine, settings: Mapping[str, str]) -> None:
-        """Our plugins and network list, by `settings`, and calicoctl's configuration."""
-        agents.write_config(node, self.lab.plan)
-        environment = {**agents.environment(self.lab.plan, node.name), **settings}
-        command = [sys.executable, "-m", "cni.install", "--chain="]
-        node.run(command, environment=environment, timeout=60)
-
-    def wait_for_agents(self) -> None:
-        """Until they are ready on all nodes; then there is somebody who knows namespaces."""
-        for node in self.lab.nodes:
+    def wait_for_agents(self, nodes: Sequence[Machine]) -> None:
+        """Until they are ready on these; then there is somebody who knows namespaces."""
+        for node in nodes:
             agents.wait(node, timeout=120)
         self.lab.state.agents = True
 

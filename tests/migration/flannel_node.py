@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import proc
-from lab.agents import REFERENCE_PLUGINS
 from lab.cluster import Lab
 from lab.machine import Machine
 from libcalico import paths
+from tests.migration.calico_node import reference_plugins
 
 NETWORK, MTU = "10.244.0.0/16", 1450
 CONFIG = {
@@ -132,10 +132,7 @@ class FlannelNode:
 
     def install(self) -> None:
         """The reference plugins, and the list."""
-        folder = self.machine.path(paths.CNI_BIN)
-        folder.mkdir(parents=True, exist_ok=True)
-        for plugin in sorted(REFERENCE_PLUGINS.iterdir()):
-            (folder / plugin.name).symlink_to(plugin)
+        reference_plugins(self.machine)
         file = self.machine.path(paths.CNI_NET / "10-flannel.conflist")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(self.network()))

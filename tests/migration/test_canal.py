@@ -2,7 +2,8 @@
 
     node1: old-1 (flannel's), web  ---- flannel.1 ----  node2: old-2 (flannel's), client, stranger
 
-The lab has no Kubernetes, so the node's podCIDR in the list is written out as flannel has it.
+The lab has no Kubernetes, so the node's podCIDR in the list is written out as flannel has it. In
+the fast tier our agents are on node1 alone, with all our pods; node2 is flannel's as it was.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import yaml
 
 from lab import agents, pods, stream
 from lab.demo import look
-from tests.migration.conftest import Flannel
+from tests.migration.conftest import FULL_SIZE, Flannel
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "canal.yaml"
 FORBIDDEN = 9000
+FAR = "node2" if FULL_SIZE else "node1"
+"""Where client and stranger run."""
 POLICY = """\
 apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
@@ -44,18 +47,19 @@ def canal(flannel: Flannel) -> Flannel:
     before = [node.kernel() for node in flannel.flannels]
     assert '"usePodCidr"' in network_list()
     with flannel.traffic("old-1", "old-2") as seen:
-        for node in flannel.flannels:
+        chosen = [node for node in flannel.flannels if node.name in ("node1", FAR)]
+        for node in chosen:
             text = network_list().replace("usePodCidr", node.subnet)
             mtu = node.settings["FLANNEL_MTU"]
             settings = {"CNI_NETWORK_CONFIG": text, "CNI_MTU": mtu}
             flannel.install(node.machine, settings)
             agents.start(node.machine, flannel.lab.plan, {"CALICO_NETWORKING_BACKEND": "none"})
-        flannel.wait_for_agents()
+        flannel.wait_for_agents([node.machine for node in chosen])
     assert (seen.lost, seen.stream_error) == (0, ""), seen.lines
     assert before == [node.kernel() for node in flannel.flannels]
     flannel.labelled("web", "node1", {"app": "web"})
-    flannel.labelled("client", "node2", {"role": "client"})
-    flannel.add("stranger", "node2")
+    flannel.labelled("client", FAR, {"role": "client"})
+    flannel.add("stranger", FAR)
     return flannel
 
 
@@ -63,15 +67,15 @@ def test_pods_have_flannels_addresses_and_ways(canal: Flannel) -> None:
     """Addresses of the node's podCIDR, none twice; over flannel.1 all reach all, unchanged."""
     addresses = [pod.address for pod in canal.pods.values()]
     assert len(set(addresses)) == len(addresses)
-    for name, number in (("web", 1), ("client", 2), ("stranger", 2)):
-        subnet = ip_network(canal.flannels[number - 1].subnet)
-        assert ip_address(canal.pods[name].address) in subnet
+    subnets = {node.name: ip_network(node.subnet) for node in canal.flannels}
+    for name in ("web", "client", "stranger"):
+        assert ip_address(canal.pods[name].address) in subnets[canal.pods[name].node]
     canal.connected(["web", "client"])
     canal.connected(["web", "old-2"])
-    canal.connected(["old-1", "stranger"])
+    canal.connected(["old-1" if FULL_SIZE else "old-2", "stranger"])
     web, client = canal.pods["web"], canal.pods["client"]
     full = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", "1422", web.address]
-    canal.machine("node2").run(full, netns=client.netns)
+    canal.machine(FAR).run(full, netns=client.netns)
 
 
 def test_policy_is_enforced_in_packets(canal: Flannel) -> None:
@@ -83,12 +87,9 @@ def test_policy_is_enforced_in_packets(canal: Flannel) -> None:
     )
     counter = stream.begin(canal.machine("node1"), web.netns, "count", str(FORBIDDEN))
     senders = [
-        stream.begin(
-            canal.machine("node2"), canal.pods[name].netns,
-            "send", web.address, str(FORBIDDEN), "200",
-        )
-        for name in ("stranger", "old-2", "client")
-    ]  # fmt: skip
+        stream.begin(canal.machine(pod.node), pod.netns, "send", web.address, str(FORBIDDEN), "200")
+        for pod in (canal.pods[name] for name in ("stranger", "old-2", "client"))
+    ]
     canal.connected(["web", "client"])
     sent = [sender.finish()["sent"] for sender in senders]
     arrived = counter.finish()["arrived"]
@@ -99,8 +100,9 @@ def test_policy_is_enforced_in_packets(canal: Flannel) -> None:
 
 def test_no_route_and_no_speaker_of_ours(canal: Flannel) -> None:
     """Ours are the ways to our pods on this node alone; no BGP, no tunnel, no address of a node."""
-    own = {"node1": {"web"}, "node2": {"client", "stranger"}}
-    for node, names in own.items():
+    ours = ("web", "client", "stranger")
+    for node in {"node1", FAR}:
+        names = {name for name in ours if canal.pods[name].node == node}
         routes = canal.text(node, "ip", "route", "show", "proto", "109").splitlines()
         found = {line.split()[0] for line in routes}
         assert found == {canal.pods[name].address for name in names}
@@ -108,7 +110,7 @@ def test_no_route_and_no_speaker_of_ours(canal: Flannel) -> None:
         links = canal.text(node, "ip", "-o", "link")
         assert "vxlan.calico" not in links
         assert "flannel.1" in links
-    for pod in [canal.pods.pop(name) for name in ("web", "client", "stranger")]:
+    for pod in [canal.pods.pop(name) for name in ours]:
         pods.remove(canal.lab, pod)
         left = canal.machine(pod.node).path(f"/var/lib/cni/networks/cbr0/{pod.address}")
         assert not left.exists()

@@ -10,6 +10,7 @@ while in both directions, and that `stranger` reaches `web` at no moment is coun
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -65,11 +66,22 @@ def chains(made: Mixed, node: str) -> set[str]:
     return {name for name in found if not name[1:].startswith(own) or name == dead}
 
 
-def take_over(made: Mixed) -> None:
+def unknown_to_calico(made: Mixed) -> list[str]:
+    """What we have in the kernel that its felix would not clean up as its own, by name."""
+    rules_ = made.text(CALICOS, "iptables-save").splitlines()
+    found = [line for line in rules_ if line.startswith("-A") and "cali" not in line]
+    found += [line for line in rules_ if line.startswith(":") and " - [" in line]
+    sets = made.text(CALICOS, "ipset", "list", "-n").split()
+    return [line for line in found if "cali-" not in line] + [
+        name for name in sets if not name.startswith("cali")
+    ]
+
+
+def take_over(made: Mixed, number: int = signal.SIGKILL) -> None:
     """What the new DaemonSet does on the node: our plugins and list, then our agents."""
     machine = made.machine(CALICOS)
-    made.theirs.stop()
-    agents.install(machine, made.lab.plan)
+    made.theirs.stop(number)
+    made.install(machine, {})
     settings = {"FELIX_ROUTEREFRESHINTERVAL": "2"}
     agents.start(machine, made.lab.plan, settings)
     agents.wait(machine, timeout=120)
@@ -117,6 +129,7 @@ def test_a_node_is_taken_over(mixed: Mixed) -> None:
     routes = mixed.text(CALICOS, "ip", "route", "show", "proto", "109")
     for name in ("web", "db"):
         assert f"{mixed.pods[name].address} dev" in routes
+    assert not mixed.text(CALICOS, "ip", "route", "show", "proto", "boot", "root", documents.POOL)
     assert f"blackhole {documents.BLOCK}" in routes
     denied(mixed)
     assert before == look.etcd(
@@ -150,6 +163,7 @@ def test_the_way_back(mixed: Mixed) -> None:
     """Calico's programs take the node again, 0 packets lost; our number is flushed by hand."""
     machine = mixed.machine(CALICOS)
     calico = mixed.theirs
+    assert not unknown_to_calico(mixed)
     for name in [name for name in mixed.pods if name == "new"]:
         pods.remove(mixed.lab, mixed.pods.pop(name))
     with nothing_lost(mixed, "given back"):
@@ -163,6 +177,7 @@ def test_the_way_back(mixed: Mixed) -> None:
             "our agents have ended",
             timeout=60,
         )
+        calico.install()
         calico.start([mixed.pods["client"].address])
         mixed.eventually(lambda: established(mixed), "the session")
         block = mixed.block(mixed.pods["client"])
@@ -177,3 +192,16 @@ def test_the_way_back(mixed: Mixed) -> None:
     )
     assert [route["protocol"] for route in answer] == ["80"]
     mixed.connected(["client", "web"])
+
+
+def test_a_goodbye_costs_packets(mixed: Mixed) -> None:
+    """Why the guide kills BIRD: one that ends by itself takes its routes along until ours is up."""
+    with mixed.traffic("client", "web") as seen:
+        take_over(mixed, signal.SIGTERM)
+        mixed.sessions_are(OURS, mixed.theirs.address)
+        mixed.eventually(
+            lambda: pods.ping(mixed.lab, mixed.pods["client"], mixed.pods["web"].address), "pings"
+        )
+    print("with a goodbye:", *seen.lines, file=sys.stderr)
+    assert seen.stream_error == "", "TCP gets over it"
+    assert 0 < seen.lost < seen.sent

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address, ip_network
 
+import pytest
+
 from lab import agents, pods
 from tests.migration import guide
 from tests.migration.conftest import Flannel
@@ -51,7 +53,7 @@ def test_our_agents_come_and_nobody_notices(flannel: Flannel) -> None:
         for machine in flannel.lab.nodes:
             flannel.install(machine, LATER)
             agents.start(machine, flannel.lab.plan, AGENTS)
-        flannel.wait_for_agents()
+        flannel.wait_for_agents(flannel.lab.nodes)
         flannel.apply(guide.snippet(GUIDE, "The pool"))
         for each in flannel.flannels:
             flannel.eventually(
@@ -75,6 +77,7 @@ def test_the_first_node_moves(flannel: Flannel) -> None:
         flannel.connected(["new-1b", "old-2"])
 
 
+@pytest.mark.promise("F-109")
 def test_the_second_node_moves_and_nothing_is_left(flannel: Flannel) -> None:
     """Flannel's last device goes under traffic; what the guide checks is gone on both nodes."""
     move(flannel, 2)
