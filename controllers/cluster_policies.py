@@ -49,6 +49,8 @@ APPLY = "application/apply-patch+yaml"
 ASK_AGAIN = 30.0
 """Seconds between two looks whether the kind is served."""
 MAX_MESSAGE = 32_768
+GATHER = 0.2
+"""Seconds for which changes of nodes are gathered."""
 
 
 class Status(msgspec.Struct):
@@ -95,6 +97,7 @@ class ClusterPolicies:
         self._problems: dict[Name, str] = {}
         self._nodes: dict[Name, NodeAddresses] = {}
         self._reports: WorkQueue[Name] = WorkQueue()
+        self._stale = asyncio.Event()
         self._said = ""
         self.served = False
         self.older: tuple[str, ...] = ()
@@ -120,7 +123,8 @@ class ClusterPolicies:
     @property
     def in_sync(self) -> bool:
         """Whether both sides are read, and nothing waits."""
-        return self.ready and (not self.served or self.mirror.in_sync) and not len(self._reports)
+        told = not self._stale.is_set() and not len(self._reports)
+        return self.ready and told and (not self.served or self.mirror.in_sync)
 
     @property
     def queue(self) -> WorkQueue[ResourceKey]:
@@ -142,6 +146,7 @@ class ClusterPolicies:
                     break
                 await asyncio.sleep(self._ask_again)
             group.create_task(self.node_reflector.run())
+            group.create_task(self._follow_nodes())
             group.create_task(self.mirror.run())
             group.create_task(self._reports.work(self._report))
 
@@ -169,6 +174,14 @@ class ClusterPolicies:
         else:
             self._nodes[name] = found
         if self.node_reflector.has_listed:
+            self._stale.set()
+
+    async def _follow_nodes(self) -> None:
+        while True:
+            await self._stale.wait()
+            # Each policy is compared with all nodes: once for a cluster that changes its nodes.
+            await asyncio.sleep(GATHER)
+            self._stale.clear()
             self.convert_again()
 
     def convert_again(self) -> None:

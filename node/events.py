@@ -166,7 +166,9 @@ class Telling:
         if made is None:
             return
         self._recorder = made
-        await asyncio.gather(made.run(), keep(made, self._name))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(made.run())
+            group.create_task(keep(made, self._name))
 
     def normal(self, reason: str, text: str) -> None:
         """What is as it should be."""

@@ -280,6 +280,8 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
 
 def test_bgp_and_the_controllers_write_nothing_when_they_start_again(cluster: World) -> None:
     """Nothing changed meanwhile: no write but the lease's, by the API server's own log."""
+    if "MUSLIN_FULL_SIZE" not in os.environ:
+        pytest.skip("at full size")
     if cluster.etcd is None and "asked" in cluster.calicoctl("get", "caliconodestatus"):
         cluster.calicoctl("delete", "caliconodestatus", "asked")  # it is written each second
     again = ("calico-bgp", "calico-kube-controllers")
