@@ -18,7 +18,7 @@ from tests.turns import left_out
 if TYPE_CHECKING:
     from tests.netpol.world import World
 
-settings.register_profile("fast", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile("fast", max_examples=30, deadline=None, derandomize=True)
 settings.register_profile("full", max_examples=1000, deadline=None)
 # What is named by hand, and every tier of `./run test --full`, runs at full size (tests/tiers.py).
 settings.load_profile("full" if os.environ.get("MUSLIN_FULL_SIZE") else "fast")

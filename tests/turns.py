@@ -26,6 +26,7 @@ IN_TURNS = (
     "tests/felix/test_policy_in_force.py",
     "tests/felix/test_policy_kinds.py",
     "tests/felix/test_policy_packets.py",
+    "tests/felix/test_restart_matrix.py::test_the_probes_hear_a_leak_and_miss_what_is_lost",
     "tests/netpol/test_scenarios.py::test_scenario",
     "tests/netpol_cluster/test_conformance.py",
 )

@@ -21,7 +21,7 @@ from tests.advisories.traffic import Stream, flowing
 from tests.felix.in_kernel import NFTABLES
 from tests.felix.world import NODE, World, eventually
 
-ROUNDS = 40 if os.environ.get("MUSLIN_FULL_SIZE") else 5
+ROUNDS = 40 if os.environ.get("MUSLIN_FULL_SIZE") else 2
 SOMEBODY = """\
 table inet somebody {
     chain forward {

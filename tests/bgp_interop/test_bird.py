@@ -1,4 +1,4 @@
-"""The twelve cases against BIRD 2 (see `catalogue`)."""
+"""The cases against BIRD 2 (see `catalogue`)."""
 
 from __future__ import annotations
 

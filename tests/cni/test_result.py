@@ -24,6 +24,7 @@ from cni.result import (
     decode,
     encode,
 )
+from tests.size import examples
 
 
 def at(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
@@ -252,20 +253,20 @@ def results(routes: st.SearchStrategy[Route]) -> st.SearchStrategy[Result]:
     return st.builds(Result, many(interfaces), many(ips), many(routes), dns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(results(full_routes))
 def test_the_newest_version_holds_everything(result: Result) -> None:
     assert decode(encode(result, "1.1.0")) == result
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(results(plain_routes), st.sampled_from(sorted(TYPED)))
 def test_plain_to_typed_to_plain_is_the_identity(result: Result, version: str) -> None:
     plain = encode(result, "1.0.0")
     assert encode(decode(encode(decode(plain), version)), "1.0.0") == plain
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(results(full_routes), st.sampled_from(SUPPORTED_VERSIONS))
 def test_each_version_has_only_its_own_keys(result: Result, version: str) -> None:
     if version in FLAT and not result.ips:

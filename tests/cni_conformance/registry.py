@@ -9,7 +9,7 @@
 
 Several checks of one id run one after another in its item; a check of several ids runs once a
 build. What a test of tests/cni shows already is taken from there (`checks.shown`): the fast tier
-runs a sixth of it, for the twin only, since tests/cni runs all of it for the executable. Of the
+runs one in eighteen, for the twin only, since tests/cni runs all of it for the executable. Of the
 others the fast tier asks one build a check, in turns: that both answer the same to the byte is
 what the vectors and the fuzz of tests/cni show. `./run cni-table` asks both everything.
 """
@@ -85,7 +85,7 @@ class Checks:
         """The test function of the file."""
         order = [one for one in requirements() if one in self._by_id]
         shown = [one for one in order if one not in self._light]
-        fast = shown[::6]
+        fast = shown[::18]
         params = [
             pytest.param(one, build, id=f"{one}-{build.label}", marks=self._marks(one))
             for one in order

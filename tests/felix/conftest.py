@@ -37,9 +37,9 @@ _ONE_VARIANT = (
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "MUSLIN_FULL_SIZE" in os.environ:
         return
-    left = [item for item in items if _slow_twin(item)]
+    left = {item for item in items if _slow_twin(item)}
     items[:] = [item for item in items if item not in left]
-    config.hook.pytest_deselected(items=left)
+    config.hook.pytest_deselected(items=list(left))
 
 
 def _slow_twin(item: pytest.Item) -> bool:

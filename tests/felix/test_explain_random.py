@@ -23,7 +23,7 @@ from tests.support.explaining import explained, kind_of, world_of
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 SEED = int(os.environ.get("MUSLIN_POLICY_SEED", "606"))
 PODS = imaginary_pods()
-WORLDS, ROW, FLOWS = (400, 40, 12) if FULL else (60, 10, 6)
+WORLDS, ROW, FLOWS = (400, 40, 12) if FULL else (30, 10, 6)
 
 
 def told(questions: Questions, station: Station) -> Decision:

@@ -15,6 +15,7 @@ from felix.explain.report import Answer, answers, as_tree, decided_by
 from felix.explain.world import World
 from libcalico.model import ResourceKey
 from tests.policy_random.generator import imaginary_pods, make_world
+from tests.size import examples
 from tests.support.explain_world import ALLOW, DB, DENY, asked, document, policy, questions, shop
 from tests.support.explaining import alike, world_of
 
@@ -71,7 +72,7 @@ def test_ranges_are_joined_where_they_touch() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     number=st.integers(0, 200),
     version=st.sampled_from([4, 6]),

@@ -29,6 +29,7 @@ from tests.felix.policy_objects import (
     rule,
     tier,
 )
+from tests.size import examples
 
 NAMESPACES = ("red", "blue")
 VALUES = ("x", "y", "")
@@ -214,7 +215,7 @@ def final(batches: list[list[tuple[ResourceKey, Any]]]) -> dict[ResourceKey, Any
     return state
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(histories, st.sampled_from([0, 0, 1, 2, 20]), st.randoms(use_true_random=False))
 def test_every_history_ends_as_the_model_says(
     batches: list[list[tuple[ResourceKey, Any]]], start_at: int, shuffler: random.Random
@@ -227,7 +228,7 @@ def test_every_history_ends_as_the_model_says(
     assert play([[one] for one in order], start_at) == expected
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(histories)
 def test_when_all_objects_are_gone_nothing_is_left(
     batches: list[list[tuple[ResourceKey, Any]]],

@@ -20,6 +20,7 @@ from felix.calc.policy.search import Search
 from libcalico.selectors import parse
 from tests.felix.test_policy_calc_model import labels as some_labels
 from tests.felix.test_policy_calc_model import selectors
+from tests.size import examples
 
 PROFILES = [(), ("one",), ("one", "two"), ("two", "one")]
 items = st.lists(st.tuples(some_labels, st.sampled_from(PROFILES)), max_size=12)
@@ -176,7 +177,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(MOVES)
 def test_equal_labels_are_one_label_set_whatever_was_there_before(
     moves: list[tuple[int, dict[str, str] | None, tuple[str, ...]]],

@@ -24,6 +24,7 @@ from tests.felix.policy_objects import (
     policy,
 )
 from tests.felix.test_policy_calc_model import final, objects
+from tests.size import examples
 
 Batches = list[list[tuple[ResourceKey, Any]]]
 
@@ -42,7 +43,7 @@ def _smallest_slices() -> Iterator[None]:
 steps_between = st.lists(st.integers(0, 6), min_size=1, max_size=8)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.lists(st.lists(objects(), min_size=1, max_size=4), min_size=2, max_size=12),
     steps_between,
@@ -71,7 +72,7 @@ def test_updates_between_slices_end_as_the_model_says(
     assert not engine.dirty
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.lists(objects(), min_size=1, max_size=4), min_size=2, max_size=12))
 def test_updates_between_the_slices_of_a_flush_are_for_the_next(batches: Batches) -> None:
     """Each flush is legal by itself (`Told.apply`), whatever comes while it is told."""

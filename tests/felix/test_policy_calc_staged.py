@@ -32,6 +32,7 @@ from tests.felix.policy_objects import (
     policy,
     tier,
 )
+from tests.size import examples
 
 HERE = (namespace("default"), pod("a", "10.0.0.1", {"app": "a"}), pod("b", "10.0.0.2"))
 ELSEWHERE = pod("c", "10.0.0.3", {"app": "a"}, node="n2")
@@ -198,7 +199,7 @@ steps = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.tuples(steps, st.booleans()), max_size=12))
 def test_what_is_told_does_not_depend_on_them_and_what_would_be_is_true(
     history: list[tuple[Object, bool]],

@@ -20,6 +20,7 @@ from felix.rules.model import Side
 from felix.rules.policy import policy_chains
 from tests.felix.test_policy_rules import ALLOW, DENY, GPOL, MARKS, VERDICTS, chain_of
 from tests.felix.walk import NAMES, PORTFUL, Kernel, Packet, in_set
+from tests.size import examples
 
 V4 = ["10.0.0.0/30", "10.0.0.1/32", "10.0.0.2/31", "10.0.0.3/32", "0.0.0.0/0", "10.0.0.0/29"]
 V6 = ["fd00::/126", "fd00::1/128", "fd00::2/127", "::/0"]
@@ -190,7 +191,7 @@ def decided(
     return None, logs
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(RULES, max_size=4).map(tuple),
     packets(),
@@ -216,7 +217,7 @@ def test_a_policys_chain_does_what_its_rules_mean(
     assert len(kernel.logged) == logs
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(RULES, min_size=1, max_size=4).map(tuple),
     packets(),

@@ -24,6 +24,7 @@ from felix.rules.iptables import render_rules
 from felix.rules.model import Chain
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
+from tests.size import examples
 from tests.support.rulebook import WrittenBook
 
 KEYS = [ResourceKey("NetworkPolicy", name, "ns") for name in "ab"]
@@ -202,7 +203,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(STEPS, max_size=25))
 def test_every_history_ends_in_the_same_chains(steps: list[tuple[str, object, object]]) -> None:
     """RBK-1 after each step, and in the end what a book tells that knows the end only."""

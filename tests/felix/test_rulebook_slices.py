@@ -25,6 +25,7 @@ from felix.rules.model import Chain
 from libcalico.model import ResourceKey
 from libcalico.model.codec import resource_from_tree
 from tests.felix.policy_objects import ME, Object, allow, namespace, pod, policy
+from tests.size import examples
 
 FAMILIES = (4, 6)
 TABLES = ("raw", "mangle", "nat", "filter")
@@ -150,7 +151,7 @@ def others(count: int) -> list[Object]:
     ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(st.tuples(WORDS, st.integers(0, 30)), min_size=1, max_size=12))
 def test_what_was_given_up_is_made_good(story: list[tuple[Object, int]]) -> None:
     """DES-1, RBK-4: each update is given up after some steps, or comes to its end."""
@@ -171,7 +172,7 @@ def test_what_was_given_up_is_made_good(story: list[tuple[Object, int]]) -> None
     assert node.told() == fresh.told()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 12), WORDS), max_size=15))
 def test_what_comes_between_two_steps_is_for_the_next_update(
     story: list[tuple[int, Object]],

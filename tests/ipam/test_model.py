@@ -30,6 +30,7 @@ from libcalico.model import IPAMConfig
 from libcalico.model.keys import IPAMConfigKey, ResourceKey
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import allocate, put_pool, release
+from tests.size import examples
 
 HOSTS = ("n1", "n2", "n3")
 
@@ -187,7 +188,9 @@ class AllocatorModel(RuleBasedStateMachine):
         self.loop.close()
 
 
-AllocatorModel.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+AllocatorModel.TestCase.settings = settings(
+    max_examples=examples(40), stateful_step_count=25, deadline=None
+)
 
 
 @pytest.mark.ipam_model

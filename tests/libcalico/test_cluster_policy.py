@@ -16,6 +16,7 @@ from libcalico.model import EntityRule, GlobalNetworkPolicy, Rule, RuleMetadata
 from libcalico.model.codec import shown_value
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.validate import problems
+from tests.size import examples
 
 PODS = "projectcalico.org/orchestrator == 'k8s'"
 NODES = [
@@ -238,7 +239,7 @@ RULES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(RULES)
 def test_equal_documents_give_equal_valid_bytes(rules: list[dict[str, Any]]) -> None:
     """CNP-2, and whatever was dropped, the result is a valid policy that allows no more."""

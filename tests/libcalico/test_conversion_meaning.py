@@ -21,6 +21,7 @@ from libcalico.model.validate import problems
 from libcalico.policy_selectors import entity_selector
 from libcalico.selectors import parse
 from tests.libcalico.test_conversion import policy
+from tests.size import examples
 
 ports_list = st.lists(
     st.integers(1, 40)
@@ -183,7 +184,7 @@ PACKETS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(RULES, st.lists(PACKETS, min_size=1, max_size=6))
 def test_converted_rules_allow_exactly_what_kubernetes_allows(
     rules: list[Any], packets: list[dict[str, Any]]

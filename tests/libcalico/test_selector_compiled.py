@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from libcalico.selector_compiler import MAX_DEPTH, compiled, source
 from libcalico.selector_nodes import depth
 from libcalico.selectors import And, Compare, Constant, Has, InSet, Node, Not, Or, parse
+from tests.size import examples
 
 names = st.sampled_from(["a", "b", "projectcalico.org/namespace"])
 values = st.sampled_from(["", "x", "xy", "'", '"', "\\", "\n", "{}", "\u2028", "\ud800", "%s"])
@@ -38,7 +39,7 @@ trees: st.SearchStrategy[Node] = st.recursive(
 label_sets = st.dictionaries(names, values | st.just("xyx"), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(trees, st.lists(label_sets, min_size=1, max_size=5))
 def test_function_and_tree_answer_alike(tree: Node, found: list[dict[str, str]]) -> None:
     function = compiled(tree)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from libcalico.errors import InvalidValue
 from libcalico.selectors import parse
+from tests.size import examples
 
 NAMES = ["a", "in", "not", "has", "app.kubernetes.io/name", "projectcalico.org/namespace", "X_y-1"]
 VALUES = ["", "x", "xy", "a b", "it's", 'say "x"', "{,}", "all()", "&&"]
@@ -127,7 +128,7 @@ def spelled(draw: Any, expression: Expression, outer: int = 0) -> str:
 
 
 @pytest.mark.promise("F-75")
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.data(), expressions, st.lists(labels, min_size=1, max_size=4))
 def test_the_language_means_what_its_table_says(
     data: st.DataObject, expression: Expression, found: list[dict[str, str]]

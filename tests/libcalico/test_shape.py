@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from libcalico.model import KINDS
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.shape import shape_problems, shown
+from tests.size import examples
 
 
 def fields(kind: str, tree: dict[str, Any]) -> dict[str, str]:
@@ -82,7 +83,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_a_tree_without_problems_decodes(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(sorted(KINDS)))

@@ -133,3 +133,10 @@ def test_ports_are_not_given_twice() -> None:
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         first = int(file.read().split()[0])
     assert all(1024 <= port < first for port in ports)
+
+
+def test_files_with_a_mark_are_found_by_their_text(tmp_path: Path) -> None:
+    found = tiers.files_with_mark("alone")
+    assert str(tiers.ROOT / "tests" / "cni" / "test_executable.py") in found
+    assert str(Path(__file__)) not in found
+    assert tiers.files_with_mark("alone", tmp_path) == [str(tmp_path)]

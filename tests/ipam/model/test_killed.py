@@ -25,7 +25,7 @@ from tests.ipam.model.world import UP, Container
 from tests.ipam.world import put_pool
 from tests.support.etcd import Etcd
 
-ROUNDS = 25 if os.environ.get("MUSLIN_FULL_SIZE") else 3
+ROUNDS = 25 if os.environ.get("MUSLIN_FULL_SIZE") else 2
 KILLS = 6
 HOSTS = ("h0", "h1", "h2")
 ROOT = Path(__file__).parent.parent.parent.parent
