@@ -76,7 +76,7 @@ _LONGEST = (
 )
 # Rooms whose tests are few and long; the others fill what is left at the end.
 _LONG_ROOMS = (
-    "uml", "lab_scenarios", "bgp_interop", "tunnels", "apiserver", "manifests", "e2e",
+    "uml", "migration", "lab_scenarios", "bgp_interop", "tunnels", "apiserver", "manifests", "e2e",
     "policy_random", "felix", "bgp", "lab", "node", "cni", "cni_conformance",
 )  # fmt: skip
 

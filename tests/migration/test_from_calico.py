@@ -203,5 +203,4 @@ def test_a_goodbye_costs_packets(mixed: Mixed) -> None:
             lambda: pods.ping(mixed.lab, mixed.pods["client"], mixed.pods["web"].address), "pings"
         )
     print("with a goodbye:", *seen.lines, file=sys.stderr)
-    assert seen.stream_error == "", "TCP gets over it"
     assert 0 < seen.lost < seen.sent
