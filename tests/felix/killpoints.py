@@ -37,11 +37,13 @@ _ALIASES = {
         "felix.dataplane.nftables:NftTables.commit",
     ),
     "Table.commit": ("linux.iptables.table:Table.commit", "linux.nftables.ruleset:Ruleset.commit"),
-    "Table.write": ("linux.iptables.table:Table._write", "linux.nftables.ruleset:Ruleset._send"),
+    "Table.write": ("linux.iptables.table:Table._write", "linux.nftables.ruleset:Ruleset._commit"),
     "KernelSets.create": ("linux.ipset:IPSets.create", "linux.nftables.sets:NamedSets.create"),
     "KernelSets.add": ("linux.ipset:IPSets.add", "linux.nftables.sets:NamedSets.add"),
     "KernelSets.delete": ("linux.ipset:IPSets.delete", "linux.nftables.sets:NamedSets.delete"),
 }
+# What a small change is written by, on nftables.
+_AT_ONCE = {"Tables.commit": "felix.dataplane.nftables:NftTables.commit_now"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Point:
 
     def target(self, backend: str) -> str:
         """`module:Class.function` on this back end."""
+        if backend == NFTABLES and self.occasion != "start" and self.what in _AT_ONCE:
+            return _AT_ONCE[self.what]
         if self.what in _ALIASES:
             return _ALIASES[self.what][backend == NFTABLES]
         return self.what
@@ -92,7 +96,7 @@ POINTS = [
         after Table.commit
         after felix.dataplane.interfaces:Interfaces.commit
         after felix.dataplane.routes:RouteTable.commit
-        after felix.dataplane.loop:Dataplane._settle
+        after felix.dataplane.settled:Settled.settle
         after felix.agent:Agent._published
         """,
     ),
@@ -127,7 +131,7 @@ POINTS = [
         after Table.write
         after felix.dataplane.routes:RouteTable._write
         before felix.dataplane.flush:Flusher._run
-        after felix.dataplane.loop:Dataplane._settle
+        after felix.dataplane.settled:Settled.settle
         """,
     ),
 ]
