@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ FIRST = int(IPv4Address("10.0.0.0"))
 PODS_IN_A_NAMESPACE = 250
 IN_A_TRANSACTION = 100
 PATCH = "application/merge-patch+json"
+TRIES, BUSY = 5, (429, 500, 503, 504)
 
 Call = tuple[str, str, dict[str, Any]]
 
@@ -137,11 +139,16 @@ def _one(url: str, ca: str, shape: Shape, kind: str, numbers: range) -> None:
         for method, path, body in calls(shape, kind, number):
             content = PATCH if method == "PATCH" else "application/json"
             head = {"Authorization": f"Bearer {ADMIN}", "Content-Type": content}
-            connection.request(method, path, json.dumps(body), head)
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status >= 300:
-                raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+            for tries in range(TRIES):
+                connection.request(method, path, json.dumps(body), head)
+                answer = connection.getresponse()
+                text = answer.read()
+                # Of a busy server the first attempt may have done it after all.
+                if answer.status < 300 or (tries and answer.status == 409):
+                    break
+                if answer.status not in BUSY or tries == TRIES - 1:
+                    raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+                time.sleep(1.0)
     connection.close()
 
 
@@ -197,7 +204,7 @@ def _blocks(shape: Shape, node: int) -> Iterator[Change]:
 def _endpoint(shape: Shape, pod: int) -> Change:
     node, space = f"n{pod % shape.nodes}", shape.space(pod)
     name = names.workload_endpoint_name(node, names.KUBERNETES, f"p{pod}", "eth0")
-    facts = PodFacts(node, "default", shape.labels(pod), frozenset())
+    facts = PodFacts(node, "default", shape.labels(pod), ())
     endpoint = WorkloadEndpoint(
         metadata=Metadata(name=name, namespace=space, labels=endpoint_labels(facts, space)),
         spec=WorkloadEndpointSpec(
