@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -37,6 +38,12 @@ def ctl(*arguments: str, stdin: str = "", **environ: str) -> subprocess.Complete
     )
 
 
+def cpu_of_children() -> float:
+    """Processor seconds of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_version_of_the_client_is_cheap() -> None:
     script = (
         "import sys; sys.argv[1:] = ['version', '--client']\n"
@@ -51,10 +58,11 @@ def test_version_of_the_client_is_cheap() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        before = cpu_of_children()
         assert ctl("version", "--client").returncode == 0
-        times.append(time.perf_counter() - start)
-    # The goal is for the median of twenty (`./run bench calicoctl`); here the machine is busy.
+        times.append(cpu_of_children() - before)
+    # The goal is for the median of twenty (`./run bench calicoctl`), and of time that passes; here
+    # the machine is busy, so it is the processor's.
     assert min(times) < 0.06
 
 
