@@ -127,5 +127,3 @@ def flannel() -> Iterator[Flannel]:
             scene.add(f"old-{node.number}", node.name)
         scene.connected()
         yield scene
-        for node in scene.flannels:
-            node.stop_daemon()

@@ -1,35 +1,22 @@
 """Nodes of the lab in flannel's network: VXLAN between them, its CNI plugin's bridge on each.
 
-Where the folder that MUSLIN_INTEROP names has `flanneld`, that runs, on the lab's etcd; otherwise
-device, neighbours, routes, rules and `subnet.env` are made by hand as it makes them. Its CNI plugin
-only hands on to `bridge` with `host-local`, which are Debian's here; so the list says what it says
-to them.
+Device, neighbours, routes, rules and `subnet.env` are made by hand as `flanneld` makes them; taking
+it off a node changes nothing there, as with the real one. Its CNI plugin only hands on to
+`bridge` with `host-local`, which are Debian's here; so the list says what it says to them.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from lab import proc
 from lab.cluster import Lab
 from lab.machine import Machine
 from libcalico import paths
 from tests.migration.calico_node import reference_plugins
 
 NETWORK, MTU = "10.244.0.0/16", 1450
-CONFIG = {
-    "Network": NETWORK,
-    "SubnetLen": 24,
-    "SubnetMin": "10.244.1.0",
-    "SubnetMax": "10.244.127.0",
-    "Backend": {"Type": "vxlan"},
-}
 SUBNET_FILE = "/run/flannel/subnet.env"
 MASQ = '-m comment --comment "flanneld masq"'
 FORWARD = '-m comment --comment "flanneld forward"'
@@ -53,19 +40,12 @@ COMMIT
 """
 
 
-def program() -> str:
-    """A real `flanneld`; empty where there is none."""
-    path = Path(os.environ.get("MUSLIN_INTEROP") or "/nonexistent") / "flanneld"
-    return str(path) if path.exists() else ""
-
-
 @dataclass
 class FlannelNode:
     """One node; all of them are made together by `start_all`."""
 
     lab: Lab
     number: int
-    daemon: subprocess.Popen[bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -95,11 +75,6 @@ class FlannelNode:
 
     # -- flanneld
 
-    def run_daemon(self) -> None:
-        """The real one."""
-        command = [program(), "-etcd-endpoints", self.lab.plan.etcd_endpoint, "-iface", "eth0"]
-        self.daemon = self.machine.start([*command, "-ip-masq"], output="/var/log/flanneld.log")
-
     def by_hand(self, others: Sequence[FlannelNode]) -> None:
         """What it leaves in the kernel."""
         lines = [
@@ -120,13 +95,6 @@ class FlannelNode:
             f"FLANNEL_NETWORK={NETWORK}\nFLANNEL_SUBNET={own}\nFLANNEL_MTU={MTU}\n"
             "FLANNEL_IPMASQ=true\n"
         )
-
-    def stop_daemon(self) -> None:
-        """As when its pod is taken off the node: it leaves everything where it is."""
-        if self.daemon is not None:
-            os.killpg(self.daemon.pid, signal.SIGKILL)
-            self.daemon.wait(10)
-            self.daemon = None
 
     # -- the CNI plugin
 
@@ -175,24 +143,8 @@ def _way(other: FlannelNode) -> Iterator[str]:
 def start_all(lab: Lab) -> list[FlannelNode]:
     """Every node of a bare lab in flannel's network, with its list for the runtime."""
     nodes = [FlannelNode(lab, number) for number in range(1, len(lab.nodes) + 1)]
-    if program():
-        config = json.dumps(CONFIG)
-        lab.etcd.run(["etcdctl", "put", "/coreos.com/network/config", config])
-        for node in nodes:
-            node.run_daemon()
-        for node in nodes:
-            ready = node.machine.path(SUBNET_FILE).exists
-            proc.wait_until(ready, f"{node.name}: flanneld is ready", timeout=60)
-            proc.wait_until(
-                lambda node=node: (
-                    sum("flannel.1" in line for line in node.kernel()) == len(nodes) - 1
-                ),  # type: ignore[misc]
-                f"{node.name}: flanneld's routes",
-                timeout=60,
-            )
-    else:
-        for node in nodes:
-            node.by_hand([other for other in nodes if other is not node])
+    for node in nodes:
+        node.by_hand([other for other in nodes if other is not node])
     for node in nodes:
         node.install()
     return nodes

@@ -36,10 +36,9 @@ def unharmed(made: Flannel, one: str, other: str, what: str) -> Iterator[None]:
 
 
 def move(made: Flannel, number: int) -> None:
-    """One node: drained, flanneld gone, the guide's commands, and its pod in our network."""
+    """One node: drained, the guide's commands, and its pod in our network."""
     node = made.flannels[number - 1]
     pods.remove(made.lab, made.pods.pop(f"old-{number}"))
-    node.stop_daemon()
     guide.follow(node.machine, GUIDE, "Each node")
     assert ip_address(made.add(f"new-{number}", node.name).address) in NEW
 
