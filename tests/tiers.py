@@ -129,7 +129,8 @@ def warm(tests: Path = ROOT / "tests") -> None:
     pytest keeps what it makes of a test file beside Python's own bytecode; two thirds of what it
     takes to find the tests go there.
     """
-    if next(tests.rglob("__pycache__/test_*-pytest-*.pyc"), None) is not None:
+    kept = next(tests.rglob("__pycache__/test_*-pytest-*.pyc"), None)
+    if kept is not None or sys.dont_write_bytecode:
         return
     files = sorted(str(one) for one in tests.rglob("test_*.py"))
     words = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
