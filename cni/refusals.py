@@ -2,7 +2,8 @@
 
 The runtime shows the same text in its own words, and not everywhere; a node whose pools are full,
 or that cannot serve, is told nowhere else. Telling costs a refused call some microseconds, and
-nothing where the daemon has no API of its own. Tested in tests/apiserver/test_events.py.
+nothing where the daemon has no API of its own.
+Tested in tests/apiserver/test_cni_configurations.py.
 """
 
 from __future__ import annotations
