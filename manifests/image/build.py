@@ -72,13 +72,9 @@ def trees(target: Target, root: Path, when: int) -> tuple[list[Tree], bytes]:
     return [base, libraries, top], bill
 
 
-def image(target: Target, name: str = "", root: Path = ROOT) -> Image:
-    """Build one image. Raises BuildError."""
-    when = epoch()
-    name = name or f"localhost/muslin/{target.name}:{version(root)}"
-    found, bill = trees(target, root, when)
-    layers = [_packed(layer(tree, when)) for tree in found]
-    settings = oci.Settings(
+def settings(target: Target, root: Path = ROOT) -> oci.Settings:
+    """What a container of an image starts with, and the image's labels."""
+    return oci.Settings(
         ["/usr/bin/tini", "--"],
         list(target.start),
         {
@@ -93,7 +89,15 @@ def image(target: Target, name: str = "", root: Path = ROOT) -> Image:
             "org.opencontainers.image.licenses": "Apache-2.0",
         },
     )
-    digest, archive = oci.archive(name, layers, settings, when)
+
+
+def image(target: Target, name: str = "", root: Path = ROOT) -> Image:
+    """Build one image. Raises BuildError."""
+    when = epoch()
+    name = name or f"localhost/muslin/{target.name}:{version(root)}"
+    found, bill = trees(target, root, when)
+    layers = [_packed(layer(tree, when)) for tree in found]
+    digest, archive = oci.archive(name, layers, settings(target, root), when)
     size = sum(len(one.data) for tree in found for one in tree.values())
     return Image(name, digest, archive, bill, size)
 

@@ -66,6 +66,8 @@ def base(packages: Tree) -> Tree:
     tree: Tree = {
         "etc/passwd": file(f"{users}nobody:x:65534:65534::/nonexistent:/bin/false\n".encode()),
         "etc/group": file(f"root:x:0:\nmuslin:x:{USER}:\nnogroup:x:65534:\n".encode()),
+        # Most runtimes put their own there; `ctr run` and runc alone do not.
+        "etc/hosts": file(b"127.0.0.1 localhost\n::1 localhost\n"),
         "etc/nsswitch.conf": file(b"passwd: files\ngroup: files\nhosts: files dns\n"),
         "etc/calico": directory(),
         "var/lib/calico": directory(),
