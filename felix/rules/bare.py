@@ -105,7 +105,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Chain("cali-FORWARD", tuple(forward)),
         guards.to_host(version, allow, settings.endpoint_to_host),
         guards.loop_prevention(version, settings.loop_prevention, facts.service_nets),
-        *ipvs.chains(settings, facts.ipvs, hosts=False),
+        *ipvs.chains(version, settings, facts.ipvs, hosts=False),
     ]
     out, served = outgoing(version, facts.tunnels, allow), ipvs.outgoing(settings, facts.ipvs)
     if out or served:

@@ -30,7 +30,7 @@ from felix.rules.model import (
 
 Hooks = dict[str, tuple[Rule, ...]]
 ICMPV6 = 58
-_NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
+NEIGHBOUR_DISCOVERY = (130, 131, 132, 133, 135, 136)
 _ROUTER_ADVERTISEMENT, _REDIRECT = 134, 137
 _UNSPECIFIED, _LOOPBACK = ip_network("::/128"), ip_network("127.0.0.0/8")
 
@@ -91,7 +91,7 @@ def to_host(version: int, allow: Action, then: Action) -> Chain:
     """What a workload sends to its own node: its policy, `then` DefaultEndpointToHostAction."""
     rules: list[Rule] = []
     if version == 6:
-        rules += [Rule(allow, (Protocol(ICMPV6), Icmp(6, kind))) for kind in _NEIGHBOUR_DISCOVERY]
+        rules += [Rule(allow, (Protocol(ICMPV6), Icmp(6, kind))) for kind in NEIGHBOUR_DISCOVERY]
     rules += [
         Rule(Jump(names.FROM_WORKLOAD_DISPATCH)),
         Rule(then, comments=("Configured DefaultEndpointToHostAction",)),

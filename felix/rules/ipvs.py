@@ -26,16 +26,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from felix.rules import names
+from felix.rules.guards import ICMPV6, NEIGHBOUR_DISCOVERY
 from felix.rules.model import (
+    Action,
     Chain,
     Conntrack,
     Goto,
+    Icmp,
     InInterface,
     InSet,
     IPNetwork,
     Jump,
     Net,
     OutInterface,
+    Protocol,
     Return,
     Rule,
     Side,
@@ -76,16 +80,32 @@ def outgoing(settings: RuleSettings, senders: Senders | None) -> list[Rule]:
     return [Rule(Goto(_OUT), (is_set(served),))] if senders is not None and served else []
 
 
-def chains(settings: RuleSettings, senders: Senders | None, *, hosts: bool) -> list[Chain]:
+def _unmarked(version: int, deny: Action, ours: list[InInterface]) -> list[Rule]:
+    """Without a bit to mark it with it could not be judged: what a workload begins goes nowhere,
+    neither to a service's address nor, as that may be a node port, to the node. What it answers
+    to its node IPVS does not take, nor how it finds its neighbours.
+    """
+    services = InSet(Side.DESTINATION, names.ip_set(SERVICES, version))
+    kinds = NEIGHBOUR_DISCOVERY if version == 6 else ()
+    why = ("The mark mask has no bits for kube-proxy in ipvs mode",)
+    return [
+        *(Rule(deny, (one, services), why) for one in ours),
+        Rule(Return(), (Conntrack(("RELATED", "ESTABLISHED")),)),
+        *(Rule(Return(), (Protocol(ICMPV6), Icmp(6, kind))) for kind in kinds),
+        *(Rule(deny, (one,), why) for one in ours),
+    ]
+
+
+def chains(
+    version: int, settings: RuleSettings, senders: Senders | None, *, hosts: bool
+) -> list[Chain]:
     """The chains that those rules lead to. `hosts`: host endpoints may have policy."""
     if senders is None:
         return []
     marks, verdicts = settings.marks, settings.verdicts
     ours = [InInterface(f"{prefix}+") for prefix in settings.prefixes]
     if not marks.served:
-        # Without a bit to mark it with it could not be judged: it goes nowhere.
-        why = ("The mark mask has no bits for kube-proxy in ipvs mode",)
-        return [Chain(_IN, tuple(Rule(verdicts.deny, (one,), why) for one in ours))]
+        return [Chain(_IN, tuple(_unmarked(version, verdicts.deny, ours)))]
     into = [
         Rule(clear_bits(marks.served | marks.sender)),
         Rule(Return(), (Conntrack(("RELATED", "ESTABLISHED")),)),

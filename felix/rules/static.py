@@ -201,7 +201,7 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         Chain("cali-OUTPUT", output),
         guards.to_host(version, allow, settings.endpoint_to_host),
         guards.loop_prevention(version, settings.loop_prevention, facts.service_nets),
-        *ipvs.chains(settings, facts.ipvs, hosts=True),
+        *ipvs.chains(version, settings, facts.ipvs, hosts=True),
     ]
     end_of_forward = (
         Rule(allow, accepted, ("Policy explicitly accepted packet.",)),

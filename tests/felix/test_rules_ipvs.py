@@ -108,6 +108,27 @@ def test_a_mask_without_bits_for_it_closes_the_way(hosts: bool) -> None:
     assert kernel(4, settings, hosts).walk("cali-INPUT", Packet())[0] == "RETURN"
 
 
+@pytest.mark.parametrize("version", [4, 6])
+def test_such_a_mask_takes_from_no_pod_what_ipvs_does_not_take(version: int) -> None:
+    at = 0 if version == 4 else 1
+    pod, node = ip_address(ADDRESSES[OPEN][at]), ip_address(("10.99.7.1", "fd99::1")[at])
+    small = replace(RuleSettings(), marks=Marks.allocate(0x1F0000))
+    reply = Packet(pod, node, state="ESTABLISHED", came_by=OPEN)
+    kinds = () if version == 4 else (133, 135, 136)
+    asked = [replace(reply, protocol=58, icmp=(kind, 0), state="UNTRACKED") for kind in kinds]
+    for packet in (reply, *asked):
+        usual = kernel(version, RuleSettings(), False).walk("cali-INPUT", packet)[0]
+        assert usual != "DROP"
+        assert kernel(version, small, False).walk("cali-INPUT", packet)[0] == usual
+    # Whether that is a node port nobody knows; what is addressed to a service is one's for sure.
+    for shut in (
+        replace(reply, state="NEW"),
+        replace(reply, destination=ip_address(SERVICE[at])),
+        replace(reply, destination=ip_address(SERVICE[at]), state="NEW"),
+    ):
+        assert kernel(version, small, False).walk("cali-ipvs-in", shut)[0] == "DROP"
+
+
 @pytest.mark.parametrize("hosts", [False, True])
 def test_without_the_link_there_is_no_rule_of_it(hosts: bool) -> None:
     model = tables(4, RuleSettings(), Facts(hosts=hosts))["filter"]
