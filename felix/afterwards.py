@@ -39,7 +39,8 @@ class Afterwards:
         self._act()
 
     def stop(self) -> None:
-        """Nothing is called any more."""
+        """What is due is done now; after that nothing is called any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._act()

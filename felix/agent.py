@@ -292,8 +292,14 @@ class Agent:
         # First those who wait for an answer.
         self.server.publish()
         if state.version != self._seen_version and state.applied:
-            self._seen_version = state.version
-            self._files_due.moved()
+            seen, self._seen_version = self._seen_version, state.version
+            if seen < 0:
+                self._write_files()
+            else:
+                # The news of one turn are enough where there was but one.
+                news = state.news if state.version == seen + 1 else None
+                self._endpoint_status.remove(state.in_force, news)
+                self._files_due.moved()
         self._status.changed()
         self._reports.moved()
 

@@ -1,18 +1,19 @@
 """One file per endpoint that is in force: Calico's own CNI plugin waits for these.
 
-Names and content: libcalico/endpoint_files.py. Written when the endpoint comes into force,
-removed when it is gone.
+Names and content: libcalico/endpoint_files.py. Written when the endpoint comes into force, which
+can wait for a moment. Removed at once when it is in force no more: who finds the file starts a pod.
 Tested in tests/felix/test_status.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from felix.calc.endpoints import Endpoint
 from libcalico.endpoint_files import content, file_name
+from libcalico.model import ResourceKey
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class EndpointStatus:
         self._prefix: str | None = None
         self._directory: Path | None = None
         self._written: dict[str, bytes] | None = None
-        self._files: dict[int, tuple[Endpoint, str, bytes]] = {}
+        self._files: dict[ResourceKey, tuple[Endpoint, str, bytes]] = {}
         self.move(prefix)
 
     def move(self, prefix: str) -> None:
@@ -39,7 +40,7 @@ class EndpointStatus:
         if self._directory is None:
             return
         told = [self._file(endpoint) for endpoint in in_force]
-        self._files = {id(file[0]): file for file in told}
+        self._files = {file[0].key: file for file in told}
         wanted = {name: data for _, name, data in told}
         try:
             if self._written is None:
@@ -56,9 +57,29 @@ class EndpointStatus:
             self._written = None
             log.warning("endpoint status files: %s", error)
 
+    def remove(
+        self, in_force: Mapping[ResourceKey, Endpoint], news: Collection[ResourceKey] | None
+    ) -> None:
+        """Of these endpoints (None: all) remove the files of those that are not in force any more,
+        or not as the file says. Nothing is read, and nothing written.
+        """
+        for key in list(self._files if news is None else news):
+            told, endpoint = self._files.get(key), in_force.get(key)
+            if told is None or (endpoint is not None and self._file(endpoint)[1:] == told[1:]):
+                continue
+            del self._files[key]
+            if self._directory is None or self._written is None:
+                continue
+            try:
+                (self._directory / told[1]).unlink(missing_ok=True)
+                self._written.pop(told[1], None)
+            except OSError as error:
+                self._written = None
+                log.warning("endpoint status files: %s", error)
+
     def _file(self, endpoint: Endpoint) -> tuple[Endpoint, str, bytes]:
         """An endpoint's file: its name and what is in it. Most are as they were the last time."""
-        known = self._files.get(id(endpoint))
+        known = self._files.get(endpoint.key)
         if known is not None and known[0] is endpoint:
             return known
         said = content(endpoint.interface, endpoint.mac, endpoint.networks)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
 from felix.afterwards import Afterwards
+from felix.agent import Agent, Paths
 from felix.calc.endpoints import Endpoint
 from felix.endpoint_status import EndpointStatus
 from libcalico.model import ResourceKey
@@ -38,6 +40,55 @@ def test_files_follow_the_endpoints_in_force(tmp_path: Path) -> None:
     again.update([])
     assert list(folder.iterdir()) == []
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_file_goes_at_once_with_what_it_says_and_comes_when_there_is_time(
+    tmp_path: Path,
+) -> None:
+    folder, status = tmp_path / "endpoint-status", EndpointStatus(str(tmp_path))
+
+    def files() -> set[str]:
+        return {path.name.split("%2F")[1].split()[0] for path in folder.iterdir()}
+
+    one, two, three = (endpoint(f"pod{n}", f"cali{n}") for n in (1, 2, 3))
+    status.update([one, two])
+    status.remove({one.key: one, three.key: three}, {three.key})
+    assert files() == {"pod1", "pod2"}, "nothing is said of it"
+    status.remove({one.key: one, three.key: three}, {two.key, three.key})
+    assert files() == {"pod1"}
+    # With what does not stand in the file all is well; what stands there must be so.
+    again = replace(one, profiles=("other",))
+    status.remove({one.key: again}, None)
+    assert files() == {"pod1"}
+    status.remove({one.key: replace(one, interface="cali9")}, None)
+    assert files() == set()
+    status.update([again, three])
+    assert files() == {"pod1", "pod3"}
+    status.remove({}, None)
+    assert files() == set()
+
+
+@pytest.mark.asyncio
+async def test_felix_removes_in_the_turn_and_writes_what_is_due_at_its_end(tmp_path: Path) -> None:
+    where = Paths(tmp_path / "sock", tmp_path / "cfg", tmp_path / "status")
+    agent = Agent("n1", {"FELIX_ENDPOINTSTATUSPATHPREFIX": str(tmp_path)}, where)
+    agent.server._dataplane = agent.dataplane
+    state, folder = agent.dataplane.state, tmp_path / "endpoint-status"
+    one, two = (endpoint(f"pod{n}", f"cali{n}") for n in (1, 2))
+
+    def turn(*in_force: Endpoint) -> list[str]:
+        state.settle_some({one.key, two.key}, {each.key: each for each in in_force})
+        agent._published()
+        return sorted(path.name.split("%2F")[1].split()[0] for path in folder.iterdir())
+
+    state.applied = True
+    folder.mkdir()
+    (folder / "k8s default%2Fstale eth0").write_text("{}")
+    assert turn(one) == ["pod1"], "what another felix left goes at once too"
+    assert turn(one, two) == ["pod1"]
+    assert turn(two) == []
+    agent._files_due.stop()
+    assert turn(two) == ["pod2"]
 
 
 def test_without_a_prefix_or_with_a_bad_one_nothing_happens(tmp_path: Path) -> None:
@@ -69,5 +120,7 @@ async def test_what_can_wait_is_done_after_a_burst_and_in_a_long_one() -> None:
     assert len(done) == 2, "it never was quiet"
     later.moved()
     later.stop()
+    assert len(done) == 3, "what is due is not lost at the end"
+    later.stop()
     await asyncio.sleep(0.3)
-    assert len(done) == 2
+    assert len(done) == 3
