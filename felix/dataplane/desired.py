@@ -31,6 +31,7 @@ from felix.dataplane.rulebook import RuleBook
 from felix.dataplane.settings import rule_settings
 from felix.dataplane.tunnels import Door
 from felix.rules import ipvs
+from felix.rules.model import Marks
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
 from felix.rules.static import Facts, tables
 from felix.rules.tunnels import ALL_VTEPS, TunnelRules
@@ -54,6 +55,19 @@ def _tunnels(
     if me is not None and ports and wanted and me.vtep(family) is not None:
         sources.append(device)
     return TunnelRules(ipip, ports, tuple(sources))
+
+
+def unjudged(config: Config, services: bool) -> dict[ResourceKey, str]:
+    """A mark mask that is too small for services in IPVS: they are shut (IPV-4). Pure."""
+    bits = config.iptables_mark_mask.bit_count()
+    if not services or Marks.allocate(config.iptables_mark_mask).served:
+        return {}
+    reason = (
+        f"spec.iptablesMarkMask (nftablesMarkMask with rules in nftables):"
+        f" {config.iptables_mark_mask:#x} has {bits} bits, and kube-proxy in ipvs mode"
+        f" ({ipvs.LINK}) needs 7: pods and their node begin nothing with each other"
+    )
+    return {ResourceKey("FelixConfiguration", "default"): reason}
 
 
 class Desire:
@@ -214,11 +228,14 @@ class Desire:
         return {e.key: reason for e in self._active.values() if e.floating}
 
     def strict(self) -> dict[ResourceKey, str]:
-        """Workloads that ask for further source addresses, which they may not use."""
-        if self._config is None or self._config.workload_source_spoofing == "Any":
+        """What is shut though it is asked for: further source addresses, services in IPVS."""
+        if self._config is None:
             return {}
+        shut = unjudged(self._config, self._services is not None)
+        if self._config.workload_source_spoofing == "Any":
+            return shut
         reason = "spec.allowSpoofedSourcePrefixes: workloadSourceSpoofing is not Any: not allowed"
-        return {e.key: reason for e in self._active.values() if e.spoofable}
+        return shut | {e.key: reason for e in self._active.values() if e.spoofable}
 
     def _facts(
         self, family: Family, config: Config, calc: Calculator, active: Mapping[str, Endpoint]

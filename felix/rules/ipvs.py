@@ -13,10 +13,18 @@ which it cannot forge (STA-1).
 Node ports are addresses of the node: what a pod sends to those of its own node is judged as a
 packet to its node too, and so is what comes to an interface with a host endpoint.
 
+Not judged is what a pod sends to a service's address and the node itself then takes: IPVS gives it
+on within INPUT, at a priority (98, 99) behind that of the filter table; of iptables only `nat`
+comes later (100), which drops nothing. That is so where the chosen backend is an address of the
+node (a pod on its network), and for a port of such an address that is no service's
+(docs/policy.md, "Where its reach ends").
+
 Invariants:
-  IPV-1  What IPVS sends to a workload is judged by the sender's and the receiver's chain (STA-2).
-  IPV-2  A workload without an endpoint reaches nobody through a service (DSP-1).
+  IPV-1  What IPVS sends on through OUTPUT, to a workload or from one, is judged by the sender's and
+         the receiver's chain (STA-2).
+  IPV-2  A workload without an endpoint reaches nobody but its node through a service (DSP-1).
   IPV-3  Without kube-ipvs0 no rule differs.
+  IPV-4  Without mark bits for it nothing that IPVS may have sent reaches a workload, or leaves one.
 Tested in tests/felix/test_rules_ipvs.py and, with packets and an IPVS, tests/uml/test_ipvs.py.
 """
 
@@ -28,7 +36,6 @@ from typing import TYPE_CHECKING
 from felix.rules import names
 from felix.rules.guards import ICMPV6, NEIGHBOUR_DISCOVERY
 from felix.rules.model import (
-    Action,
     Chain,
     Conntrack,
     Goto,
@@ -75,25 +82,34 @@ def incoming(version: int, settings: RuleSettings, senders: Senders | None) -> l
 
 
 def outgoing(settings: RuleSettings, senders: Senders | None) -> list[Rule]:
-    """What stands first in cali-OUTPUT."""
-    served = settings.marks.served
-    return [Rule(Goto(_OUT), (is_set(served),))] if senders is not None and served else []
+    """What stands first in cali-OUTPUT, before what an accept mark lets through."""
+    if senders is None:
+        return []
+    if not settings.marks.served:
+        return [Rule(Goto(_OUT), (OutInterface(f"{prefix}+"),)) for prefix in settings.prefixes]
+    return [Rule(Goto(_OUT), (is_set(settings.marks.served),))]
 
 
-def _unmarked(version: int, deny: Action, ours: list[InInterface]) -> list[Rule]:
+def _unmarked(version: int, settings: RuleSettings, ours: list[InInterface]) -> list[Chain]:
     """Without a bit to mark it with it could not be judged: what a workload begins goes nowhere,
-    neither to a service's address nor, as that may be a node port, to the node. What it answers
-    to its node IPVS does not take, nor how it finds its neighbours.
+    neither to a service's address nor, as that may be a node port, to the node; and as nobody
+    knows what IPVS sent, the node begins nothing with a workload. What is answered IPVS does not
+    take, nor how neighbours are found.
     """
+    deny = settings.verdicts.deny
     services = InSet(Side.DESTINATION, names.ip_set(SERVICES, version))
     kinds = NEIGHBOUR_DISCOVERY if version == 6 else ()
     why = ("The mark mask has no bits for kube-proxy in ipvs mode",)
-    return [
-        *(Rule(deny, (one, services), why) for one in ours),
+    passing = (
         Rule(Return(), (Conntrack(("RELATED", "ESTABLISHED")),)),
         *(Rule(Return(), (Protocol(ICMPV6), Icmp(6, kind))) for kind in kinds),
+    )
+    into = (
+        *(Rule(deny, (one, services), why) for one in ours),
+        *passing,
         *(Rule(deny, (one,), why) for one in ours),
-    ]
+    )
+    return [Chain(_IN, into), Chain(_OUT, (*passing, Rule(deny, comments=why)))]
 
 
 def chains(
@@ -105,7 +121,7 @@ def chains(
     marks, verdicts = settings.marks, settings.verdicts
     ours = [InInterface(f"{prefix}+") for prefix in settings.prefixes]
     if not marks.served:
-        return [Chain(_IN, tuple(_unmarked(version, verdicts.deny, ours)))]
+        return _unmarked(version, settings, ours)
     into = [
         Rule(clear_bits(marks.served | marks.sender)),
         Rule(Return(), (Conntrack(("RELATED", "ESTABLISHED")),)),

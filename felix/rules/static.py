@@ -187,8 +187,8 @@ def _filter(version: int, settings: RuleSettings, facts: Facts) -> TableModel:
         forward.append(Rule(Jump(names.TO_WORKLOAD_DISPATCH), (OutInterface(f"{p}+"),)))
     forward += [Rule(Jump(names.TO_FORWARD_DISPATCH)), Rule(Jump("cali-cidr-block"))]
     output = (
-        Rule(allow, accepted),
         *ipvs.outgoing(settings, facts.ipvs),
+        Rule(allow, accepted),
         *(Rule(Return(), (OutInterface(f"{p}+"),)) for p in workloads),
         *outgoing(version, facts.tunnels, allow),
         Rule(clear_bits(marks.all)),

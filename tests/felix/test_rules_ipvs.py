@@ -1,4 +1,4 @@
-"""IPV-1 to IPV-3: what IPVS takes is judged as what is forwarded, by sender and receiver."""
+"""IPV-1 to IPV-4: what IPVS takes is judged as what is forwarded, by sender and receiver."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from felix.calc.policy_model import EndpointPolicy
+from felix.config.parameters import Config
+from felix.dataplane.desired import unjudged
 from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
@@ -25,6 +27,7 @@ ADDRESSES = {
     "eth0": ("203.0.113.9", "2001:db8::9"),
 }
 SERVICE = ("10.96.0.10", "fd96::10")
+NODE = ("10.99.7.1", "fd99::1")
 
 
 def kernel(version: int, settings: RuleSettings, hosts: bool) -> Kernel:
@@ -101,17 +104,58 @@ def test_what_a_pod_sends_to_its_node_is_judged_as_ever(hosts: bool) -> None:
     assert node.walk("cali-INPUT", packet)[0] == "DROP", "defaultEndpointToHostAction"
 
 
+@pytest.mark.parametrize("mask", [0x1F0000, 0x3F0000])
 @pytest.mark.parametrize("hosts", [False, True])
-def test_a_mask_without_bits_for_it_closes_the_way(hosts: bool) -> None:
-    settings = replace(RuleSettings(), marks=Marks.allocate(0x1F0000))
-    assert through_a_service(4, settings, hosts, OPEN, OPEN) == "DROP"
-    assert kernel(4, settings, hosts).walk("cali-INPUT", Packet())[0] == "RETURN"
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_mask_without_bits_for_it_closes_the_way(version: int, hosts: bool, mask: int) -> None:
+    """IPV-4: also to who comes from outside, by a node port that no rule can know."""
+    settings = replace(RuleSettings(), marks=Marks.allocate(mask))
+    for sender in (OPEN, SHUT, NOBODY, "eth0"):
+        for receiver in (OPEN, SHUT, NOBODY):
+            said = through_a_service(version, settings, hosts, sender, receiver)
+            assert said == "DROP", (sender, receiver)
+    # Who comes to the host itself is not asked: only what is sent on is shut.
+    assert through_a_service(version, settings, hosts, "eth0", "eth0") == "RETURN"
+    # The node answers its pods, and they find each other.
+    at = 0 if version == 4 else 1
+    reply = Packet(
+        ip_address(NODE[at]), ip_address(ADDRESSES[OPEN][at]), state="ESTABLISHED", leaves_by=OPEN
+    )
+    asked = [
+        replace(reply, protocol=58, icmp=(kind, 0), state="UNTRACKED")
+        for kind in (() if version == 4 else (135, 136))
+    ]
+    for packet in (reply, *asked):
+        assert kernel(version, settings, hosts).walk("cali-OUTPUT", packet)[0] == "RETURN"
+
+
+@pytest.mark.parametrize("mask", [0x1F0000, 0x3F0000])
+def test_such_a_mask_is_told_by_field_value_and_what_is_needed(mask: int) -> None:
+    config = replace(Config(), iptables_mark_mask=mask)
+    ((key, reason),) = unjudged(config, True).items()
+    assert str(key) == "FelixConfiguration(default)"
+    for word in ("iptablesMarkMask", f"{mask:#x}", f"{mask.bit_count()} bits", "needs 7"):
+        assert word in reason
+    assert not unjudged(config, False), "without kube-ipvs0 five bits do"
+    assert not unjudged(replace(Config(), iptables_mark_mask=0x7F0000), True)
+
+
+def test_an_accept_mark_does_not_carry_what_ipvs_sends_past_its_receiver() -> None:
+    """A host endpoint's policy in the raw table leaves that mark."""
+    settings = RuleSettings()
+    marks = settings.marks
+    packet = Packet(
+        ip_address(ADDRESSES["eth0"][0]), ip_address(ADDRESSES[SHUT][0]), leaves_by=SHUT
+    )
+    node = kernel(4, settings, True)
+    assert node.walk("cali-OUTPUT", packet, marks.served | marks.accept)[0] == "DROP"
+    assert node.walk("cali-OUTPUT", packet, marks.accept)[0] == "ACCEPT", "the node's own"
 
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_such_a_mask_takes_from_no_pod_what_ipvs_does_not_take(version: int) -> None:
     at = 0 if version == 4 else 1
-    pod, node = ip_address(ADDRESSES[OPEN][at]), ip_address(("10.99.7.1", "fd99::1")[at])
+    pod, node = ip_address(ADDRESSES[OPEN][at]), ip_address(NODE[at])
     small = replace(RuleSettings(), marks=Marks.allocate(0x1F0000))
     reply = Packet(pod, node, state="ESTABLISHED", came_by=OPEN)
     kinds = () if version == 4 else (133, 135, 136)
