@@ -2,7 +2,8 @@
 
 Felix, bgp and cni say what is not as an operator would want it (`calicoctl node status`). What
 stood for two looks is told to Kubernetes by this process: of an endpoint on its Pod, of all else
-on the Node. A condition that stands is told once; one that goes and comes back is told again.
+on the Node. A condition that stands is told again every `AGAIN` seconds, as the API forgets Events
+after an hour, and sooner where it could not be written; one that comes back is told anew.
 Without a Kubernetes API nothing is told. Refused calls of the runtime are told by cni itself.
 Tested in tests/node/test_events.py and, with a real API server, in tests/apiserver/test_events.py.
 """
@@ -13,7 +14,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 LOOK = 5.0
 STALE = 60.0
 """Whoever wrote nothing for so long is gone, and so are its conditions: not ours to judge."""
+AGAIN, LOST = 1800.0, 120.0
+"""After so many seconds what stands is told again: what is written, what was given up."""
 MOST = 100
 """Conditions of one agent at a time."""
 FLUSH = 5.0
@@ -116,26 +119,35 @@ def whom(condition: Condition, node: About) -> About:
 
 
 class Standing:
-    """Tells conditions once they stood for two looks, each once while it stands."""
+    """Tells conditions once they stood for two looks, and now and then while they stand.
 
-    def __init__(self, recorder: Recorder, node: About) -> None:
-        self._recorder, self._node = recorder, node
+    `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self, recorder: Recorder, node: About, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._recorder, self._node, self._clock = recorder, node, clock
         self._seen: set[tuple[str, str, str]] = set()
-        self._told: set[tuple[str, str, str]] = set()
+        self._told: dict[tuple[str, str, str], float] = {}
 
     def look(self, found: Mapping[tuple[str, str, str], Condition]) -> None:
         """What is found now."""
+        now = self._clock()
         for shape, one in found.items():
-            if shape in self._seen and shape not in self._told:
-                self._told.add(shape)
-                self._recorder.tell(
-                    whom(one, self._node),
-                    REASONS[one.agent],
-                    f"{one.object}: {one.text}",
-                    "\0".join(shape),
-                )
+            if shape not in self._seen:
+                continue
+            about, reason = whom(one, self._node), REASONS[one.agent]
+            subject = "\0".join(shape)
+            told = self._told.get(shape)
+            if told is not None:
+                lost = not self._recorder.holds(about, reason, subject)
+                if now - told < (LOST if lost else AGAIN):
+                    continue
+            self._told[shape] = now
+            self._recorder.tell(about, reason, f"{one.object}: {one.text}", subject)
         self._seen = set(found)
-        self._told &= self._seen
+        self._told = {shape: told for shape, told in self._told.items() if shape in found}
 
 
 async def keep(recorder: Recorder, kubernetes_name: str, directory: Path | None = None) -> None:

@@ -7,8 +7,10 @@ is made of what it says of whom, so that a restart goes on with the same.
 Invariants (tests/libcalico/test_events.py, tests/apiserver/test_events.py):
   EVT-1  At most `WAITING` Events wait, the eldest goes; at most `BURST` are written at once, then
          one every `EVERY` seconds, and one of them once in `AGAIN` seconds.
-  EVT-2  What cannot be written is given up after `TRIES`, and said once; without the right to
-         write Events all that waits is given up, and nobody asks again for `REST` seconds.
+  EVT-2  What cannot be written is given up after `TRIES`, and said once. Where the API refuses
+         Events of a namespace (a quota, a webhook, no right) what waits of that one is given up,
+         and nobody asks again there for `REST` seconds; elsewhere nothing waits for that. All
+         rests where it is the namespace of a node's Events that is refused: the right lacks.
 Source: API reference of Event (core/v1); the namespace and uid of a node's are the kubelet's.
 """
 
@@ -118,6 +120,7 @@ class Recorder:
         self._clock = clock
         self._known: OrderedDict[One, _Told] = OrderedDict()
         self._waiting: OrderedDict[One, None] = OrderedDict()
+        self._rests: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._allowance = Allowance(BURST, EVERY, clock())
         self._said = ""
@@ -140,6 +143,10 @@ class Recorder:
             if len(self._waiting) > WAITING:
                 self._drop(next(iter(self._waiting)))
         self._wake.set()
+
+    def holds(self, about: About, reason: str, subject: str = "") -> bool:
+        """Whether what was told is written, or will be; not so when it was given up."""
+        return (about, reason, subject) in self._known
 
     async def run(self) -> None:
         """Write until cancelled; never fails (EVT-2)."""
@@ -175,7 +182,8 @@ class Recorder:
         now = self._clock()
         first: float | None = None
         for one in self._waiting:
-            due = self._known[one].written + AGAIN - now
+            rest = self._rests.get(one[0].place, now)
+            due = max(self._known[one].written + AGAIN, rest) - now
             if due <= 0:
                 wait = self._allowance.wait(now)
                 return (one, None) if wait <= 0 else (None, wait)
@@ -194,13 +202,12 @@ class Recorder:
             self._drop(one)
             return 0.0
         except MuslinError as error:
+            refused = isinstance(error, Forbidden) and ENDING not in str(error)
             if told.tries < TRIES and _passing(error):
-                return min(PAUSE * float(1 << told.tries), LONGEST)
-            if isinstance(error, Forbidden) and ENDING not in str(error):
-                self._say(f"{error}; Events are left out")
-                while self._waiting:
-                    self._drop(next(iter(self._waiting)))
-                return REST
+                pause = min(PAUSE * float(1 << told.tries), LONGEST)
+                return self._rest(told.about.place, pause) if refused else pause
+            if refused:
+                return self._give_up(told.about.place, str(error))
             self._say(str(error))
             self._drop(one)
             return PAUSE
@@ -209,6 +216,23 @@ class Recorder:
         if not told.fresh:
             self._waiting.pop(one, None)
         return 0.0
+
+    def _rest(self, place: str, seconds: float) -> float:
+        """Leave a namespace alone; for how long all is left alone."""
+        if place == _NODE_NAMESPACE:
+            return seconds
+        now = self._clock()
+        self._rests = {one: until for one, until in self._rests.items() if until > now}
+        self._rests[place] = now + seconds
+        return 0.0
+
+    def _give_up(self, place: str, why: str) -> float:
+        """What waits of a namespace that is refused; for how long to rest."""
+        self._say(f"{why}; Events are left out")
+        for one in list(self._waiting):
+            if place in (_NODE_NAMESPACE, one[0].place):
+                self._drop(one)
+        return self._rest(place, REST)
 
     async def _send(self, told: _Told) -> None:
         fresh, about = told.fresh, told.about

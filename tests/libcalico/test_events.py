@@ -97,6 +97,40 @@ async def test_without_the_right_nobody_asks_for_long_and_it_is_said_once(
     task.cancel()
 
 
+class Closed(Client):
+    """A client of an API that refuses what is of one namespace, by quota or webhook."""
+
+    def __init__(self, closed: str) -> None:
+        super().__init__(lambda: Access("http://127.0.0.1:1"))
+        self.closed, self.refused = f"/namespaces/{closed}/", 0
+
+    async def request(self, *args: Any, **_: Any) -> bytes:
+        if self.closed in args[1]:
+            self.refused += 1
+            raise Forbidden("POST: 403 exceeded quota", 403)
+        return b'{"metadata": {"name": "one"}, "count": 1}'
+
+
+@pytest.mark.asyncio
+async def test_a_namespace_that_takes_none_rests_and_the_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(events, "PAUSE", 0.001)
+    client = Closed("closed")
+    told = Recorder(client, "calico-cni", "n1")
+    task = asyncio.create_task(told.run())
+    told.tell(pod("closed", "a", "uid"), "Why", "text")
+    told.tell(pod("open", "a", "uid"), "Why", "text")
+    await until(lambda: bool(told.dropped))
+    assert (client.refused, told.holds(pod("closed", "a", "uid"), "Why")) == (events.TRIES, False)
+    told.tell(pod("closed", "b", "uid"), "Why", "text")
+    told.tell(pod("open", "b", "uid"), "Why", "text")
+    told.tell(node("n1"), "Why", "text")
+    await until(lambda: told.written == 3)
+    assert (client.refused, len(told._waiting)) == (events.TRIES, 1), "it rests"
+    task.cancel()
+
+
 @pytest.mark.asyncio
 async def test_what_cannot_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PAUSE", 0.001)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from libcalico import status_file
+from libcalico.kubernetes.access import Access
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import Unreachable
 from libcalico.kubernetes.events import About, pod
+from libcalico.kubernetes.events import Recorder as RealRecorder
 from libcalico.kubernetes.events import node as of_node
 from node import events
 from node.events import Condition, Standing
+from tests.controllers.running import until
 
 NODE = of_node("n1")
 
@@ -24,6 +33,25 @@ class Recorder:
 
     def tell(self, about: About, reason: str, message: str, *_: Any) -> None:
         self.told.append((about, reason, message))
+
+    def holds(self, *_: Any) -> bool:
+        return True
+
+
+class Api(Client):
+    """Takes Events, or is away; what it was sent last it says."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: Access("http://127.0.0.1:1"))
+        self.away = True
+        self.counts: list[int] = []
+
+    async def request(self, *_: Any, body: bytes = b"", **__: Any) -> bytes:
+        if self.away:
+            raise Unreachable("away")
+        said = json.loads(body)
+        self.counts.append(said["count"])
+        return json.dumps({"metadata": {"name": "one"}, **said}).encode()
 
 
 def condition(name: str, text: str, agent: str = "felix") -> Condition:
@@ -85,6 +113,34 @@ def test_a_condition_is_told_when_it_stands_and_again_when_it_comes_back() -> No
     standing.look(shapes(lasting))
     standing.look(shapes(lasting))
     assert len(told.told) == 2
+
+
+@pytest.mark.asyncio
+async def test_what_was_told_while_the_api_was_away_is_told_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And what stands for long again before the API forgets it."""
+    monkeypatch.setattr("libcalico.kubernetes.events.PAUSE", 0.001)
+    now, api, found = [0.0], Api(), shapes(condition("route 1", "refused"))
+    recorder = RealRecorder(api, "calico-node", "n1", clock=lambda: now[0])
+    standing = Standing(recorder, NODE, lambda: now[0])
+    task = asyncio.create_task(recorder.run())
+    standing.look(found)
+    standing.look(found)
+    await until(lambda: recorder.dropped == 1)
+    api.away = False
+    for seconds, counts in (
+        (events.LOST - 1, []),
+        (2, [1]),
+        (events.AGAIN - 1, [1]),
+        (2, [1, 2]),
+    ):
+        now[0] += seconds
+        standing.look(found)
+        await until(lambda: not recorder._waiting)
+        assert api.counts == counts
+    assert events.AGAIN < 3600, "for so long the API keeps Events"
+    task.cancel()
 
 
 def test_an_endpoints_condition_is_its_pods() -> None:
