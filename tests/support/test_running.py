@@ -59,7 +59,7 @@ def test_every_case_meets_one_back_end_in_turns() -> None:
     left = turns.left_out([*ids, *alone], in_turns=(a, f"{b}::test_1"))
     kept = [one for one in ids if one not in left]
     assert sorted(one for one in kept if one.startswith(a)) == [
-        f"{a}::test_{n}[{backends[n % 3]}]" for n in range(6)
+        f"{a}::test_{n}[{backends[(n + n // 3) % 3]}]" for n in range(6)
     ]
     assert sum(one.startswith(f"{b}::test_1") for one in kept) == 1
     assert sum(one.startswith(b) for one in kept) == 7
@@ -140,3 +140,26 @@ def test_files_with_a_mark_are_found_by_their_text(tmp_path: Path) -> None:
     assert str(tiers.ROOT / "tests" / "cni" / "test_executable.py") in found
     assert str(Path(__file__)) not in found
     assert tiers.files_with_mark("alone", tmp_path) == [str(tmp_path)]
+
+
+def test_in_turns_every_case_stays_once_and_each_family_meets_each_back_end() -> None:
+    file, backends = "tests/felix/test_hosts.py", ("nft", "nftables")
+    items = [
+        f"{file}::test_{case}[{backend}-{family}]"
+        for case in range(6)
+        for family in ("v4", "v6")
+        for backend in backends
+    ]
+    stay = [item for item in items if item not in turns.left_out(items)]
+    assert len(stay) == len(items) // 2
+    assert len({item.replace("nftables", "nft") for item in stay}) == len(stay)
+    for family in ("v4", "v6"):
+        for backend in backends:
+            assert sum(item.endswith(f"[{backend}-{family}]") for item in stay) == 3
+    assert not turns.left_out(["tests/felix/test_elsewhere.py::test_a[nft]"])
+
+
+def test_what_a_room_thins_is_not_thinned_again() -> None:
+    """Their conftest.py files choose by back end themselves."""
+    thinned = ("tests/felix/test_forwarding.py", "tests/netpol/", "tests/netpol_cluster/")
+    assert not [name for name in turns.IN_TURNS if name.startswith(thinned)]
