@@ -53,6 +53,7 @@ from felix.dataplane.routes import Outcome, RouteTable
 from felix.dataplane.settled import Settled
 from felix.dataplane.slices import happens_before, in_slices
 from felix.dataplane.state import State
+from felix.dataplane.sweeping import Sweeping
 from felix.dataplane.timers import Timers
 from felix.dataplane.touched import Touched
 from felix.dataplane.tunnels import Door, Tunnels
@@ -69,8 +70,6 @@ IDLE_BEAT = 10.0
 TURNS_FOR_WRITES = 3
 MUCH = 1000
 """Chains that were rendered in one turn, from which on the collector leaves them alone."""
-SWEEP_DELAY, SWEEP_LIMIT = 0.5, 10.0
-"""Rules that nobody wants go when nothing came for so many seconds, at the latest after so many."""
 PATHS_AT_ONCE, WAYS_AT_ONCE, ROUTES_AT_ONCE = 2000, 300, 0.1
 """Paths that are judged, and ways to other nodes that are found, without a pause; the seconds that
 a turn spends on routes."""
@@ -133,8 +132,7 @@ class Dataplane:
         self._spared: set[IPAddress] = set()
         self._encapsulation: tuple[Config, int, Encapsulation] | None = None
         self._config_seen: Config | None = None
-        self._sweep_at: float | None = None
-        self._garbage_since: float | None = None
+        self._sweeping = Sweeping(time.monotonic)
         self._reading: asyncio.Task[None] | None = None
 
     @property
@@ -289,9 +287,8 @@ class Dataplane:
         seconds = timers.sleep(self._mode.parameters(self.config), IDLE_BEAT, retry)
         for wait in (self.tunnels.wait, self._held):
             seconds = seconds if wait is None else min(seconds, wait)
-        if self._sweep_at is None or retry is not None:
-            return seconds
-        return min(seconds, max(0.0, self._sweep_at - asyncio.get_running_loop().time()))
+        sweep = self._sweeping.wait if retry is None else None
+        return seconds if sweep is None else min(seconds, sweep)
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -388,7 +385,11 @@ class Dataplane:
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
+        cluster = self.calc.cluster_version
         self._held = self.calc.pass_time(asyncio.get_running_loop().time())
+        if self.calc.cluster_version != cluster:
+            # What a Node had lost is gone now: tunnels, routes and rules of other nodes follow.
+            self.touched.mark_everything()
         before, floating = self.renders, self._desire.floating
         with collector.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
@@ -451,8 +452,9 @@ class Dataplane:
                     last = rules.done()
                     self._heard.clear()
                     await host.refresh(everything=False, all_routes=False)
-                    more = self.touched.take()
-                    about = None if about is None or more is None else about | more
+                    about = self.touched.take_more(about)
+                    if self.touched.everything:
+                        self._wake.set()
                     link_failures = self._apply_links(host, active, about)
                     route_failures = await self._apply_routes(host, active, about)
             finally:
@@ -469,7 +471,7 @@ class Dataplane:
             self._guarded = asked
             self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
-            leftovers = self._sweep_sets(self.tables, self._sets)
+            leftovers = self._sweeping.sets(self.tables, self._sets)
             self._cleaner.clean(self.tables.name, self.config.iptables_lock_timeout)
         if self.tables.take_lost():
             self._sets.forget()
@@ -492,16 +494,7 @@ class Dataplane:
         """Whether what nobody wants is to be taken away in this turn."""
         if not self.state.applied or (self._desire is not None and self._desire.narrowed):
             return True
-        return self._sweep_at is not None and asyncio.get_running_loop().time() >= self._sweep_at
-
-    def _sweep_sets(self, tables: backend.Tables, sets: Sets) -> dict[str, str]:
-        if not tables.garbage:
-            self._sweep_at = self._garbage_since = None
-            return sets.sweep()
-        now = asyncio.get_running_loop().time()
-        self._garbage_since = self._garbage_since or now
-        self._sweep_at = min(now + SWEEP_DELAY, self._garbage_since + SWEEP_LIMIT)
-        return {}
+        return self._sweeping.due
 
     async def _read_back(self, tables: backend.Tables, desire: Desire) -> None:
         if await tables.read_back() or await desire.reconsider() or self._drifted:

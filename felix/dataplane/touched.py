@@ -4,8 +4,10 @@ Most turns follow one pod that came or went. Such a turn looks at the endpoints 
 and at nothing else, whatever the node holds; any other news, a timer, a failure or a long silence
 make a turn that looks at everything, and is right whatever was named before.
 
-Invariant:
+Invariants:
   TCH-1  A turn about everything right after a turn about some endpoints finds nothing to write.
+  TCH-2  After a word about everything a turn begins that is about everything, even if the word
+         came while a turn was under way.
 Tested in tests/felix/test_touched.py.
 """
 
@@ -44,3 +46,11 @@ class Touched:
         self._names.clear()
         self._everything = False
         return None if everything else names
+
+    def take_more(self, about: frozenset[str] | None) -> frozenset[str] | None:
+        """What a turn looks at that began about `about` and hears more before its end (TCH-2)."""
+        more = self.take()
+        if more is None:
+            # What the turn began with, its rules above all, was made without this word.
+            self.mark_everything()
+        return None if about is None or more is None else about | more

@@ -14,6 +14,7 @@ from felix.calc.endpoints import Endpoint, IPNetwork, LocalEndpoints
 from felix.dataplane.routes import RouteTable, pod_route
 from felix.dataplane.settled import Settled
 from felix.dataplane.state import State
+from felix.dataplane.sweeping import DELAY, LIMIT, Sweeping
 from felix.dataplane.touched import Touched
 from felix.dataplane.view import KernelView
 from libcalico.model import ResourceKey
@@ -159,6 +160,61 @@ def test_what_was_marked_is_taken_once() -> None:
     touched.mark(["cali1"])
     touched.mark_everything()
     assert touched.take() is None
+
+
+def test_more_that_is_heard_in_a_turn_is_not_lost_to_the_next() -> None:
+    """TCH-2."""
+    touched = Touched()
+    touched.take()
+    touched.mark({"cali2"})
+    assert touched.take_more(frozenset({"cali1"})) == frozenset({"cali1", "cali2"})
+    assert touched.take_more(None) is None
+    assert touched.take() == frozenset()
+    for about in (frozenset({"cali1"}), None):
+        touched.mark_everything()
+        assert touched.take_more(about) is None
+        assert touched.take() is None, "the rules were made without it"
+
+
+def test_what_nobody_wants_goes_soon_and_is_not_put_off_for_ever() -> None:
+    now = [100.0]
+    sweeping, tables, sets = Sweeping(lambda: now[0]), _Garbage(), _Swept()
+
+    def commit() -> int:
+        assert sweeping.sets(cast("Any", tables), cast("Any", sets)) == {}
+        return sets.times
+
+    assert commit() == 1
+    assert not sweeping.due
+    assert sweeping.wait is None
+    tables.garbage = True
+    assert commit() == 1
+    assert sweeping.wait == DELAY
+    while not sweeping.due:
+        assert now[0] <= 100.0 + LIMIT
+        now[0] += DELAY / 2
+        if not sweeping.due:
+            commit()
+    assert now[0] == 100.0 + LIMIT
+    tables.garbage = False
+    assert commit() == 2
+    assert sweeping.wait is None
+
+
+class _Garbage:
+    """Tables that may have rules of which nobody wants anything."""
+
+    garbage = False
+
+
+class _Swept:
+    """Sets, and how often they were swept."""
+
+    times = 0
+
+    def sweep(self) -> dict[str, str]:
+        self.times += 1
+        return {}
 
 
 def test_only_words_about_workloads_are_about_some() -> None:
