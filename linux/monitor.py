@@ -112,8 +112,8 @@ class Monitor(Closing):
     """Subscribes at once (dump after making it, and nothing is missed in between).
 
     Routes that the socket of port `own` writes are not told: who wrote a hundred thousand knows.
-    `linger` is asked when something is told after a silence: for so many seconds nothing is read,
-    so that what belongs together comes in one batch.
+    `linger` is asked when something is told after all was read: for so many seconds nothing is
+    read, so that what belongs together comes in one batch. A storm is read without it.
 
     Use inside a running event loop:
         with Monitor() as monitor:
@@ -133,6 +133,7 @@ class Monitor(Closing):
         self._pending: dict[Hashable, Event | _LinkTold] = {}
         self._wake = asyncio.Event()
         self._closed = False
+        self._emptied = True
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=tuple(groups))
         if own:
@@ -142,7 +143,8 @@ class Monitor(Closing):
         self._loop.add_reader(self._socket.fileno(), self._told)
 
     def _told(self) -> None:
-        seconds = self._linger()
+        # What was left in the socket has waited already.
+        seconds = self._linger() if self._emptied else 0.0
         if seconds <= 0:
             self._readable()
             return
@@ -160,9 +162,11 @@ class Monitor(Closing):
 
     def _readable(self) -> None:
         # A few datagrams at a time: a storm of changes must not starve the rest of the loop.
+        self._emptied = False
         for _ in range(_DATAGRAMS_PER_TURN):
             data = self._receive()
             if data is None:
+                self._emptied = True
                 break
             try:
                 for kind, _, _, body in split(data):
@@ -236,6 +240,7 @@ class Monitor(Closing):
             self._closed = True
             if self._waiting is not None:
                 self._waiting.cancel()
+                self._waiting = None
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._wake.set()

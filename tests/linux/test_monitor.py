@@ -10,6 +10,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from linux import links, neighbours, routes
+from linux import monitor as monitor_module
 from linux.monitor import (
     AddressChanged,
     Event,
@@ -200,6 +201,49 @@ def test_lost_messages_become_an_overrun_and_the_stream_goes_on() -> None:
             await seen.until(lambda e: isinstance(e, LinkChanged))
 
     with network_namespace("overrun") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_a_storm_is_read_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is still in the socket after one look has waited for company already."""
+
+    async def story() -> None:
+        asked: list[int] = []
+
+        def linger() -> float:
+            asked.append(1)
+            return 0.01
+
+        with Monitor(linger=linger) as monitor, Socket() as sock:
+            net = ip_network("10.66.0.0/16")
+            many = [Route(dst, type="blackhole") for dst in net.subnets(new_prefix=24)][:250]
+            sock.transact([routes.add(route) for route in many])
+            seen = Seen(monitor)
+            await seen.until(lambda e: isinstance(e, RouteChanged) and e.route == many[-1])
+            assert len(seen.events) == len(many)
+            assert len(asked) == 1
+            # After that it is quiet, and what comes next may have company again.
+            sock.transact([routes.delete(many[0])])
+            await seen.until(lambda e: isinstance(e, RouteChanged) and e.removed)
+            assert len(asked) == 2
+
+    monkeypatch.setattr(monitor_module, "_DATAGRAMS_PER_TURN", 8)
+    with network_namespace("storm") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_one_that_was_closed_while_it_waited_listens_no_more() -> None:
+    async def story() -> None:
+        with Socket() as sock:
+            monitor = Monitor(linger=lambda: 30.0)
+            sock.request(links.create("br0", "bridge"))
+            async with asyncio.timeout(10):
+                while monitor._waiting is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            monitor.close()
+            monitor.listen_now()
+
+    with network_namespace("closed") as space, space.entered():
         asyncio.run(story())
 
 
