@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,9 @@ from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Delete, Put
 from libcalico.model import Handle, HandleKey
 from tests.libcalico.test_tls import World, config, ctl_flags, flags
+from tests.support.certificates import Authority
 from tests.support.etcd import Etcd
+from tests.support.etcd_users import enable_auth, make_roles
 from tests.support.proxy import Proxy
 
 
@@ -32,14 +37,14 @@ def line_of(store: Datastore) -> Express:
     return links[0].express
 
 
-async def warmed(store: Datastore) -> Express:
+async def warmed(store: Datastore, name: str = "warm") -> Express:
     """After so many writes there is one."""
     until = time.monotonic() + 20
     number = 0
     while number <= connection.FREQUENT or not line_of(store).ready:
         assert time.monotonic() < until
         number += 1
-        await store.commit([Put(HandleKey(f"warm.{number}"), Handle(block={}), ABSENT)])
+        await store.commit([Put(HandleKey(f"{name}.{number}"), Handle(block={}), ABSENT)])
         await asyncio.sleep(0.01)
     return line_of(store)
 
@@ -178,6 +183,194 @@ def test_whatever_a_server_says_ends_a_call_or_leaves_it_waiting(pieces: list[by
     asyncio.run(converse())
 
 
+STATUS = b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f"
+
+
+@pytest.mark.parametrize(
+    ("frames", "sent", "login"),
+    [
+        (express._frame(3, 0, 1, b"\0\0\0\x07"), False, False),
+        (express._frame(3, 0, 1, b"\0\0\0\x08"), True, False),
+        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x0216"), False, True),
+        (express._frame(1, 5, 1, b"\x88\x10\x0bgrpc-status\x0216"), False, True),
+        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x013"), False, True),
+        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x017"), False, False),
+        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x0214"), True, False),
+        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x012"), True, False),
+        (express._frame(1, 1, 1, b"\x88\x10" + STATUS + b"\x0216"), True, False),
+        (
+            express._frame(0, 0, 1, b"\0") + express._frame(1, 5, 1, STATUS + b"\x0216"),
+            True,
+            False,
+        ),
+        (express._frame(7, 0, 0, b"\0\0\0\0\0\0\0\0"), False, False),
+        (express._frame(7, 0, 0, b"\0\0\0\x01\0\0\0\0"), True, False),
+    ],
+    ids=[
+        "refused stream", "cancelled", "unauthenticated", "plain", "argument", "permission",
+        "unavailable", "unknown", "more headers", "after data", "beyond the last", "the last",
+    ],
+)  # fmt: skip
+def test_what_was_not_begun_is_no_doubt(frames: bytes, sent: bool, login: bool) -> None:
+    """EXP-1: RFC 9113 sections 6.8 and 8.7; etcd's refusals by their code."""
+
+    async def ask() -> Unanswered:
+        line = express._Line()
+        line.connection_made(_Sink())
+        line.data_received(express._frame(4, 0, 0, b""))
+        call = asyncio.ensure_future(line.call(b"x", b"y", 5.0))
+        await asyncio.sleep(0)
+        line.data_received(frames)
+        with pytest.raises(Unanswered) as told:
+            await call
+        line.end("over")
+        return told.value
+
+    found = asyncio.run(ask())
+    assert (found.sent, found.login) == (sent, login)
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_says_nothing_costs_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """EXP-3."""
+    monkeypatch.setattr(express, "CONNECT_SECONDS", 0.2)
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    line = Express("127.0.0.1", server.sockets[0].getsockname()[1])
+    try:
+        assert not line.ready
+        async with asyncio.timeout(20):
+            await ended.wait()
+        assert not line.ready
+        assert "no HTTP/2 within 0.2 s" in line.take_problem()
+        assert not line.take_problem()
+    finally:
+        line.close()
+        server.close()
+
+
+@pytest.mark.asyncio
+async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
+    """EXP-3, and that a replaced connection is ended."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(express._frame(4, 0, 0, b""))
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    line = Express("127.0.0.1", server.sockets[0].getsockname()[1], None, (17.0, 8.5))
+    try:
+        async with asyncio.timeout(20):
+            while not line.ready:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert line._line is not None
+        first = line._line
+        assert first._transport is not None
+        plain, tcp = first._transport.get_extra_info("socket"), socket.IPPROTO_TCP
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert plain.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert [plain.getsockopt(tcp, name) for name in names] == [17, 3, 3]
+        assert plain.getsockopt(tcp, socket.TCP_USER_TIMEOUT) == 8500
+        first.ready, line._not_before = False, 0.0
+        async with asyncio.timeout(20):
+            while not line.ready:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await ended.wait()
+        assert line._line is not first
+    finally:
+        line.close()
+        server.close()
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_is_none_is_a_connection_that_cannot_be_made() -> None:
+    line = Express("a" * 70 + ".example", 1)
+    assert not line.ready
+    async with asyncio.timeout(20):
+        while not (problem := line.take_problem()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert problem
+    line.close()
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_cannot_be_read_is_asked_for_again(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with etcd.connect() as store:
+        line = await warmed(store)
+
+        async def nonsense(*_: object) -> bytes:
+            return b"\xff\xff\xff"
+
+        monkeypatch.setattr(line, "call", nonsense)
+        assert await store.commit([Put(HandleKey("unread"), Handle(block={}), ABSENT)]) > 0
+
+
+@pytest.mark.asyncio
+async def test_a_password_that_nobody_asks_for_does_not_bar_the_short_way(
+    etcd: Etcd, spied: list[int]
+) -> None:
+    store = await connect(
+        DatastoreConfig(
+            datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, username="a", password="b"
+        )
+    )
+    try:
+        await warmed(store)
+        spied.clear()
+        assert await store.commit([Put(HandleKey("open"), Handle(block={}), ABSENT)]) > 0
+        assert spied
+        assert spied[0] > 0
+    finally:
+        await store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_token_that_ended_leaves_no_doubt(tmp_path: Path, spied: list[int]) -> None:
+    """A conflict is told as one, and the login is renewed for the next write."""
+    server = Etcd(tmp_path, ["--auth-token=simple", "--auth-token-ttl=1", "--bcrypt-cost=4"])
+    server.start()
+    try:
+        make_roles(server)
+        enable_auth(server, {"calico-node:word": "calico-node"})
+        store = await connect(
+            DatastoreConfig(
+                datastore_type="etcdv3", etcd_endpoints=server.endpoint, timeout=10.0,
+                username="calico-node", password="word",
+            )
+        )  # fmt: skip
+        try:
+            await warmed(store)
+            key = HandleKey("warm.1")
+            spied.clear()
+            await asyncio.sleep(3.0)
+            with pytest.raises(CommitConflict):
+                await store.commit([Put(key, Handle(block={}), ABSENT)])
+            assert spied == [-1]
+            with pytest.raises(CommitConflict):
+                await store.commit([Put(key, Handle(block={}), ABSENT)])
+            assert len(spied) == 2
+            assert spied[1] > 0, "with the new token"
+        finally:
+            await store.close()
+    finally:
+        server.stop()
+
+
 def test_an_unanswered_call_says_whether_it_had_left() -> None:
     async def ask() -> None:
         line = Express("127.0.0.1", 1)
@@ -189,9 +382,27 @@ def test_an_unanswered_call_says_whether_it_had_left() -> None:
     asyncio.run(ask())
 
 
+async def with_an_outdated_authority(
+    server: Etcd, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files are newer than what was read while gRPC's connection stands."""
+    store = await connect(config(server.endpoint, world))
+    try:
+        assert await store.get(HandleKey("secure")) is not None
+        assert isinstance(store, EtcdDatastore)
+        assert store._connection._links
+        link = store._connection._links[0]
+        other = Authority(world.folder, "other-ca")
+        link._material = replace(link._material, ca=other.cert.read_bytes())
+        await warmed(store, "outdated")
+        assert sum("frequent writes go through gRPC" in text for text in caplog.messages) == 1
+    finally:
+        await store.close()
+
+
 @pytest.mark.asyncio
 async def test_it_speaks_tls_with_the_certificates_of_the_connection(
-    tmp_path: Path, spied: list[int]
+    tmp_path: Path, spied: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(tmp_path)
     server = Etcd(tmp_path / "secured", flags(world.server, world.ca.cert), "https")
@@ -206,5 +417,6 @@ async def test_it_speaks_tls_with_the_certificates_of_the_connection(
             assert spied[0] > 0
         finally:
             await store.close()
+        await with_an_outdated_authority(server, world, caplog)
     finally:
         server.stop()

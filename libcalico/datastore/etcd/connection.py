@@ -17,6 +17,7 @@ Tested in tests/libcalico/test_etcd_failover.py, test_etcd_auth.py and test_tls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import random
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.express import Unanswered
@@ -79,6 +81,7 @@ class Connection:
         self._helpers: set[asyncio.Task[None]] = set()
         self._closed = False
         self._writes = 0
+        self._without: set[str] = set()
 
     @property
     def timeout(self) -> float:
@@ -126,17 +129,36 @@ class Connection:
         # Whoever writes a few times and ends needs no second connection.
         self._writes += 1
         express = link.express if self._writes > FREQUENT else None
-        if express is None or not express.ready or (self._has_password and not self._token):
+        # A login that is empty is one, too: etcd knows no users.
+        if express is None or (self._has_password and self._token is None):
             return None
-        metadata = (_LEADER, ("token", self._token)) if self._token else (_LEADER,)
+        if not express.ready:
+            if failure := express.take_problem():
+                self._no_short_way(link, failure)
+            return None
+        token = self._token
+        metadata = (_LEADER, ("token", token)) if token else (_LEADER,)
         try:
             message = write.request.SerializeToString()
-            return pb.TxnResponse.FromString(await express.call(message, metadata, PATIENCE))
+            return _response(await express.call(message, metadata, PATIENCE))
         except Unanswered as problem:
             log.debug("etcd at %s: %s: asking again", link.endpoint, problem)
+            if problem.login and self._token == token:
+                self._token = None
             if problem.sent:
                 write.doubt = f"etcd at {link.endpoint} ({problem})"
             return None
+
+    def _no_short_way(self, link: Link, failure: str) -> None:
+        """Said once; perhaps there are newer certificates, of which gRPC's connection, which
+        stands, knows nothing yet.
+        """
+        if link.endpoint not in self._without:
+            self._without.add(link.endpoint)
+            log.warning("etcd at %s: %s; frequent writes go through gRPC", link.endpoint, failure)
+        if self._secure:
+            with contextlib.suppress(CertificateProblem):
+                link.take_up(self._read_material())
 
     async def open_watch(self) -> tuple[Link, Any]:
         """A watch stream on an endpoint that is up."""
@@ -354,3 +376,10 @@ class _Write:
 
 def _txn(link: Link) -> Any:
     return link.txn
+
+
+def _response(message: bytes) -> Any:
+    try:
+        return pb.TxnResponse.FromString(message)
+    except DecodeError:
+        raise Unanswered("an answer that cannot be read", sent=True) from None

@@ -4,20 +4,28 @@ Problem: gRPC hands a request to one thread and its answer through two more befo
 has it. That is a millisecond of CPU for one transaction, of six or seven that a pod's start takes
 in all. Here a guarded transaction is written to a connection of its own in the caller's turn, and
 its answer wakes the caller: HTTP/2 (RFC 9113) and gRPC's framing, as much of them as one unary
-call needs. No header of an answer is read, so there is no HPACK decoder: etcd's server sends a
+call needs. Headers of an answer are not read, so there is no HPACK decoder: etcd's server sends a
 message only when the call succeeded, and whatever else comes is `Unanswered`. Then the caller asks
-again through gRPC (connection.py), which knows errors, logins and other endpoints.
+again through gRPC (connection.py), which knows errors, logins and other endpoints. One field alone
+is looked for in the headers that end a call without an answer: whether etcd refused to begin it.
 
 Invariants:
   EXP-1  What is not a whole, plain answer to this very call is `Unanswered`, and says whether the
-         request had left; nothing is guessed and nothing is sent twice from here.
-  EXP-2  A connection that said anything unusual, or nothing in time, is not used again.
+         request may have been carried out; nothing is guessed and nothing is sent twice from here.
+  EXP-2  A connection that broke a rule of HTTP/2 that we read, is being ended by the server, or
+         gave no answer in time, is not used again. A call that failed by itself (refused, reset,
+         an error) ends alone: the others on its connection go on, and so does the connection.
+  EXP-3  No connection stays open that is not the one in use: not one whose server says nothing
+         within CONNECT_SECONDS, nor one that was replaced. A dead peer ends it (keepalive).
 Tested in tests/libcalico/test_etcd_express.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
+import socket
 import ssl
 import struct
 import time
@@ -35,17 +43,29 @@ _CONTINUATION = 9
 _END_STREAM, _ACK, _END_HEADERS, _PADDED = 0x1, 0x1, 0x4, 0x8
 _HEAD = struct.Struct(">HBBBI")  # length (16 and 8 bits), type, flags, stream
 _SETTING = struct.Struct(">HI")
-_INITIAL_WINDOW, _MAX_FRAME, _NO_PUSH = 4, 5, 2
+_NO_TABLE, _NO_PUSH, _INITIAL_WINDOW, _MAX_FRAME = 1, 2, 4, 5
 _MESSAGE = struct.Struct(">BI")  # compressed, length
 _LAST_STREAM = 1 << 30
+_REFUSED_STREAM = 7
+_KEEPALIVE_PROBES = 3
+_STATUS = re.compile(
+    rb"(?:\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f|\x0bgrpc-status)(?:\x01([37])|\x02(16))"
+)
+"""The field `grpc-status` with a code of which etcd says it before it carries anything out: invalid
+argument, permission denied, unauthenticated. Its name is as a literal of HPACK, packed (RFC 7541
+section 5.2) or plain; we ask for no table, so it is never anything else."""
+_LOGIN = (b"3", b"16")
+"""A token that ended is one or the other, by what etcd has restarted or edited."""
 _PATH = b"/etcdserverpb.KV/Txn"
 
 
 class Unanswered(Exception):
-    """There is no answer. `sent`: the request had left, and may have been carried out."""
+    """There is no answer. `sent`: the request had left, and may have been carried out; `login`: it
+    was not, perhaps for want of a login that is still good.
+    """
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
-        self.sent = sent
+    def __init__(self, reason: str, *, sent: bool, login: bool = False) -> None:
+        self.sent, self.login = sent, login
         super().__init__(reason)
 
 
@@ -63,11 +83,20 @@ class _Call:
 class Express:
     """The way to one etcd member: a connection, made when first wanted and again when it broke.
 
-    `context`: for a member that speaks TLS.
+    `context`: for a member that speaks TLS. `keepalive`: seconds of silence after which the peer
+    is probed, and seconds after which one that does not answer is dead.
     """
 
-    def __init__(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None = None,
+        keepalive: tuple[float, float] = (30.0, 10.0),
+    ) -> None:
         self._host, self._port, self._context = host, port, context
+        self._keepalive = keepalive
+        self._problem = ""
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._headers = (
             # :method POST, :scheme http or https (RFC 7541 appendix A)
@@ -93,18 +122,34 @@ class Express:
         return False
 
     async def _connect(self) -> None:
-        line = _Line()
+        line = _Line(self._keepalive)
         name = self._host if self._context else None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.get_running_loop().create_connection(
                     lambda: line, self._host, self._port, ssl=self._context, server_hostname=name
                 )
-            self._line = line
-        except (OSError, ssl.SSLError):
-            line.end("it was not made")  # TimeoutError too: gRPC's connection tells what is wrong
+                await line.begun.wait()
+            if line.ready:
+                before, self._line = self._line, line
+                if before is not None:
+                    before.end("another took its place")
+            else:
+                self._problem = line.reason
+        except TimeoutError:
+            self._problem = f"no HTTP/2 within {CONNECT_SECONDS:g} s"
+        except (OSError, ValueError) as error:
+            # ssl.SSLError, and UnicodeError of a name, too.
+            self._problem = str(error) or type(error).__name__
         finally:
             self._connecting = None
+            if self._line is not line:
+                line.end("it was not made")
+
+    def take_problem(self) -> str:
+        """Why no connection could be made, once for each attempt that failed; else empty."""
+        problem, self._problem = self._problem, ""
+        return problem
 
     async def call(
         self, message: bytes, metadata: Sequence[tuple[str, str]], timeout: float
@@ -129,8 +174,11 @@ class Express:
 class _Line(asyncio.Protocol):
     """One connection, from its beginning to its end."""
 
-    def __init__(self) -> None:
-        self.ready = False
+    def __init__(self, keepalive: tuple[float, float] = (30.0, 10.0)) -> None:
+        self.ready, self.reason = False, ""
+        self.begun = asyncio.Event()
+        """The server has said who it is, or it is over."""
+        self._keepalive = keepalive
         self._transport: asyncio.Transport | None = None
         self._over = False
         self._buffer = bytearray()
@@ -175,9 +223,14 @@ class _Line(asyncio.Protocol):
         secured = transport.get_extra_info("ssl_object")
         if self._over or (secured is not None and secured.selected_alpn_protocol() != "h2"):
             transport.abort()
+            self.end("the server does not speak HTTP/2")
             return
         self._transport = transport
-        settings = _SETTING.pack(_NO_PUSH, 0) + _SETTING.pack(_INITIAL_WINDOW, OUR_WINDOW)
+        plain = transport.get_extra_info("socket")
+        if plain is not None:
+            _keep_alive(plain, *self._keepalive)
+        pairs = (_NO_TABLE, 0), (_NO_PUSH, 0), (_INITIAL_WINDOW, OUR_WINDOW)
+        settings = b"".join(_SETTING.pack(*pair) for pair in pairs)
         window = struct.pack(">I", OUR_WINDOW - 65535)
         transport.write(PREFACE + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW, 0, 0, window))
 
@@ -211,7 +264,7 @@ class _Line(asyncio.Protocol):
             return self._took_data(flags, stream, body)
         if kind == _HEADERS:
             if flags & _END_STREAM and stream in self._calls:
-                self._fail(stream, "an error instead of an answer")
+                self._refused(stream, body if flags & _END_HEADERS else b"")
         elif kind == _SETTINGS:
             if not flags & _ACK:
                 self._set(body)
@@ -221,9 +274,13 @@ class _Line(asyncio.Protocol):
         elif kind == _WINDOW:
             self._widen(stream, struct.unpack(">I", body)[0] & 0x7FFFFFFF)
         elif kind == _RESET:
+            refused = struct.unpack(">I", body)[0] == _REFUSED_STREAM
             if stream in self._calls:
-                self._fail(stream, "the call was reset")
+                self._fail(stream, "the call was reset", sent=not refused)
         elif kind == _GOAWAY:
+            last = struct.unpack_from(">I", body)[0] & 0x7FFFFFFF
+            for number in [each for each in self._calls if each > last]:
+                self._fail(number, "the server ends the connection", sent=False)
             return "the server ends the connection"
         elif kind < _CONTINUATION and kind != 2:  # PRIORITY means nothing to us
             return f"a frame of type {kind}"
@@ -260,6 +317,7 @@ class _Line(asyncio.Protocol):
             elif name == _MAX_FRAME:
                 self._max_frame = min(value, 1 << 20)
         self.ready = True
+        self.begun.set()
         self._write(_frame(_SETTINGS, _ACK, 0, b""))
         self._go_on()
 
@@ -280,18 +338,38 @@ class _Line(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(frames)
 
-    def _fail(self, stream: int, reason: str) -> None:
-        _settle(self._calls.pop(stream), Unanswered(reason, sent=True))
+    def _fail(self, stream: int, reason: str, *, sent: bool = True, login: bool = False) -> None:
+        _settle(self._calls.pop(stream), Unanswered(reason, sent=sent, login=login))
+
+    def _refused(self, stream: int, block: bytes) -> None:
+        """The headers that end a call without an answer: an error, perhaps a plain refusal."""
+        code = _STATUS.search(block)
+        if code is None or self._calls[stream].answer:
+            self._fail(stream, "an error instead of an answer")
+        else:
+            login = code[code.lastindex or 0] in _LOGIN
+            self._fail(stream, "etcd refused the call", sent=False, login=login)
 
     def end(self, reason: str) -> None:
         """Use it no more; who waits for an answer is told that there is none."""
-        self.ready, self._over = False, True
+        self.ready, self._over, self.reason = False, True, self.reason or reason
+        self.begun.set()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             _settle(call, Unanswered(reason, sent=True))
+
+
+def _keep_alive(plain: socket.socket, idle: float, timeout: float) -> None:
+    """As gRPC's pings do: a peer that is dead or out of reach ends the connection (tcp(7))."""
+    tcp = socket.IPPROTO_TCP
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    plain.setsockopt(tcp, socket.TCP_KEEPIDLE, max(1, math.ceil(idle)))
+    plain.setsockopt(tcp, socket.TCP_KEEPINTVL, max(1, math.ceil(timeout / _KEEPALIVE_PROBES)))
+    plain.setsockopt(tcp, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
+    plain.setsockopt(tcp, socket.TCP_USER_TIMEOUT, max(1, int(timeout * 1000)))
 
 
 def _settle(call: _Call, answer: bytes | Unanswered) -> None:

@@ -53,6 +53,7 @@ class Link:
         else:
             self.channel = grpc.aio.insecure_channel(target, options=options)
         self._secure, self._material = secure, material
+        self._keepalive = config.keepalive, config.keepalive_timeout
         kv, lease = services.KVStub(self.channel), services.LeaseStub(self.channel)
         self.range, self.txn, self.compact = kv.Range, kv.Txn, kv.Compact
         self.grant, self.revoke = lease.LeaseGrant, lease.LeaseRevoke
@@ -71,7 +72,15 @@ class Link:
     def _express(self) -> Express:
         parts = urlsplit(self.endpoint)
         context = _context(self._material) if self._secure else None
-        return Express(parts.hostname or "", parts.port or 2379, context)
+        return Express(parts.hostname or "", parts.port or 2379, context, self._keepalive)
+
+    def take_up(self, material: Any) -> None:
+        """The short way is made anew with these PEM texts if they are others; gRPC's stays."""
+        if material != self._material:
+            self._material = material
+            express = self.__dict__.pop("express", None)
+            if express is not None:
+                express.close()
 
     async def close(self) -> None:
         """End its connections."""
