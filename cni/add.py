@@ -9,7 +9,8 @@ policy covers.
 Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
   CNI-30  ADD returns success only for an address that the datastore has given to this handle,
           and whose rules felix has reported in force (unless told not to wait). The routes that
-          felix leaves to it are written after that and before the answer.
+          felix leaves to it are written after that and before the answer. What felix says of a
+          link that an older sandbox left is no word about the new one: that link goes first.
   CNI-31  A failed or cancelled ADD leaves nothing: the cable is removed, the addresses and the
           endpoint are released by one transaction or, if the datastore does not answer, by a
           record in the journal. The first error is the one reported (ADD-05).
@@ -139,7 +140,8 @@ async def _add(
         cable = _cable(services, request, attachment, wishes.mac)
         pod: wiring.PodSocket | None = None
         ends: wiring.Ends | None = None
-        if is_delegated(request) or wiring.is_taken(cable.host_interface):
+        taken = wiring.is_taken(cable.host_interface)
+        if is_delegated(request) or taken:
             # There may be a cable of this attachment, and then it keeps what it has.
             pod = opened.enter_context(wiring.open_pod(netns_fd))
             ends = wiring.existing(services.host, pod, cable)
@@ -147,14 +149,19 @@ async def _add(
         trace.mark("names")
         wait = request.config.policy_setup_timeout
         subject = delete.subject_of(attachment)
-
-        def offer() -> None:
-            _offer(services, subject, writer, wait, progress)
-
         # The pod of an earlier ADD may run on this cable: felix hears what is committed, not what
         # would be planned for a new one.
         repeated = ends is not None
-        early = None if repeated else offer
+        # An older sandbox's link has the name: what felix says while that stands goes with it.
+        stale = taken and not repeated
+
+        def offer() -> None:
+            if stale and wait:
+                # Asked first, felix hears at once what the kernel has told of the old link.
+                services.felix.expect(subject)
+            _offer(services, subject, writer, wait, progress)
+
+        early = None if repeated or stale else offer
         source = _source(services, request, attachment, facts, writer, line, wishes, early)
         progress.source = source
         if request.config.ipam.type == "dhcp" and pod is not None and ends is None:
@@ -170,6 +177,9 @@ async def _add(
         for _ in range(0 if services.allocator.prompt else 3):
             await asyncio.sleep(0)
         trace.mark("plan")
+        if stale and ends is None:
+            progress.wired = True
+            ends = await _make_cable(services, netns_fd, cable, attachment)
         if not progress.offered:
             offer()
         trace.mark("offer")

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cni import wiring
 from libcalico import names
-from tests.cni.world import World, node_world, pod_namespace, result_of, until
+from libcalico.local.node_api import Await, Offer
+from tests.cni.world import FelixPeer, World, node_world, pod_namespace, result_of, until
 from tests.support.netns import Namespace
 
 LINK = names.host_interface_name("default", "web-1")
@@ -35,6 +37,41 @@ def traces(node: World, link: str, address: str) -> list[str]:
         *(f"route {line}" for line in node.space.run("ip", "route").splitlines()),
     )
     return [line for line in kernel if link in line or f" {address} " in line]
+
+
+@pytest.mark.asyncio
+async def test_felix_hears_of_a_newer_sandbox_when_its_cable_stands(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says of the older one's link says nothing of the newer one's routes."""
+    heard: list[int] = []
+    real = wiring.remove_stale
+
+    async with FelixPeer(node.settings.felix_socket) as peer, node.daemon() as daemon:
+        await until(lambda: daemon.services.felix.connected)
+
+        def slowly(name: str, mark: str | None) -> None:
+            time.sleep(0.3)
+            heard.append(len(peer.offers()))
+            real(name, mark)
+
+        monkeypatch.setattr(wiring, "remove_stale", slowly)
+        config = {"policy_setup_timeout_seconds": 10}
+        peer.routes = ["10.65.0.200/32"]
+        result_of(await node.add(pod, container="a" * 64, config=config))
+        assert [asked.wired for asked in peer.awaits()] == [True]
+        assert not heard
+        peer.messages.clear()
+        with pod_namespace("newer") as newer:
+            result_of(await node.add(newer, container="b" * 64, config=config))
+            assert heard == [0], "nothing was offered while the old link stood"
+            assert len(peer.offers()) == 1
+            assert not any(asked.wired for asked in peer.awaits()), "felix writes its routes"
+            kinds = [type(message) for message in peer.messages]
+            assert kinds.index(Await) < kinds.index(Offer), "it listens before it looks"
+            assert (await node.delete(newer, container="b" * 64)).status == 0
+        assert (await node.delete(pod, container="a" * 64)).status == 0
+        node.assert_clean()
 
 
 @pytest.mark.asyncio
@@ -93,5 +130,21 @@ async def test_an_add_waits_for_the_policy_and_undoes_everything(
             result_of(await node.add(other, "web-3", config=config))  # felix has read all by now
             assert traces(node, LINK, address) == before
             assert (await node.delete(other, "web-3")).status == 0
+        await a_newer_sandbox_has_its_route(node)
         assert (await node.delete(pod)).status == 0
         node.assert_clean()
+
+
+async def a_newer_sandbox_has_its_route(node: World) -> None:
+    """The first one's link was in use until then, by felix too."""
+    config = {"policy_setup_timeout_seconds": 30}
+    with pod_namespace("newer") as newer, pod_namespace("newest") as newest:
+        for turn, space in enumerate((newer, newest, newer)):
+            container = f"{turn + 7}" * 64
+            done = await node.add(space, container=container, config=config)
+            address = result_of(done)["ips"][0]["address"].removesuffix("/32")
+            assert f"{address} dev {LINK} " in node.space.run("ip", "route"), turn
+            if turn == 1:
+                newer.run("ip", "link", "del", "eth0", check=False)
+        for turn in range(3):
+            assert (await node.delete(None, container=f"{turn + 7}" * 64)).status == 0
