@@ -42,10 +42,13 @@ class Configuration:
         spec = entry.value.spec if entry else default().spec
         self.settings = effective(spec, self._environ)
 
-    async def report(self) -> None:
-        """Say in the object's status what runs; nothing is written where it says so."""
+    async def report(self, store: Datastore) -> None:
+        """Say in the object's status what runs; nothing is written where it says so.
+
+        `store` is behind the lease (LEAD-4): raises what its check does.
+        """
         for _ in range(5):
-            entry = await self._store.get(KEY)
+            entry = await store.get(KEY)
             if entry is None:
                 return
             status = KubeControllersConfigurationStatus(
@@ -56,7 +59,7 @@ class Configuration:
                 return
             try:
                 fresh = replace(entry.value, status=status)
-                await self._store.commit([Put(KEY, fresh, entry.revision, entry)])
+                await store.commit([Put(KEY, fresh, entry.revision, entry)])
                 return
             except CommitConflict:
                 continue

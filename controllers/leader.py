@@ -162,6 +162,7 @@ class Elector:
             if held:
                 self._until = began + self._terms.deadline
             elif self.holder not in ("", self.me):
+                self._until = 0.0  # Before the loop hears of it (LEAD-4).
                 raise LostLease(f"{self.holder} holds the lease {self._name}")
             elif time.monotonic() >= self._until:
                 raise LostLease(

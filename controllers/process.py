@@ -71,6 +71,7 @@ class Process:
         me = f"{environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
         self.elector = Elector(client, lease_namespace(environ), me)
         self._writer = FencedClient(client, self.elector.check)
+        self._fenced = FencedStore(store, self.elector.check)
         self.parts: list[Any] = []
         self.collection: Collection | None = None
         self._reporter = Reporter("calico-kube-controllers", timeout=HEALTH_SECONDS * 6)
@@ -117,7 +118,7 @@ class Process:
             settings = self.configuration.settings
             level = settings.running.logSeverityScreen or "Info"
             logging.getLogger().setLevel(logs.level_number(level))
-            await self.configuration.report()
+            await self.configuration.report(self._fenced)
             work = asyncio.ensure_future(self._generation(settings))
             changed = asyncio.ensure_future(self.configuration.changed.wait())
             try:
@@ -143,8 +144,7 @@ class Process:
                 group.create_task(server.run())
 
     def _build(self, settings: Settings) -> list[Any]:
-        chosen, client = settings.controllers, self._writer
-        store = FencedStore(self._store, self.elector.check)
+        chosen, client, store = settings.controllers, self._writer, self._fenced
         copies = not self._options.native
         reports = not copies and chosen.policy is not None
         if not copies:
@@ -203,6 +203,7 @@ class Process:
         while True:
             try:
                 if before:
+                    self.elector.check()
                     await store.compact(before)
                 before = (await store.list(Selection("IPAMConfig"))).revision
             except DatastoreError as error:

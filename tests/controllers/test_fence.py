@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from controllers.fence import FencedClient, FencedStore
 from controllers.leader import LostLease
+from controllers.process import Options, Process
 from libcalico.datastore.interface import ABSENT, Paged, Put, Refusing, Selection
+from libcalico.kubernetes.access import Access
+from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.objects import CONFIG_MAPS
 from libcalico.model import Metadata, Profile, ResourceKey
 from tests.support.apiserver import ApiServer
@@ -23,6 +29,24 @@ class Lease:
     def check(self) -> None:
         if not self.held:
             raise LostLease("it is not held")
+
+
+@pytest.mark.asyncio
+async def test_the_process_itself_writes_nothing_without_the_lease(stored: Etcd) -> None:
+    """Its report of the configuration that runs, and the compaction."""
+    async with stored.connect() as below:
+        process = Process(below, Client(lambda: Access("http://127.0.0.1:1")), {}, Options(None))
+        await process.configuration.load()
+        revision = stored.revision()
+        with pytest.raises(LostLease):
+            await process.configuration.report(process._fenced)
+        with pytest.raises(LostLease):
+            await asyncio.wait_for(process._compact(below, 0.01), 60)
+        assert stored.revision() == revision
+        process.elector.leading, process.elector._until = True, time.monotonic() + 600
+        await process.configuration.report(process._fenced)
+        assert stored.revision() == revision + 1
+    await process.close()
 
 
 @pytest.mark.asyncio

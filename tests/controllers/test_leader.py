@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from controllers.leader import Elector, LostLease, Step, Terms, decide, next_spec
 from controllers.objects import LEASES, LeaseSpec
+from libcalico.kubernetes.access import Access
+from libcalico.kubernetes.client import Client
 from tests.controllers.running import until
 from tests.support.apiserver import ApiServer
 
@@ -38,6 +40,26 @@ def test_a_lease_counts_its_holders_and_keeps_since_when() -> None:
     assert (renewed.acquireTime, renewed.renewTime) == ("t1", "t2")
     taken = next_spec(renewed, Step.TAKE, "you", 15, "t3")
     assert (taken.holderIdentity, taken.acquireTime, taken.leaseTransitions) == ("you", "t3", 1)
+
+
+class Robbed(Elector):
+    """Sees somebody else hold the lease."""
+
+    async def _try(self) -> bool:
+        self.holder = "you"
+        return False
+
+
+@pytest.mark.asyncio
+async def test_who_sees_another_holder_writes_no_more_before_the_loop_hears_of_it() -> None:
+    client = Client(lambda: Access("http://127.0.0.1:1"))
+    elector = Robbed(client, "leases", "me", Terms(retry=0.01))
+    elector.leading, elector._until = True, time.monotonic() + 60
+    elector.check()
+    with pytest.raises(LostLease, match="you holds the lease"):
+        await elector._hold()
+    with pytest.raises(LostLease, match="does not hold"):
+        elector.check()
 
 
 class Team:
