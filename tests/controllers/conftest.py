@@ -18,6 +18,7 @@ from tests.support.etcd import Etcd
 FAST = (
     "test_policies_and_profiles_follow_kubernetes_and_nothing_is_written_twice",
     "test_what_changed_while_a_watch_was_cut_or_hung_is_made_good",
+    "test_the_process_itself_writes_nothing_without_the_lease",
     "test_without_the_lease_nothing_is_written",
 )
 
