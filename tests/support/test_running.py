@@ -51,7 +51,7 @@ def test_long_groups_come_first() -> None:
 
 
 def test_every_case_meets_one_back_end_in_turns() -> None:
-    a, b = "tests/room/test_a.py", "tests/room/test_b.py"
+    a, b = "a_room/test_a.py", "a_room/test_b.py"
     backends = ("nft", "legacy", "nftables")
     ids = [f"{a}::test_{n}[{one}]" for one in backends for n in range(6)]
     ids += [f"{b}::test_{n}[{n}-{one}]" for one in backends for n in range(3)]
