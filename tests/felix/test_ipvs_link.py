@@ -1,4 +1,5 @@
-"""kube-proxy's link kube-ipvs0 comes and goes under a running felix: IPV-1's rules with it (IPV-3).
+"""kube-proxy's link kube-ipvs0 comes and goes under a running felix: IPV-1's rules with it (IPV-3);
+with a mark mask that is too small for them, IPV-4's.
 
 Whether policy holds through IPVS needs a kernel that has it: tests/uml/test_ipvs.py.
 """
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.felix.in_kernel import mode
-from tests.felix.world import eventually, make_world
+from tests.felix.stage import conditions_of
+from tests.felix.world import eventually, make_world, reaches
 from tests.tiers import FULL_SIZE
 
 BACKENDS = ("nft", "legacy", "nftables") if os.environ.get(FULL_SIZE) else ("nftables",)
@@ -40,3 +42,34 @@ def test_rules_stand_as_long_as_the_link_does(backend: str, tmp_path: Path) -> N
         world.ip("link del kube-ipvs0")
         eventually(lambda: not world.chain("cali-ipvs-out"), WITHIN, world.log())
         assert world.ready()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_a_small_mask_the_node_and_its_pods_are_shut_and_it_is_told(
+    backend: str, tmp_path: Path
+) -> None:
+    with make_world(tmp_path) as world:
+        mask = {"FELIX_NFTABLESMARKMASK": "0x1f0000", "FELIX_IPTABLESMARKMASK": "0x1f0000"}
+        world.environment |= mode(backend) | mask
+        world.etcd.start()
+        world.write_cluster()
+        pod = world.add_pod("a", "cali0a", "10.65.0.1", "fd65::1")
+        other = world.add_pod("b", "cali0b", "10.65.0.2", "fd65::2")
+        world.start_felix()
+        world.wait_ready(WITHIN)
+        eventually(lambda: reaches(world.node, "10.65.0.1") and pod.reaches("10.65.0.2"), WITHIN)
+        settings = "FelixConfiguration(default)"
+        assert not conditions_of(world, settings)
+        world.ip("link add kube-ipvs0 type bridge")
+        world.ip("address add 10.96.0.10/32 dev kube-ipvs0")
+        eventually(lambda: conditions_of(world, settings), WITHIN, world.log())
+        (said,) = conditions_of(world, settings)
+        assert "spec.iptablesMarkMask" in said
+        assert "0x1f0000 has 5 bits" in said
+        eventually(lambda: not reaches(world.node, "10.65.0.1", wait=0.3), WITHIN)
+        eventually(lambda: not reaches(world.node, "fd65::1", wait=0.3), WITHIN)
+        assert not pod.reaches("10.99.7.1", wait=0.3)
+        eventually(lambda: pod.reaches("10.65.0.2") and other.reaches("fd65::1"), WITHIN)
+        world.ip("link del kube-ipvs0")
+        eventually(lambda: reaches(world.node, "10.65.0.1"), WITHIN, world.log())
+        eventually(lambda: not conditions_of(world, settings), WITHIN)
