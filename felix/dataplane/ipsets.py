@@ -98,6 +98,19 @@ async def _minus(one: set[str], other: set[str]) -> set[str]:
     return found
 
 
+async def _changed(wanted: _Wanted) -> tuple[set[str], set[str]]:
+    """Of the members that were touched: what the kernel has to lose, and to get."""
+    doomed, missing = set[str](), set[str]()
+    held = wanted.touched.copy()
+    for part in _slices(held, LARGE):
+        for member in part:
+            if (had := held[member]) != wanted.holds(member):
+                (doomed if had else missing).add(member)
+        if len(held) > LARGE:
+            await asyncio.sleep(0)
+    return doomed, missing
+
+
 def _family(member: str) -> Family:
     return 6 if ":" in member.partition(",")[0] else 4
 
@@ -282,9 +295,7 @@ class Sets:
             have = await self._members(name, there) if there is not None else set()
             doomed, missing = await _minus(have, goal), await _minus(goal, have)
         else:
-            held = wanted.touched.items()
-            doomed = {member for member, had in held if had and not wanted.holds(member)}
-            missing = {member for member, had in held if not had and wanted.holds(member)}
+            doomed, missing = await _changed(wanted)
         await self._in_slices(self._kernel.delete, name, doomed)
         await self._in_slices(self._kernel.add, name, missing)
         return created or bool(doomed or missing)

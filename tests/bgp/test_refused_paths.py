@@ -17,10 +17,17 @@ NETS = [ip_network(f"10.65.{number}.0/24") for number in range(6)]
 PEER = source(2)
 
 
+ATTRIBUTES = {
+    "good": Attributes(),
+    "fault": Attributes(med=1),
+    "loop": Attributes(as_path=(64512,), as_path_length=1),
+}
+
+
 def said(
-    nets: list[IPNetwork], gone: list[IPNetwork] | None = None, loop: bool = False
+    nets: list[IPNetwork], gone: list[IPNetwork] | None = None, kind: str = "good"
 ) -> PathsReceived:
-    attributes = Attributes(as_path=(64512,), as_path_length=1) if loop else Attributes()
+    attributes = ATTRIBUTES[kind]
     announced = tuple(Announced(net, PEER.peer) for net in nets)
     return PathsReceived(
         PEER.peer, attributes, announced, tuple(Withdrawn(net) for net in gone or ())
@@ -43,14 +50,13 @@ def test_counts_and_names_follow_every_change(steps: list[tuple[str, IPNetwork]]
     def judge(prefix: IPNetwork, path: Candidate) -> Candidate | str:
         if path.attributes.as_path:
             return "AS loop: 64512 is in the path"
-        return f"not ours, {prefix}" if prefix in bad else path
+        return f"not ours, {prefix}" if path.attributes.med or prefix in bad else path
 
-    rib, model = Rib(judge), dict[IPNetwork, bool]()
+    rib, model = Rib(judge), dict[IPNetwork, str]()
     for what, net in steps:
-        if what in ("fault", "loop", "good"):
-            (bad.add if what == "fault" else bad.discard)(net)
-            rib.update(said([net], loop=what == "loop"), PEER)
-            model[net] = what == "loop"
+        if what in ATTRIBUTES:
+            rib.update(said([net], kind=what), PEER)
+            model[net] = what
         elif what == "gone":
             rib.update(said([], [net]), PEER)
             model.pop(net, None)
@@ -60,8 +66,9 @@ def test_counts_and_names_follow_every_change(steps: list[tuple[str, IPNetwork]]
         else:
             bad ^= {net}
             rib.judge_again()
-        faults = {each for each, loop in model.items() if not loop and each in bad}
-        assert rib.refused(PEER.peer) == (len(faults), sum(model.values()))
+        loops = {each for each, kind in model.items() if kind == "loop"}
+        faults = {each for each, kind in model.items() if kind == "fault" or each in bad} - loops
+        assert rib.refused(PEER.peer) == (len(faults), len(loops))
         assert rib.faults(PEER.peer, 99) == {each: f"not ours, {each}" for each in faults}
         assert len(rib.faults(PEER.peer, 2)) == min(2, len(faults))
 
