@@ -23,6 +23,7 @@ from tests.k8s.daemons import Daemon
 from tests.k8s.node_tree import READY
 from tests.k8s.releases import CURRENT, Release
 from tests.k8s.wires import Wires
+from tests.tiers import ROOT
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 180.0
@@ -173,7 +174,7 @@ class Node:
     def _folders(self) -> list[Path]:
         """What must be seen inside, wherever it is mounted from."""
         more = [self.flavour.runtime] if self.flavour.runtime else []
-        return [self.release.folder(), self.credentials.folder, *more]
+        return [self.release.folder(), self.credentials.folder, ROOT, *more]
 
     def _configure(self) -> None:
         (self.disk / "containerd.toml").write_text(node_programs.RUNTIME.format(image=images.PAUSE))
