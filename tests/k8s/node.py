@@ -23,7 +23,6 @@ from tests.k8s.daemons import Daemon
 from tests.k8s.node_tree import READY
 from tests.k8s.releases import CURRENT, Release
 from tests.k8s.wires import Wires
-from tests.tiers import ROOT
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 180.0
