@@ -174,8 +174,9 @@ async def _add(
             granted = await source.settled() if repeated else None
             addresses = granted.addresses if granted else addresses
         # Let the transaction really leave before the wiring holds the loop.
-        for _ in range(0 if services.allocator.prompt else 3):
-            await asyncio.sleep(0)
+        if not services.allocator.prompt:
+            for _ in range(3):
+                await asyncio.sleep(0)
         trace.mark("plan")
         if stale and ends is None:
             progress.wired = True

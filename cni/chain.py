@@ -25,6 +25,8 @@ from cni.errors import CNIError, Code
 from cni.request import Request
 from cni.result import DNS, FLAT, Result, decode
 
+NO_DNS = DNS()
+
 
 def previous_of(request: Request) -> Result | None:
     """What the plugins before us made; None where we are the first.
@@ -40,9 +42,6 @@ def previous_of(request: Request) -> Result | None:
     except CNIError as error:
         reason = error.msg.removeprefix("could not parse a CNI result: ")
         raise CNIError(error.code, f"could not parse prevResult: {reason}") from error
-
-
-NO_DNS = DNS()
 
 
 def own_index(request: Request, previous: Result) -> int | None:

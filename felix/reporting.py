@@ -36,6 +36,7 @@ from libcalico.model.keys import (
 )
 from libcalico.model.meta import now_text
 from libcalico.model.status import EndpointStatus, FelixStatus
+from libcalico.waiting import set_within
 
 FIRST_REPORT = 10.0
 WRITE_TIMEOUT = 2.0
@@ -129,7 +130,7 @@ class Reports:
                 writes = life_sign(self._node, config, time.monotonic() - started, first)
                 first = not await self._write(store, writes) and first
             self._configured.clear()
-            await _until(self._configured, config.reporting_interval or None)
+            await set_within(self._configured, config.reporting_interval or None)
 
     async def endpoints(self, store: Datastore) -> None:
         """Keep the stored states of endpoints true, while the parameters ask for it."""
@@ -149,7 +150,7 @@ class Reports:
                 reported = self._written is None
             await asyncio.sleep(delay)
             if self._written is not None or not reported:
-                await _until(self._moved, delay * RESYNC_DELAYS)
+                await set_within(self._moved, delay * RESYNC_DELAYS)
 
     async def _report(self, store: Datastore, wanted: Mapping[StatusKey, str]) -> None:
         if self._written is None:
@@ -197,12 +198,3 @@ class Reports:
         if text != self._told:
             self._told = text
             log.warning("the status cannot be reported to the datastore: %s", text)
-
-
-async def _until(event: asyncio.Event, most: float | None) -> None:
-    """Until the event, `most` seconds at most."""
-    try:
-        async with asyncio.timeout(most):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -61,6 +61,7 @@ from felix.dataplane.view import KernelView
 from libcalico import collector
 from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey
+from libcalico.waiting import set_within
 from linux.errors import CommandError, KernelError
 from linux.prefixes import Prefix
 
@@ -291,10 +292,7 @@ class Dataplane:
         return seconds if sweep is None else min(seconds, sweep)
 
     async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
+        if not await set_within(self._wake, seconds):
             self.touched.mark_everything()
         self._wake.clear()
         self._hurry = False
@@ -425,8 +423,7 @@ class Dataplane:
         if self.state.applied and self.tables.commit_now(sweep=sweep):
             # Written, without a program or a thread.
             self._guarded = asked
-            link_failures = self._apply_links(host, active, about)
-            route_failures = await self._apply_routes(host, active, about)
+            link_failures, route_failures = await self._apply_paths(host, active, about)
         else:
             # Before the first commit stands nobody has a route: no need to ask who may.
             exposed = self._desire.exposed() if self.state.applied else frozenset()
@@ -444,8 +441,7 @@ class Dataplane:
                     for _ in range(TURNS_FOR_WRITES):
                         await asyncio.sleep(0)
                 self._heard.clear()
-                link_failures = self._apply_links(host, active, about)
-                route_failures = await self._apply_routes(host, active, about)
+                link_failures, route_failures = await self._apply_paths(host, active, about)
                 last = False
                 while not last and await happens_before(self._heard, rules):
                     # Such as the link of the pod whose rules are being written, or just were.
@@ -455,8 +451,7 @@ class Dataplane:
                     about = self.touched.take_more(about)
                     if self.touched.everything:
                         self._wake.set()
-                    link_failures = self._apply_links(host, active, about)
-                    route_failures = await self._apply_routes(host, active, about)
+                    link_failures, route_failures = await self._apply_paths(host, active, about)
             finally:
                 failures = await rules
         read_back = "iptables" in due or self._drifted
@@ -510,6 +505,13 @@ class Dataplane:
             return
         self.view.global_settings = False
         self.interfaces.switch_forwarding_on(self._families)
+
+    async def _apply_paths(
+        self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Links, and the routes to and by them; what failed of each."""
+        links = self._apply_links(host, active, about)
+        return links, await self._apply_routes(host, active, about)
 
     def _apply_links(
         self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None

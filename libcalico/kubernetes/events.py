@@ -30,6 +30,7 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, Forbidden, KubernetesError, ObjectNotFound
 from libcalico.kubernetes.objects import PODS, Object, Resource
+from libcalico.waiting import set_within
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class Recorder:
                 self._wake.clear()
                 one, wait = self._next()
                 if one is None:
-                    await _until(self._wake, wait)
+                    await set_within(self._wake, wait)
                     continue
                 try:
                     await asyncio.sleep(await self._write(one))
@@ -340,11 +341,3 @@ def _passing(error: MuslinError) -> bool:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-async def _until(event: asyncio.Event, most: float | None) -> None:
-    try:
-        async with asyncio.timeout(most):
-            await event.wait()
-    except TimeoutError:
-        pass

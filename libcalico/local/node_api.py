@@ -19,8 +19,15 @@ import msgspec
 
 VERSION = 1
 
-ROUTE_PROTOCOL, ROUTE_METRIC = 109, 1024
-"""Of every route of ours, whoever writes it (felix/__init__.py says what they mean)."""
+ROUTE_PROTOCOL = 109
+"""The rtnetlink protocol number that marks a route as ours, whoever of us writes it (80, 12, 3 are
+Calico's and BIRD's)."""
+
+ROUTE_METRIC = 1024
+"""The metric of every route of ours: Calico v3.32's normal route priority, and IPv6's own default.
+
+It is never 0, so that replacing a route of ours can never hit a connected route of the kernel.
+"""
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):

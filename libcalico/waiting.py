@@ -1,0 +1,14 @@
+"""Waiting for an event that may not come. Tested in tests/libcalico/test_waiting.py."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event, `seconds` at most (None: for ever); whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
