@@ -88,29 +88,46 @@ static _Noreturn void give_up(const char *why)
     _exit(0);
 }
 
-static bool send_request(int sock)
+/* Hello and request in one; hello alone, and false, when the daemon would not take a frame of the
+ * request's size. */
+static bool put_request(struct buffer *out)
 {
-    struct buffer out = {0};
     char head[128];
-    size_t from = frame_begin(&out);
-    buffer_put(&out, "{\"type\":\"hello\",\"process\":\"executable\",\"version\":1,"
-                     "\"release\":\"" RELEASE "\",\"features\":[\"exec\",\"undelivered\"]}");
-    frame_end(&out, from);
-    if (!send_all(sock, (struct text){out.at, out.length}, -1))
-        return false;
-    out.length = 0;
-    from = frame_begin(&out);
-    buffer_put(&out, "{\"type\":\"request\",");
-    put_common(&out);
+    size_t hello, from = frame_begin(out);
+    buffer_put(out, "{\"type\":\"hello\",\"process\":\"executable\",\"version\":1,"
+                    "\"release\":\"" RELEASE "\",\"features\":[\"exec\",\"undelivered\"]}");
+    frame_end(out, from);
+    hello = out->length;
+    from = frame_begin(out);
+    buffer_put(out, "{\"type\":\"request\",");
+    put_common(out);
     int left = left_ms(call.deadline);
     snprintf(head, sizeof head, ",\"deadline\":%d.%03d,\"has_netns\":%s}", left / 1000, left % 1000,
              call.netns >= 0 ? "true" : "false");
-    buffer_put(&out, head);
-    if (!frame_end(&out, from))
+    buffer_put(out, head);
+    if (frame_end(out, from))
+        return true;
+    out->length = hello;
+    return false;
+}
+
+/* Connect and hand the request over; the socket, or -1. What follows connect(2) at once finds the
+ * daemon still waking up: it then wakes once, and its first look shows it everything. */
+static int send_request(const char **why)
+{
+    struct buffer out = {0};
+    bool fits = put_request(&out);
+    int sock = connect_daemon(why);
+    bool sent = sock >= 0 && send_all(sock, (struct text){out.at, out.length}, call.netns);
+    if (sent && !fits)
         fail(DECODING, "error unmarshall network config: too large for the daemon's socket");
-    bool sent = send_all(sock, (struct text){out.at, out.length}, call.netns);
-    free(out.at);
-    return sent;
+    if (sock >= 0 && !sent) {
+        *why = "it closed the connection";
+        close(sock);
+        sock = -1;
+    }
+    buffer_free(&out);
+    return sock;
 }
 
 static void run_delegate(int sock, struct text body)
@@ -141,8 +158,8 @@ static void run_delegate(int sock, struct text body)
     buffer_put(&out, "}");
     if (!frame_end(&out, from) || !send_all(sock, (struct text){out.at, out.length}, -1))
         give_up("it closed the connection");
-    free(out.at);
-    free(result.out.at);
+    buffer_free(&out);
+    buffer_free(&result.out);
 }
 
 /* Print the daemon's answer and end; an ADD that cannot be reported is given back. */
@@ -169,27 +186,26 @@ static _Noreturn void deliver(int sock, struct text body)
 /* Hand the call over. A daemon that is just restarting gets RETRY_MS. */
 static _Noreturn void ask_daemon(void)
 {
-    struct buffer frame = {0};
+    struct stream stream = {0};
     struct text body;
     const char *why = "";
     int64_t until = now_ms() + RETRY_MS;
     until = until < call.deadline ? until : call.deadline;
     int sock = -1;
     for (long pause = 10000000;; pause = 50000000) {
-        sock = connect_daemon(&why);
-        if (sock >= 0)
-            why = "it closed the connection";
-        if (sock >= 0 && send_request(sock) && receive_frame(sock, &frame, &body, &why))
+        sock = send_request(&why);
+        if (sock >= 0 && receive_frame(sock, &stream, &body, &why))
             break;
         if (sock >= 0)
             close(sock);
+        stream.in.length = stream.taken = 0;
         if (now_ms() >= until)
             give_up(why);
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
     }
     if (!frame_is(body, "hello") || frame_number(body, "version", 0) != 1)
         give_up("it speaks another protocol");
-    while (receive_frame(sock, &frame, &body, &why)) {
+    while (receive_frame(sock, &stream, &body, &why)) {
         if (frame_is(body, "result"))
             deliver(sock, body);
         if (frame_is(body, "exec"))
@@ -206,6 +222,8 @@ static void plug_standard_descriptors(void)
     call.no_stdin = fcntl(0, F_GETFD) < 0;
     call.no_stdout = fcntl(1, F_GETFD) < 0;
     int ends[2], plug;
+    if (!call.no_stdin && !call.no_stdout && fcntl(2, F_GETFD) >= 0)
+        return;
     do {
         plug = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (plug < 0 && pipe2(ends, O_CLOEXEC) == 0)

@@ -37,6 +37,7 @@ extern char **environ;
 #define RETRY_MS 1000
 #endif
 #define PEEK_MS 250   /* how long an answer that needs no stdin waits for it */
+#define STDIN_CHUNK 16384
 #define FRAME_LIMIT (2u * 1024 * 1024)
 #define NSFS 0x6e736673
 #define NS_GET_NSTYPE_REQUEST 0xb703 /* NS_GET_NSTYPE of linux/nsfs.h */

@@ -32,7 +32,7 @@ static bool read_stdin(struct buffer *out, int64_t deadline)
         }
         if (count < 0 && errno != EINTR)
             return false;
-        if (count < 0 || !buffer_reserve(out, 65536))
+        if (count < 0 || !buffer_reserve(out, STDIN_CHUNK))
             need_memory(out);
         if (count < 0)
             continue;
@@ -58,7 +58,7 @@ static void learn_version(bool known, struct text quoted)
         memcpy(call.version, plain.at, plain.length);
         call.version[plain.length] = '\0';
     }
-    free(plain.at);
+    buffer_free(&plain);
 }
 
 /* For answers that do not depend on stdin: learn its cniVersion if it is there at once. */
@@ -240,6 +240,7 @@ static void check_config(void)
         fail(IO, "error reading from stdin: %s", words(errno));
     if (input.length > FRAME_LIMIT)
         fail(DECODING, "error unmarshall network config: larger than 2 MiB");
+    buffer_trim(&input);
     call.config = (struct text){input.at, input.length};
     if (!json_check((struct text){input.at, input.length}, &call.config, &why, &offset))
         fail(DECODING, "error unmarshall network config: %s at byte %zu", why, offset);

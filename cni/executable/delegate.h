@@ -77,7 +77,7 @@ static inline char *delegate_variable(struct text key, struct text value)
     buffer_add(&out, "", 1);
     if (whole && !out.failed)
         return out.at;
-    free(out.at);
+    buffer_free(&out);
     return NULL;
 }
 

@@ -21,6 +21,65 @@ struct text {
     size_t length;
 };
 
+/* Memory: the first bytes are the program's own, which costs no call and no page of the kernel's
+ * more than are used; what does not fit there is malloc's. */
+
+#ifndef MEMORY_OWN
+#ifdef __SANITIZE_ADDRESS__
+#define MEMORY_OWN 16 /* none: the sanitizer watches what malloc gives */
+#else
+#define MEMORY_OWN (128 * 1024)
+#endif
+#endif
+
+static struct {
+    _Alignas(16) char bytes[MEMORY_OWN];
+    size_t used;
+    char *last;
+} memory;
+
+static inline bool memory_owns(const char *at)
+{
+    return at >= memory.bytes && at < memory.bytes + sizeof memory.bytes;
+}
+
+static inline void memory_free(char *at)
+{
+    if (!memory_owns(at)) {
+        free(at);
+    } else if (at == memory.last) {
+        memory.used = (size_t)(at - memory.bytes);
+        memory.last = NULL;
+    }
+}
+
+static inline char *memory_get(size_t size)
+{
+    size_t from = (memory.used + 15) / 16 * 16;
+    if (from >= sizeof memory.bytes || size > sizeof memory.bytes - from)
+        return malloc(size);
+    memory.used = from + size;
+    return memory.last = memory.bytes + from;
+}
+
+/* `at`, of `old` bytes, in `size` bytes, in its place if it can be; NULL, and `at` stays. */
+static inline char *memory_resize(char *at, size_t old, size_t size)
+{
+    if (at && !memory_owns(at))
+        return realloc(at, size);
+    size_t from = at ? (size_t)(at - memory.bytes) : 0;
+    if (at && at == memory.last && size <= sizeof memory.bytes - from) {
+        memory.used = from + size;
+        return at;
+    }
+    char *made = memory_get(size);
+    if (made && at) {
+        memcpy(made, at, old < size ? old : size);
+        memory_free(at);
+    }
+    return made;
+}
+
 /* Bytes that grow. After a failed allocation `failed` stays set and nothing more is added. */
 struct buffer {
     char *at;
@@ -44,10 +103,10 @@ static inline bool buffer_reserve(struct buffer *buffer, size_t more)
         return false;
     if (more <= buffer->room - buffer->length)
         return true;
-    size_t room = buffer->room ? buffer->room : 4096;
+    size_t room = buffer->room ? buffer->room : 256;
     while (room - buffer->length < more)
         room *= 2;
-    char *at = buffer->fixed ? NULL : realloc(buffer->at, room);
+    char *at = buffer->fixed ? NULL : memory_resize(buffer->at, buffer->length, room);
     if (!at) {
         buffer->failed = true;
         return false;
@@ -55,6 +114,21 @@ static inline bool buffer_reserve(struct buffer *buffer, size_t more)
     buffer->at = at;
     buffer->room = room;
     return true;
+}
+
+static inline void buffer_free(struct buffer *buffer)
+{
+    memory_free(buffer->at);
+    *buffer = (struct buffer){0};
+}
+
+/* Give back the room that is not filled. */
+static inline void buffer_trim(struct buffer *buffer)
+{
+    if (memory_owns(buffer->at) && buffer->at == memory.last && buffer->length > 0) {
+        memory_resize(buffer->at, buffer->length, buffer->length);
+        buffer->room = buffer->length;
+    }
 }
 
 static inline void buffer_add(struct buffer *buffer, const char *bytes, size_t length)
@@ -327,7 +401,7 @@ static inline bool json_says(struct text quoted, const char *string)
     struct buffer plain = {0};
     bool same = json_decode(quoted, &plain) &&
                 text_is((struct text){plain.at, plain.length}, string);
-    free(plain.at);
+    buffer_free(&plain);
     return same;
 }
 

@@ -8,6 +8,8 @@
 
 #include "call.h"
 
+#define RECEIVE_CHUNK 4096
+
 static int connect_daemon(const char **why)
 {
     const char *path = *variable("CNI_CALICO_SOCKET") ? variable("CNI_CALICO_SOCKET") : SOCKET_PATH;
@@ -56,10 +58,10 @@ static bool send_all(int sock, struct text text, int descriptor)
             header->cmsg_len = CMSG_LEN(sizeof descriptor);
             memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
         }
-        struct pollfd ready = {.fd = sock, .events = POLLOUT};
-        if (poll(&ready, 1, left_ms(call.deadline)) == 0)
-            return false;
         ssize_t sent = sendmsg(sock, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        struct pollfd ready = {.fd = sock, .events = POLLOUT};
+        if (sent < 0 && errno == EAGAIN && poll(&ready, 1, left_ms(call.deadline)) == 0)
+            return false;
         if (sent < 0 && errno != EINTR && errno != EAGAIN)
             return false;
         if (sent > 0) {
@@ -71,25 +73,34 @@ static bool send_all(int sock, struct text text, int descriptor)
     return true;
 }
 
-static bool receive_all(int sock, char *at, size_t length)
+/* What the daemon has sent; the first `taken` bytes were used. */
+struct stream {
+    struct buffer in;
+    size_t taken;
+};
+
+/* Receive until `length` bytes are there that were not taken; what comes with them is kept. */
+static bool receive_all(int sock, struct stream *stream, size_t length)
 {
-    while (length > 0) {
+    struct buffer *in = &stream->in;
+    while (in->length - stream->taken < length) {
         struct pollfd ready = {.fd = sock, .events = POLLIN};
+        size_t lacking = length - (in->length - stream->taken);
+        if (!buffer_reserve(in, lacking > RECEIVE_CHUNK ? lacking : RECEIVE_CHUNK))
+            need_memory(in);
         if (poll(&ready, 1, left_ms(call.deadline)) == 0) {
             errno = ETIMEDOUT;
             return false;
         }
-        ssize_t got = recv(sock, at, length, MSG_DONTWAIT);
+        ssize_t got = recv(sock, in->at + in->length, in->room - in->length, MSG_DONTWAIT);
         if (got == 0) {
             errno = ECONNRESET;
             return false;
         }
         if (got < 0 && errno != EINTR && errno != EAGAIN)
             return false;
-        if (got > 0) {
-            at += got;
-            length -= (size_t)got;
-        }
+        if (got > 0)
+            in->length += (size_t)got;
     }
     return true;
 }
@@ -109,32 +120,35 @@ static bool frame_end(struct buffer *out, size_t from)
     return length <= FRAME_LIMIT;
 }
 
-/* Receive one message into `frame`; its text is `body`, a checked object. */
-static bool receive_frame(int sock, struct buffer *frame, struct text *body, const char **why)
+/* Receive one message; its text is `body`, a checked object, until the next is received. */
+static bool receive_frame(int sock, struct stream *stream, struct text *body, const char **why)
 {
-    unsigned char header[4];
+    struct buffer *in = &stream->in;
     size_t offset;
-    frame->length = 0;
+    if (stream->taken > 0)
+        memmove(in->at, in->at + stream->taken, in->length - stream->taken);
+    in->length -= stream->taken;
+    stream->taken = 0;
     *why = "it closed the connection";
-    if (!receive_all(sock, (char *)header, sizeof header)) {
+    if (!receive_all(sock, stream, 4)) {
         *why = errno == ETIMEDOUT ? "it gave no answer in time" : *why;
         return false;
     }
     size_t length = 0;
-    for (size_t i = 0; i < sizeof header; i++)
-        length = length << 8 | header[i];
+    for (size_t i = 0; i < 4; i++)
+        length = length << 8 | (unsigned char)in->at[i];
     if (length > FRAME_LIMIT) {
         *why = "it sent a frame that is too large";
         return false;
     }
-    if (!buffer_reserve(frame, length + 1))
-        need_memory(frame);
-    if (!receive_all(sock, frame->at, length)) {
+    stream->taken = 4;
+    if (!receive_all(sock, stream, length)) {
         *why = errno == ETIMEDOUT ? "it gave no answer in time" : *why;
         return false;
     }
+    stream->taken += length;
     const char *problem;
-    struct text text = {frame->at, length};
+    struct text text = {in->at + 4, length};
     if (!json_check(text, body, &problem, &offset) || *body->at != '{') {
         *why = "it sent a frame that is not a JSON object";
         return false;

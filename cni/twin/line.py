@@ -61,12 +61,12 @@ class Line:
         if not poll.poll(1000 * self.call.left()):
             raise Lost("it gave no answer in time")
 
-    def send(self, body: bytes, descriptor: int = -1) -> None:
-        """Send one frame, `descriptor` with its first byte. Raises Lost."""
+    def send(self, *bodies: bytes, descriptor: int = -1) -> None:
+        """Send a frame of each, `descriptor` with the first byte. Raises Lost."""
         import socket
         import struct
 
-        view = memoryview(len(body).to_bytes(4, "big") + body)
+        view = memoryview(b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
         flags = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", descriptor))]
         while view:
@@ -117,11 +117,11 @@ def send_request(call: Call, line: Line) -> None:
         f'{{"type":"hello","process":"executable","version":1,"release":"{RELEASE}",'
         '"features":["exec","undelivered"]}'
     )
-    line.send(hello.encode())
     if len(body) > FRAME_LIMIT:
+        line.send(hello.encode())
         msg = b"error unmarshall network config: too large for the daemon's socket"
         raise Failure(DECODING, msg)
-    line.send(body, call.netns)
+    line.send(hello.encode(), body, descriptor=call.netns)
 
 
 def ask_daemon(call: Call) -> int:
