@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, cast
 
 from felix.rules.dispatch import Bins
-from felix.rules.iptables import render_rules
+from felix.rules.iptables import render_rule, render_rules
 from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
@@ -45,7 +45,7 @@ class ModelTable:
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""
-        text = self._texts.of(chain.rules)
+        text = self._texts.of_bin(chain.rules) if chain.unordered else self._texts.of(chain.rules)
         self._table.want(chain.name, text, unordered=chain.unordered, closed=chain.closed)
 
     def unwant(self, name: str) -> None:
@@ -62,6 +62,7 @@ class Texts:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[Rule, ...], tuple[str, ...]]] = {}
+        self._lines: dict[int, tuple[Rule, str]] = {}
 
     def of(self, rules: tuple[Rule, ...]) -> tuple[str, ...]:
         """The text of these rules."""
@@ -71,6 +72,19 @@ class Texts:
                 self._known.clear()
             known = self._known[id(rules)] = (rules, render_rules(rules))
         return known[1]
+
+    def of_bin(self, rules: tuple[Rule, ...]) -> tuple[str, ...]:
+        """The same of a chain that comes again and again with one rule more, or less."""
+        known = self._lines
+        if len(known) >= MOST_TEXTS:
+            known.clear()
+        found = []
+        for rule in rules:
+            line = known.get(id(rule))
+            if line is None:
+                line = known[id(rule)] = (rule, render_rule(rule))
+            found.append(line[1])
+        return tuple(found)
 
 
 class IptablesTables:

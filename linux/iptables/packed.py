@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from linux.errors import KernelError
 from linux.iptables.hashes import HASH_LENGTH, HashScheme
-from linux.iptables.plan import Addition, Step
+from linux.iptables.plan import Addition, Filling, Step
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
@@ -42,7 +42,9 @@ _PLAIN = frozenset({b"meta", b"cmp", b"bitwise", b"payload", b"immediate", b"cou
 _EXTENSIONS = frozenset(
     {b"comment", b"conntrack", b"multiport", b"mark", b"MARK", b"udp", b"tcp", b"icmp", b"icmp6"}
 )
-_MOST = 4000
+_MOST, _MOST_BLOCKS = 4000, 200
+
+_Block = tuple[tuple[bytes, bytes, bytes], ...]
 
 
 @dataclass(slots=True)
@@ -94,6 +96,9 @@ class Packer:
         self._kinds: dict[str, _Kind] = {}
         # Bytes before and behind the hash, of rules that name no interface, by their text.
         self._ready: dict[str, tuple[bytes, bytes]] = {}
+        # What surrounds chain and hash of each rule that fills a chain, by the rules' texts and
+        # the length of the chain's name.
+        self._blocks: dict[tuple[tuple[str, ...], int], _Block] = {}
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
@@ -101,39 +106,82 @@ class Packer:
         requests: list[bytes] = []
         places: dict[str, bytes] = {}
         for step in lines:
-            if isinstance(step, Addition):
-                ready = self._ready.get(step.rule)
-                if ready is not None:
-                    place = places.get(step.chain)
-                    if place is None:
-                        place = messages.chain_place(self._table, step.chain)
-                        places[step.chain] = place
-                    flags = m.NLM_F_CREATE | (0 if step.first else m.NLM_F_APPEND)
-                    body = b"".join((place, ready[0], step.hash.encode(), ready[1]))
-                    requests.append(messages.request(messages.NEWRULE, flags, self._family, body))
-                    continue
-            text = str(step)
-            if text.startswith(":"):
-                declared = _DECLARED.fullmatch(text)
-                if declared is None:
+            if not isinstance(step, Filling):
+                if not self._pack(step, requests, places):
                     return None
-                chain = declared.group(1)
-                requests.append(messages.new_chain(self._family, self._table, chain, None))
-                requests.append(messages.flush_chain(self._family, self._table, chain))
                 continue
-            line = self._read(text)
-            known = self._known.get(line.kind.shape) if line else None
-            if line is None or known is None:
+            name = step.chain.encode()
+            block = self._block(step.content.wanted, step.chain, name)
+            if block is not None:
+                hashes = step.content.hashes
+                requests += [
+                    b"".join((head, name, middle, own.encode(), tail))
+                    for (head, middle, tail), own in zip(block, hashes, strict=True)
+                ]
+            elif not all(self._pack(each, requests, places) for each in step.additions):
                 return None
-            place = places.get(line.chain)
-            if place is None:
-                place = places[line.chain] = messages.chain_place(self._table, line.chain)
-            flags = m.NLM_F_CREATE | (0 if line.first else m.NLM_F_APPEND)
-            body = place + known.renamed(line)
-            requests.append(messages.request(messages.NEWRULE, flags, self._family, body))
-            if isinstance(step, Addition) and not line.kind.interface:
-                self._make_ready(step.rule, known.renamed(line), line.hash.encode())
         return requests
+
+    def _pack(self, step: str | Addition, requests: list[bytes], places: dict[str, bytes]) -> bool:
+        """The same for one line; `places`: the chains of before. False: it is not known."""
+        if isinstance(step, Addition):
+            ready = self._ready.get(step.rule)
+            if ready is not None:
+                place = self._place(step.chain, places)
+                body = b"".join((place, ready[0], step.hash.encode(), ready[1]))
+                requests.append(self._rule(body, first=step.first))
+                return True
+        text = str(step)
+        if text.startswith(":"):
+            declared = _DECLARED.fullmatch(text)
+            if declared is None:
+                return False
+            chain = declared.group(1)
+            requests.append(messages.new_chain(self._family, self._table, chain, None))
+            requests.append(messages.flush_chain(self._family, self._table, chain))
+            return True
+        line = self._read(text)
+        known = self._known.get(line.kind.shape) if line else None
+        if line is None or known is None:
+            return False
+        tail = known.renamed(line)
+        requests.append(self._rule(self._place(line.chain, places) + tail, first=line.first))
+        if isinstance(step, Addition) and not line.kind.interface:
+            self._make_ready(step.rule, tail, line.hash.encode())
+        return True
+
+    def _place(self, chain: str, places: dict[str, bytes]) -> bytes:
+        place = places.get(chain)
+        if place is None:
+            place = places[chain] = messages.chain_place(self._table, chain)
+        return place
+
+    def _rule(self, body: bytes, *, first: bool = False) -> bytes:
+        flags = m.NLM_F_CREATE | (0 if first else m.NLM_F_APPEND)
+        return messages.request(messages.NEWRULE, flags, self._family, body)
+
+    def _block(self, rules: tuple[str, ...], chain: str, name: bytes) -> _Block | None:
+        """What surrounds the name and the hashes of a chain of these rules; None: not known yet.
+
+        Names of one length leave everything else as it is.
+        """
+        key = (rules, len(name))
+        block = self._blocks.get(key)
+        if block is not None or not self._ready.keys() >= set(rules):
+            return block
+        place = messages.chain_place(self._table, chain)
+        # Behind the header of the message, that of nf_tables, the table and the chain's own.
+        end = len(self._rule(b"")) + len(place)
+        start = end - len(m.attribute(0, name + b"\0")) + len(m.attribute(0, b""))
+        found = []
+        for before, after in map(self._ready.__getitem__, rules):
+            whole = self._rule(b"".join((place, before, bytes(HASH_LENGTH), after)))
+            at = end + len(before)
+            found.append((whole[:start], whole[start + len(name) : at], whole[at + HASH_LENGTH :]))
+        if len(self._blocks) >= _MOST_BLOCKS:
+            self._blocks.clear()
+        block = self._blocks[key] = tuple(found)
+        return block
 
     def _make_ready(self, rule: str, body: bytes, own: bytes) -> None:
         """The next of this very rule needs its hash alone."""
@@ -179,6 +227,7 @@ class Packer:
         self._seen.clear()
         self._kinds.clear()
         self._ready.clear()
+        self._blocks.clear()
 
     def close(self) -> None:
         """Give the connection back."""

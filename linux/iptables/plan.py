@@ -67,10 +67,6 @@ class Addition:
         return f"{where} {_behind(self.rule, self.comment(self.hash))}"
 
 
-Step = str | Addition
-"""A line of a restore."""
-
-
 @dataclass(frozen=True, slots=True)
 class RenderedChain:
     """A chain's rules with their hashes. `wanted`: the rules without the comment that says it."""
@@ -87,7 +83,7 @@ class RenderedChain:
         both = zip(self.hashes, self.wanted, strict=True)
         return tuple(_behind(rule, self.comment(each)) for each, rule in both)
 
-    def additions(self, chain: str, start: int = 0) -> list[Step]:
+    def additions(self, chain: str, start: int = 0) -> list[Addition]:
         """The rules from this one on, at the chain's end."""
         both = zip(self.hashes[start:], self.wanted[start:], strict=True)
         comment = self.comment
@@ -98,6 +94,25 @@ class RenderedChain:
         if not self.unordered or have is None or "" in have:
             return False
         return not self.closed or have[-1:] == self.hashes[-1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """The lines of a restore that fill an empty chain: as one, since chains of pods of one kind
+    differ by their name and their hashes alone.
+    """
+
+    chain: str
+    content: RenderedChain
+
+    @property
+    def additions(self) -> list[Addition]:
+        """The same, line by line."""
+        return self.content.additions(self.chain)
+
+
+Step = str | Addition | Filling
+"""A line of a restore, or those that fill a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +144,16 @@ class Plan:
     @property
     def lines(self) -> tuple[str, ...]:
         """The steps as text."""
-        return tuple(map(str, self.steps))
+        found: list[str] = []
+        for step in self.steps:
+            found += map(str, step.additions) if isinstance(step, Filling) else (str(step),)
+        return tuple(found)
+
+    @property
+    def size(self) -> int:
+        """How many lines these are."""
+        fillings = (step for step in self.steps if isinstance(step, Filling))
+        return len(self.steps) + sum(len(each.content.hashes) - 1 for each in fillings)
 
     @property
     def after(self) -> Actual:
@@ -199,19 +223,37 @@ class Renderer:
             or (before[1].unordered, before[1].closed) != (unordered, closed)
             or (before[0] is not rules and tuple(before[0]) != tuple(rules))
         ):
-            before = (tuple(rules), self._hashed(chain, salt, rules, unordered, closed))
-            self._known[salt] = before
+            former = before[1] if before is not None and before[1].unordered else None
+            rendered = self._hashed(chain, salt, rules, unordered, closed, former)
+            before = self._known[salt] = (rendered.wanted, rendered)
         return before[1]
 
     def _hashed(
-        self, chain: str, salt: str, rules: Sequence[str], unordered: bool, closed: bool
+        self,
+        chain: str,
+        salt: str,
+        rules: Sequence[str],
+        unordered: bool,
+        closed: bool,
+        former: RenderedChain | None,
     ) -> RenderedChain:
-        if not _CHAIN_NAME.fullmatch(chain):
-            raise ValueError(f"chain name {chain!r}: want 1 to 28 characters, no blanks or quotes")
-        for rule in rules:
+        """`former`: the chain as it was, where a rule's hash does not depend on the others."""
+        known: dict[str, str] = {}
+        if former is None or not unordered:
+            if not _CHAIN_NAME.fullmatch(chain):
+                want = "want 1 to 28 characters, no blanks or quotes"
+                raise ValueError(f"chain name {chain!r}: {want}")
+            fresh = rules
+        else:
+            known = dict(zip(former.wanted, former.hashes, strict=True))
+            fresh = [rule for rule in rules if rule not in known]
+        for rule in fresh:
             if "\n" in rule or "\0" in rule:
                 raise ValueError(f"chain {chain}: a rule holds a line break: {rule!r}")
-        hashes = (self._scheme.unordered if unordered else self._scheme.hashes)(salt, rules)
+        hashes = (self._scheme.unordered if unordered else self._scheme.hashes)(salt, fresh)
+        if known:
+            known.update(zip(fresh, hashes, strict=True))
+            hashes = tuple([known[rule] for rule in rules])
         return RenderedChain(hashes, tuple(rules), unordered, closed, self._scheme.comment)
 
 
@@ -280,7 +322,7 @@ def make_plan(
         elif have is None or backend == "nft":
             frees = frees or bool(have)
             declared.append(f":{name} - [0:0]")
-            rules += chain.additions(name)
+            rules.append(Filling(name, chain))
         else:
             frees = True
             rules += _edit_in_place(name, have, chain)

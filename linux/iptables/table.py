@@ -30,7 +30,7 @@ from linux.errors import CommandError, KernelError
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Packer
-from linux.iptables.plan import Desired, Plan, Rendered, Renderer, Step, make_plan
+from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.nftables.connection import Refused
 
@@ -246,7 +246,7 @@ class Table:
                     plan.deleted,
                     plan.edited,
                     drift,
-                    len(plan.steps),
+                    plan.size,
                     self.saves - saves,
                     self.restores - restores,
                     plan.garbage,
@@ -261,7 +261,8 @@ class Table:
         if self._packer is None or self._actual is None or self._turn.locked():
             return None
         plan = self._plan(sweep)
-        if len(plan.steps) > _AT_ONCE:
+        lines = plan.size
+        if lines > _AT_ONCE:
             return None
         requests = self._packer.pack(plan.steps)
         if requests is None:
@@ -278,11 +279,10 @@ class Table:
                 self._actual = None
                 return None
             self.packed += 1
-            self.lines += len(plan.steps)
+            self.lines += lines
             self._holds(plan, self._actual)
         self._changed.clear()
         self._committed, self._garbage = True, plan.garbage
-        lines = len(plan.steps)
         return Report(plan.written, plan.deleted, plan.edited, lines=lines, garbage=plan.garbage)
 
     def _holds(self, plan: Plan, actual: Actual) -> None:
@@ -328,7 +328,7 @@ class Table:
         assert actual is not None
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
-        if not await self._write_packed(plan.steps):
+        if not await self._write_packed(plan):
             try:
                 await self._run(plan.lines)
             finally:
@@ -338,16 +338,17 @@ class Table:
                 self._packer.learn(plan.lines)
         self._holds(plan, actual)
 
-    async def _write_packed(self, lines: Sequence[Step]) -> bool:
+    async def _write_packed(self, plan: Plan) -> bool:
         """Write without a program, where all of it is known; False: nothing was written.
 
         Raises `CommandError` where the kernel gave no answer, so that nobody knows.
         """
-        requests = self._packer.pack(lines) if self._packer is not None else None
+        requests = self._packer.pack(plan.steps) if self._packer is not None else None
         if not requests or self._packer is None:
             return False
+        lines = plan.size
         try:
-            if len(lines) <= _AT_ONCE:
+            if lines <= _AT_ONCE:
                 self._packer.send(requests)
             else:
                 await _to_its_end(asyncio.to_thread(self._packer.send, requests))
@@ -359,7 +360,7 @@ class Table:
             self._packer.forget()
             raise CommandError("a batch of nf_tables", error.errno or 0, str(error)) from error
         self.packed += 1
-        self.lines += len(lines)
+        self.lines += lines
         return True
 
     async def refused(self, chains: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:

@@ -11,9 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from linux.iptables import Desired, HashScheme, Table
 from linux.iptables import packed as packed_module
+from linux.iptables.packed import Packer
+from linux.iptables.plan import Filling, Renderer
 from linux.iptables.table import _to_its_end
 from tests.support.netns import Namespace, network_namespace
 
@@ -224,6 +228,38 @@ def test_a_batch_without_an_answer_is_not_written_twice(
         plain = grow(restored, 4, warm=False)
         asyncio.run(plain.commit(wanted(8)))
     assert sorted(saved(packed, 4)) == sorted(saved(restored, 4))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(st.text("abcz0189.-", min_size=1, max_size=24), min_size=1, max_size=6),
+    chosen=st.lists(st.integers(0, len(POD) - 1), min_size=1, max_size=9),
+    family=st.sampled_from((4, 6)),
+)
+def test_a_chain_that_is_packed_as_one_is_its_lines_packed_one_by_one(
+    names: list[str], chosen: list[int], family: Family
+) -> None:
+    packer, renderer = Packer("filter", family, SCHEME), Renderer(SCHEME)
+    # As if they had been learned: bytes before and behind the hash, of many lengths.
+    for number, rule in enumerate(POD):
+        packer._ready[rule] = bytes([1]) * (8 + 4 * number), bytes([2]) * (4 * number)
+    rules = tuple(POD[each] for each in chosen)
+    for name in names:
+        # Of one length the second is made from what the first left.
+        for chain in (f"our-{name}", f"our-{name[::-1]}"):
+            filling = Filling(chain, renderer.chain(chain, rules))
+            whole = packer.pack([filling])
+            assert whole == packer.pack(filling.additions)
+            assert whole is not None
+            assert len(whole) == len(rules)
+
+
+def test_a_chain_with_a_line_that_is_not_known_is_not_packed() -> None:
+    packer, renderer = Packer("filter", 4, SCHEME), Renderer(SCHEME)
+    packer._ready[POD[0]] = bytes(8), bytes(4)
+    chain = renderer.chain("our-fw-a", POD[:2])
+    assert packer.pack([Filling("our-fw-a", chain)]) is None
+    assert packer.pack([Filling("our-fw-a", renderer.chain("our-fw-a", POD[:1]))]) is not None
 
 
 def test_what_stands_in_a_comment_is_no_name(spaces: tuple[Namespace, Namespace]) -> None:

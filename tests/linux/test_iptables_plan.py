@@ -135,6 +135,28 @@ def test_any_state_becomes_any_desire(
                 del model[name][rule % len(model[name])]
 
 
+@given(
+    versions=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(["--jump A", "--jump B", "--jump C", "-p tcp", "--jump D"])),
+            st.booleans(),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_a_chain_that_changes_has_the_hashes_of_one_that_is_new(
+    versions: list[tuple[list[str], bool, bool]],
+) -> None:
+    kept = Renderer(SCHEME)
+    for rules, unordered, closed in versions:
+        name = "our-bin"
+        again = kept.chain(name, rules, unordered=unordered, closed=closed)
+        fresh = Renderer(SCHEME).chain(name, rules, unordered=unordered, closed=closed)
+        assert (again.hashes, again.rules) == (fresh.hashes, fresh.rules)
+
+
 def test_only_changed_chains_are_in_the_plan() -> None:
     renderer = Renderer(SCHEME)
     chains = {f"our-{n}": ("--jump ACCEPT",) for n in range(100)}
