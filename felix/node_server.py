@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,8 @@ class NodeServer:
         self._questions: Questions | None = None
         self._drops: Drops | None = None
         self._answering: set[asyncio.Task[None]] = set()
+        self.on_offer: Callable[[], None] = lambda: None
+        """Said of each offer, of which the datastore is soon to tell too: that may wait."""
 
     @property
     def speaker_connected(self) -> bool:
@@ -117,6 +119,7 @@ class NodeServer:
     async def start(self, dataplane: Dataplane, path: Path = paths.NODE_SOCKET) -> None:
         """Listen. Raises `OSError`."""
         self._dataplane = dataplane
+        dataplane.on_ruled = self._ruled
         self._questions = Questions(self._node, dataplane)
         self._drops = Drops(self._node, dataplane)
         self._server = await serve_unix(path, self._serve, hello=Hello("felix"))
@@ -212,6 +215,7 @@ class NodeServer:
         peer.tell(("answer", question.id), answer)
 
     def _offer(self, peer: Peer, offer: Offer) -> None:
+        self.on_offer()
         key = ResourceKey("WorkloadEndpoint", offer.name, offer.namespace)
         self._bad_offers.pop(key, None)
         try:
@@ -256,6 +260,12 @@ class NodeServer:
                 self._answer(peer, list(peer.awaits) if news is None else news)
         if self._drops is not None:
             self._drops.published()
+
+    def _ruled(self, keys: list[ResourceKey]) -> None:
+        """Rules and sets of these stand: who waits for no more is told at once."""
+        for peer in self._peers:
+            if peer.awaits:
+                self._answer(peer, keys)
 
     @property
     def waits_for_links(self) -> bool:

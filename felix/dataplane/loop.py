@@ -83,6 +83,7 @@ class Dataplane:
 
     `published` is called after every turn, also before the datastore is read: own addresses
     or endpoint states may have changed. `linger`: how long what the kernel tells may wait for more.
+    `on_ruled` is called in a turn, of endpoints whose rules and sets stand and whose link lacks.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Dataplane:
         self._sets: Sets | None = None
         self._published = published
         self.linger: Callable[[], float] = lambda: 0.0
+        self.on_ruled: Callable[[list[ResourceKey]], None] = lambda _: None
         self._host: Host | None = None
         self._wake = asyncio.Event()
         # Something waits that is not as patient as paths are.
@@ -423,6 +425,11 @@ class Dataplane:
         if self.state.applied and self.tables.commit_now(sweep=sweep):
             # Written, without a program or a thread.
             self._guarded = asked
+            if about is not None and self._desire.book is not None:
+                judged, networks = self._desire.book.endpoints, self._desire.floating.networks
+                self.on_ruled(
+                    self._settled.settle_new(active, judged, self._families, networks, about)
+                )
             link_failures, route_failures = await self._apply_paths(host, active, about)
         else:
             # Before the first commit stands nobody has a route: no need to ask who may.

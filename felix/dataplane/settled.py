@@ -89,6 +89,31 @@ class Settled:
         state.ruled.update(ruled)
         state.settle_some(about_keys, in_force)
 
+    def settle_new(
+        self,
+        active: Mapping[str, Endpoint],
+        judged: Collection[str],
+        families: frozenset[int],
+        floating: Mapping[str, tuple[IPNetwork, ...]],
+        about: Iterable[str],
+    ) -> list[ResourceKey]:
+        """Rules and sets were just written: those of these that wait for their link, which are
+        ruled from now on. What there is to be done with links and routes need not be waited for.
+        """
+        # Whose addresses are claimed is a matter of the routes wanted (STL-1).
+        nothing = frozenset[IPNetwork]()
+        self._routes.want_local(active, nothing, self._view, families, floating, about)
+        found = []
+        for name in about:
+            endpoint = active.get(name)
+            if endpoint is None or name not in judged or self._view.link_named(name) is not None:
+                continue
+            networks = (*endpoint.networks, *floating.get(name, ()))
+            wanted = tuple(network for network in networks if network.version in families)
+            self._state.ruled[endpoint.key] = endpoint, wanted
+            found.append(endpoint.key)
+        return found
+
     def _serves(self, name: str, endpoint: Endpoint) -> bool:
         """Whether its link is up and the kernel has its routes."""
         link = self._view.link_named(name)

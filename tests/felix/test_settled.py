@@ -61,6 +61,22 @@ def test_nobody_is_ruled_without_rules() -> None:
     assert not judge.ruled(unfit={"cali1": "no"})
 
 
+def test_who_lacks_a_link_is_ruled_as_soon_as_the_rules_stand() -> None:
+    def told(judge: Judge, judged: Set[str] = frozenset({"cali1"})) -> bool:
+        found = judge.settled.settle_new(judge.active, judged, BOTH, {}, ["cali1", "cali9"])
+        assert found in ([ONE.key], [])
+        return bool(found) and judge.settled.ruled(ONE.key, frozenset()) is not None
+
+    judge = Judge()
+    assert not told(judge, frozenset())
+    assert told(judge)
+    assert judge.lacking() == ["10.0.0.1/32"]
+    assert not told(Judge(view(ETH0, replace(POD, name="cali1")))), "its link may lack something"
+    claimed = Judge(view(ETH0, replace(POD, name="cali9")))
+    claimed.active["cali9"] = endpoint("10.0.0.1", interface="cali9")
+    assert not told(claimed), "as another has its address since this very turn"
+
+
 def test_an_address_that_is_held_or_anothers_makes_it_wait() -> None:
     judge = Judge()
     assert not judge.ruled(held={ADDRESS})

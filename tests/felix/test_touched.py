@@ -46,14 +46,25 @@ class Cell:
         active, _ = self.endpoints.active(("cali",))
         self.touched.mark(self.endpoints.take_moved())
         about = self.touched.take()
+        early = {}
+        if about is not None:
+            for key in self.settled.settle_new(active, self.judged(), BOTH, {}, about):
+                early[key] = self.state.ruled[key], self.settled.ruled(key, frozenset())
         self.routes.want_local(active, NONE, self.view, BOTH, about=about)
         self.settle(about)
+        for key, (ruled, word) in early.items():
+            assert self.state.ruled.get(key) == ruled, "what was told early holds"
+            assert self.settled.ruled(key, frozenset()) == word
         return about is not None
+
+    def judged(self) -> set[str]:
+        active, _ = self.endpoints.active(("cali",))
+        return active.keys() - {"cali3"}
 
     def settle(self, about: frozenset[str] | None) -> None:
         active, _ = self.endpoints.active(("cali",))
         self.settled.settle(
-            active, active.keys() - {"cali3"}, families=BOTH, floating={}, unfit=(),
+            active, self.judged(), families=BOTH, floating={}, unfit=(),
             rules_written=True, about=about,
         )  # fmt: skip
 

@@ -1,11 +1,14 @@
-"""TCH-2 in the main loop, with a kernel: no word about everything is lost while a turn is made."""
+"""TCH-2 in the main loop, with a kernel: no word about everything is lost while a turn is made,
+and who waits for rules alone hears of them first."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -26,7 +29,7 @@ from libcalico.model import (
 from tests.felix.policy_objects import ME, pod
 from tests.support.netns import network_namespace
 
-ALL = "all"
+ALL, IPTABLES = "all", "iptables-nft-save"
 OTHER = ResourceKey("Node", "other")
 
 
@@ -36,7 +39,9 @@ def other(address: str = "") -> Node:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[tuple[Dataplane, list[object]]]:
+async def running(
+    config: Config | None = None,
+) -> AsyncIterator[tuple[Dataplane, list[object]]]:
     """A data plane that has written, and what each later turn's rules are about."""
     calc = Calculator(ME)
     calc.update(
@@ -47,7 +52,7 @@ async def running() -> AsyncIterator[tuple[Dataplane, list[object]]]:
     )
     calc.update(OTHER, other("10.99.0.9/24"))
     calc.in_sync = True
-    plane = Dataplane(calc, PathTable(), Config(), lambda: None)
+    plane = Dataplane(calc, PathTable(), config or Config(), lambda: None)
     task = asyncio.create_task(plane.run(lambda: None))
     try:
         await until(lambda: plane.state.applied or task.done())
@@ -100,6 +105,47 @@ def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_ever
             assert turns[told[0]] == ALL
 
     with network_namespace("turns") as space, space.entered():
+        asyncio.run(story())
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "Enabled"])
+def test_rules_that_stand_are_told_of_before_links_are_looked_at(mode: str) -> None:
+    """NSV-3: at that moment the kernel has the rules and the sets."""
+    listing = ["nft", "list", "table", "ip", "calico"] if mode == "Enabled" else [IPTABLES]
+    events: list[tuple[str, str]] = []
+
+    async def story() -> None:
+        async with running(Config(nftables_mode=mode, iptables_backend="NFT")) as (plane, _):
+
+            def told(keys: list[ResourceKey]) -> None:
+                for key in keys:
+                    endpoint = plane.calc.endpoints.get(key)
+                    assert endpoint is not None
+                    kernel = subprocess.run(listing, capture_output=True, check=True, text=True)
+                    held = f"cali-fw-{endpoint.interface}" in kernel.stdout
+                    events.append(("told" if held else "told too early", endpoint.interface))
+
+            commit = plane.interfaces.commit
+
+            def looked(*given: Any) -> set[int]:
+                endpoints = list(given[2])
+                events.extend(("looked", endpoint.interface) for endpoint in endpoints)
+                return commit(given[0], given[1], endpoints, given[3])
+
+            plane.on_ruled = told
+            plane.interfaces.commit = looked  # type: ignore[assignment, method-assign]
+            for number in range(6):
+                key, value = pod(f"web{number}", f"10.65.0.{number + 7}")
+                plane.calc.update(key, value)
+                plane.kick_some()
+                await until(lambda key=key: key in plane.state.ruled)  # type: ignore[misc]
+                # The first ones of their kind are written by a program.
+                last = value.spec.interfaceName
+                about = [word for word, name in events if name == last]
+            assert about[:2] == ["told", "looked"], events
+            assert "told too early" not in {word for word, _ in events}
+
+    with network_namespace("soon") as space, space.entered():
         asyncio.run(story())
 
 
