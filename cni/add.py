@@ -140,7 +140,7 @@ async def _add(
         cable = _cable(services, request, attachment, wishes.mac)
         pod: wiring.PodSocket | None = None
         ends: wiring.Ends | None = None
-        taken = wiring.is_taken(cable.host_interface)
+        taken = wiring.is_taken(services.host, cable.host_interface)
         if is_delegated(request) or taken:
             # There may be a cable of this attachment, and then it keeps what it has.
             pod = opened.enter_context(wiring.open_pod(netns_fd))
@@ -167,7 +167,7 @@ async def _add(
         if request.config.ipam.type == "dhcp" and pod is not None and ends is None:
             # It asks for its lease on the container's interface, which must stand by then.
             progress.wired = True
-            ends = await _make_cable(services, netns_fd, cable, attachment)
+            ends = await _make_cable(services, netns_fd, pod, cable, attachment)
             pod.transact([links.set_up(ends.pod)])[0].check(f"bring up {cable.ifname}")
         async with _datastore(patience):
             addresses = await source.planned()
@@ -179,18 +179,18 @@ async def _add(
                 await asyncio.sleep(0)
         trace.mark("plan")
         if stale and ends is None:
+            assert pod is not None
             progress.wired = True
-            ends = await _make_cable(services, netns_fd, cable, attachment)
+            ends = await _make_cable(services, netns_fd, pod, cable, attachment)
         if not progress.offered:
             offer()
         trace.mark("offer")
         if pod is None:
             # The transaction is on its way, and felix at work: this takes no time of its own.
             pod = opened.enter_context(wiring.open_pod(netns_fd))
-            wiring.existing(services.host, pod, cable)
         if ends is None:
             progress.wired = True
-            ends = await _make_cable(services, netns_fd, cable, attachment)
+            ends = await _make_cable(services, netns_fd, pod, cable, attachment)
         ways = extra_routes.plain(destinations(request, source.extra), source.extra)
         _configure(pod, netns_fd, cable, ends, addresses, ways)
         extra_routes.install(pod, ends.pod, source.extra)
@@ -329,13 +329,20 @@ def _offer(
 
 
 async def _make_cable(
-    services: Services, netns_fd: int, cable: wiring.Cable, attachment: Attachment
+    services: Services,
+    netns_fd: int,
+    pod: wiring.PodSocket,
+    cable: wiring.Cable,
+    attachment: Attachment,
 ) -> wiring.Ends:
     try:
         return wiring.create(services.host, netns_fd, cable)
     except KernelError as error:
         if error.errno != errno.EEXIST:
             raise
+    # Which end's name is taken, the kernel does not say. What somebody has in the container is
+    # refused; what is left of a killed daemon goes.
+    wiring.existing(services.host, pod, cable)
     # The older sandbox of a pod has the same host interface; it is dead once a new one starts.
     # Without a pod the name is made of the container's own id, so another's is a collision.
     mark = None if attachment.pod else cable.mark

@@ -83,13 +83,14 @@ class Cluster:
 
     async def require_ready(self, patience: float) -> None:
         """Raise CNIError 11 unless the datastore was read and says that it is ready (CAL-26)."""
-        try:
-            async with asyncio.timeout(patience):
-                await self._in_sync.wait()
-        except TimeoutError:
-            raise CNIError(
-                Code.TRY_AGAIN_LATER, "the datastore has not answered yet, try again later"
-            ) from None
+        if not self.in_sync:
+            try:
+                async with asyncio.timeout(patience):
+                    await self._in_sync.wait()
+            except TimeoutError:
+                raise CNIError(
+                    Code.TRY_AGAIN_LATER, "the datastore has not answered yet, try again later"
+                ) from None
         if self._ready is None:
             raise CNIError(
                 Code.TRY_AGAIN_LATER,

@@ -48,11 +48,46 @@ class Subject(NamedTuple):
     container_id: str
 
 
+class _Word:
+    """felix's word, when it comes. Who gives up waiting leaves it to others."""
+
+    __slots__ = ("_waiting", "said")
+
+    def __init__(self) -> None:
+        self.said: InForce | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def say(self, message: InForce) -> None:
+        """Here it is; the first one counts."""
+        if self.said is None:
+            self.said = message
+            for waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def drop(self) -> None:
+        """Nobody is to wait any more."""
+        for waiter in self._waiting:
+            waiter.cancel()
+
+    async def wait(self, timeout: float) -> None:
+        """Until it has come; raises TimeoutError. A turn of the loop less than with `shield`."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(waiter)
+        timer = loop.call_later(timeout, _expire, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiting.remove(waiter)
+
+
 @dataclass(slots=True)
 class _Wait:
     """Who waits for felix's word, and which of our questions it must answer."""
 
-    future: asyncio.Future[InForce]
+    word: _Word
     number: int
     wired: bool
     file: tuple[Path, bytes] | None = None
@@ -87,8 +122,8 @@ class FelixClient:
         if wait is None and wired:
             self._send(message, self._question(subject, None, wired=True))
         elif wait is not None and before != message:
-            future = None if wait.future.done() else wait.future
-            self._send(message, self._question(subject, future, wired=wait.wired))
+            word = None if wait.word.said else wait.word
+            self._send(message, self._question(subject, word, wired=wait.wired))
         else:
             self._send(message)
 
@@ -100,31 +135,31 @@ class FelixClient:
         """
         self.expect(subject)
         wait = self._waits[subject]
-        if not wait.future.done():
+        if wait.word.said is None:
             self._look_again(wait, subject)
             try:
-                async with asyncio.timeout(timeout):
-                    await asyncio.shield(wait.future)
+                await wait.word.wait(timeout)
             finally:
                 if wait.looking is not None:
                     wait.looking.cancel()
-        return wait.future.result().error
+        assert wait.word.said is not None
+        return wait.word.said.error
 
     def routes(self, subject: Subject) -> Sequence[str]:
         """The prefixes that felix left to us to lead to the endpoint, by its last word."""
         wait = self._waits.get(subject)
-        return wait.future.result().routes if wait is not None and wait.future.done() else ()
+        return wait.word.said.routes if wait is not None and wait.word.said else ()
 
     def _look(self, wait: _Wait, subject: Subject) -> None:
         """Where no felix of ours is: what another's file says, again and again."""
-        if wait.future.done():
+        if wait.word.said is not None:
             return
         if not self.connected and not self._path.exists():
             wait.file = wait.file or self._file_of(subject)
             if wait.file is None:
                 return
             if endpoint_files.says(*wait.file):
-                wait.future.set_result(InForce(*subject))
+                wait.word.say(InForce(*subject))
                 return
         self._look_again(wait, subject)
 
@@ -154,11 +189,8 @@ class FelixClient:
         if subject not in self._waits:
             self._send(self._question(subject, None))
 
-    def _question(
-        self, subject: Subject, future: asyncio.Future[InForce] | None, *, wired: bool = False
-    ) -> Await:
-        future = future or asyncio.get_running_loop().create_future()
-        wait = self._waits[subject] = _Wait(future, next(self._numbers), wired)
+    def _question(self, subject: Subject, word: _Word | None, *, wired: bool = False) -> Await:
+        wait = self._waits[subject] = _Wait(word or _Word(), next(self._numbers), wired)
         return Await(*subject, wait.number, wired)
 
     def retract(self, subject: Subject, *, forgotten: bool = False) -> None:
@@ -171,7 +203,7 @@ class FelixClient:
         self._offers.pop(subject, None)
         wait = self._waits.pop(subject, None)
         if wait is not None:
-            wait.future.cancel()
+            wait.word.drop()
 
     def _send(self, *messages: Message) -> None:
         if self._outgoing is None or self._connection is None:
@@ -223,8 +255,13 @@ class FelixClient:
         subject = Subject(message.namespace, message.name, message.container_id)
         wait = self._waits.get(subject)
         # A felix that was not restarted yet since the last upgrade repeats no number.
-        if wait is not None and message.number in (0, wait.number) and not wait.future.done():
-            wait.future.set_result(message)
+        if wait is not None and message.number in (0, wait.number):
+            wait.word.say(message)
+
+
+def _expire(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
 
 
 async def _pump(connection: Connection, outgoing: asyncio.Queue[Message]) -> None:

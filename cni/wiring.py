@@ -21,7 +21,6 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,12 +107,9 @@ def random_mac() -> str:
     return octets.hex(":")
 
 
-def is_taken(name: str) -> bool:
+def is_taken(host: Socket, name: str) -> bool:
     """Whether the host has a link of this name."""
-    try:
-        return socket.if_nametoindex(name) > 0
-    except OSError:
-        return False
+    return links.is_there(host, name)
 
 
 def existing(host: Socket, pod: Socket, cable: Cable) -> Ends | None:

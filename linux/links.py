@@ -13,6 +13,7 @@ Tested in tests/linux/test_links.py.
 from __future__ import annotations
 
 import errno
+import fcntl
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 # Other kinds (bridges) tell of timers there, so that no two looks would be alike.
 _TUNNELS = ("vxlan", "ipip")
 _SKIP_STATS = 8
+_IFREQ, _SIOCGIFINDEX = struct.Struct("=16s24x"), 0x8933
 _UP, _LOOPBACK, _RUNNING, _LOWER_UP = 0x1, 0x8, 0x40, 0x10000
 _INET_CONF, _INET6_CONF = 1, 2
 _NDTA_NAME, _NDTA_PARMS, _NDTPA_IFINDEX, _NDTPA_PROXY_DELAY = 1, 6, 1, 13
@@ -172,6 +174,18 @@ def get(sock: Socket, which: Which) -> Link | None:
         return None
     result.check(f"look up link {which}")
     return decode(result.answers[0][1])
+
+
+def is_there(sock: Socket, name: str) -> bool:
+    """Whether the socket's namespace has a link of this name (netdevice(7), SIOCGIFINDEX).
+
+    One call of the kernel, without its lock of all links.
+    """
+    try:
+        fcntl.ioctl(sock.fileno(), _SIOCGIFINDEX, _IFREQ.pack(checked_name(name).encode()))
+    except OSError:
+        return False
+    return True
 
 
 def request(which: Which) -> bytes:

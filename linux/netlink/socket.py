@@ -19,6 +19,7 @@ import errno
 import itertools
 import socket
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ _BUFFER = 8 << 20
 _SEND_CHUNK = 1 << 20
 _RECEIVE = 1 << 18
 _DUMP_TRIES = 20
+_SPACES = threading.local()
 _CAPPED, _ACK_TLVS = 0x100, 0x200
 _ERRMSG, _OFFSET = 1, 2
 
@@ -89,7 +91,10 @@ class Socket(Closing):
         )
         self._sequence = itertools.count(1)
         try:
-            self._socket.settimeout(timeout)
+            # The kernel's own limit: with Python's, each call asks poll(2) first.
+            limit = struct.pack("@ll", int(timeout), max(int(timeout % 1 * 1e6), 1))
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, limit)
             for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
                 self._option(socket.SOL_SOCKET, option, _BUFFER)
             for option in (_CAP_ACK, _EXT_ACK, _STRICT_CHECK):
@@ -131,8 +136,12 @@ class Socket(Closing):
         self._socket.setblocking(blocking)
 
     def receive(self) -> bytes:
-        """One datagram of messages; for monitors. Raises OSError (ENOBUFS: messages were lost)."""
-        return self._socket.recv(_RECEIVE)
+        """One datagram of messages; for monitors. Raises OSError (ENOBUFS: messages were lost).
+
+        BlockingIOError where there is none, or none came in time.
+        """
+        space = _space()
+        return bytes(memoryview(space)[: self._socket.recv_into(space)])
 
     def close(self) -> None:
         """Closes the socket; twice is fine."""
@@ -269,12 +278,20 @@ class Socket(Closing):
 
     def _messages(self, what: str) -> list[tuple[int, int, int, bytes]]:
         try:
-            data = self._socket.recv(_RECEIVE)
-        except TimeoutError as error:
+            data = self.receive()
+        except BlockingIOError as error:
             raise KernelError(errno.ETIMEDOUT, what or "netlink answer") from error
         except OSError as error:
             raise KernelError(error.errno or errno.EIO, what or "netlink answer") from error
         return split(data)
+
+
+def _space() -> bytearray:
+    """This thread's space to receive in: made anew each time, malloc would map and unmap it."""
+    space: bytearray | None = getattr(_SPACES, "space", None)
+    if space is None:
+        space = _SPACES.space = bytearray(_RECEIVE)
+    return space
 
 
 def split(data: bytes) -> list[tuple[int, int, int, bytes]]:

@@ -58,8 +58,7 @@ async def test_the_word_on_a_former_offer_is_none_on_the_last(tmp_path: Path) ->
         async with FelixPeer(tmp_path / "node.sock") as felix:
             client.offer(SUBJECT, b'{"one": 1}')
             client.expect(SUBJECT)
-            former = client._waits[SUBJECT].future
-            assert (await asyncio.wait_for(asyncio.shield(former), 20)).error == ""
+            assert await client.in_force(SUBJECT, 20) == ""
             felix.hold = True
             client.offer(SUBJECT, b'{"two": 2}')
             await until(lambda: len(felix.awaits()) == 2)
