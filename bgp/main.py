@@ -33,7 +33,7 @@ from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
 from bgp.view import NodeView, router_id
 from libcalico import apiconfig, health, logs, paths, process
-from libcalico.datastore import connect
+from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue, MuslinError
 
@@ -119,7 +119,7 @@ async def serve(environ: Mapping[str, str]) -> int:
     if (found := backend(environ)) != "bird":
         await idle(found, health_port(environ))
     me = await node_name(environ)
-    store = await connect(config)
+    store = await connect(config, gather=UNHURRIED)
     speaker = ExaBGPSpeaker(RUN_DIR)
     publisher = Publisher(paths.NODE_SOCKET)
     agent = Agent(

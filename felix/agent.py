@@ -37,6 +37,7 @@ from felix.service_reader import ServiceReader
 from felix.status import StatusFile
 from libcalico import apiconfig, paths
 from libcalico.datastore import connect
+from libcalico.datastore.interface import Datastore, Deferring
 from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
 from libcalico.errors import MuslinError
 from libcalico.logs import level_number
@@ -147,6 +148,7 @@ class Agent:
         """Run until cancelled; an exception says what could not go on."""
         await self._servers.apply(self.config)
         store = await connect(apiconfig.of_node(self._environ))
+        self.echoes_wait(store)
         self._syncer = Syncer(store, selections(self.node), sinks=self.sinks, resident=True)
         await self.server.start(self.dataplane, self._where.node_socket)
         self._beats.started(self.config)
@@ -165,6 +167,15 @@ class Agent:
             await self._servers.stop()
             await store.close()
         return 0
+
+    def echoes_wait(self, store: Datastore) -> None:
+        """What a store tells of an endpoint that was just offered waits until it is answered.
+
+        With it waits for at most 50 ms whatever else happens (libcalico.datastore.etcd.stream); a
+        store that cannot wait tells at once.
+        """
+        if isinstance(store, Deferring):
+            self.server.on_offer = store.hold
 
     async def _follow(self, syncer: Syncer) -> None:
         async for batch in beating(syncer.batches(), self._beats.calculation.alive):

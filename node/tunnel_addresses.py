@@ -42,7 +42,7 @@ from ipam.tunnels import (
 )
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
-from libcalico.datastore import connect
+from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer, Update
 from libcalico.errors import MuslinError
@@ -69,7 +69,7 @@ async def keep(config: apiconfig.DatastoreConfig, node: str, *, devices: bool = 
 
     `devices`: a felix is there that makes them without an address.
     """
-    store = await connect(config)
+    store = await connect(config, gather=UNHURRIED)
     try:
         await Keeper(store, node, devices=devices).run()
     finally:

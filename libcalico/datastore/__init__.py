@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+UNHURRIED = 0.01
+"""Seconds by which news may be late for who follows what seldom changes."""
 
-async def connect(config: DatastoreConfig, *, quiet: bool = False) -> Datastore:
+
+async def connect(
+    config: DatastoreConfig, *, quiet: bool = False, gather: float = 0.0
+) -> Datastore:
     """The datastore that `config` names. No traffic yet: the first call connects.
 
+    `gather`: seconds by which its watches may be late where that is cheaper (`Deferring`).
     Logs the notices of the configuration, unless `quiet`: then the caller shows them.
     Raises InvalidValue for a configuration that cannot work, CertificateProblem when a key or
     certificate file is of no use. Call `close()` before the event loop ends.
@@ -33,4 +39,4 @@ async def connect(config: DatastoreConfig, *, quiet: bool = False) -> Datastore:
     # gRPC takes 70 ms to import: only who talks to etcd pays.
     from libcalico.datastore.etcd.store import EtcdDatastore
 
-    return EtcdDatastore(config)
+    return EtcdDatastore(config, gather)

@@ -224,6 +224,19 @@ class Refusing(Protocol):
         """Raises DatastoreError for a change that it never makes; nothing is asked or written."""
 
 
+@runtime_checkable
+class Deferring(Protocol):
+    """A store whose watches can wait while their owner has something better to do.
+
+    Nothing is lost or reordered by it, only late.
+    """
+
+    def hold(self) -> None:
+        """Tell nothing for some 20 ms from now; however often that is said, never for more than
+        50 ms together.
+        """
+
+
 async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]:
     """The rows of a selection of resources; of a store without rows, made of its pages."""
     if isinstance(store, Rowed):

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.etcd import connection, express
+from libcalico.datastore.etcd import connection, express, http2
 from libcalico.datastore.etcd.express import Express, Unanswered
+from libcalico.datastore.etcd.http2 import Peer
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Delete, Put
 from libcalico.model import Handle, HandleKey
@@ -134,7 +135,7 @@ async def warmed_again(store: Datastore) -> bool:
 PIECES = st.one_of(
     st.binary(max_size=40),
     st.builds(
-        express._frame,
+        http2.frame,
         st.integers(0, 12),
         st.integers(0, 255),
         st.integers(0, 5),
@@ -169,7 +170,7 @@ def test_whatever_a_server_says_ends_a_call_or_leaves_it_waiting(pieces: list[by
     async def converse() -> None:
         line, sink = express._Line(), _Sink()
         line.connection_made(sink)
-        line.data_received(express._frame(4, 0, 0, b""))
+        line.data_received(http2.frame(4, 0, 0, b""))
         calls = [asyncio.ensure_future(line.call(b"x", b"y" * 9, 5.0)) for _ in range(2)]
         await asyncio.sleep(0)
         for piece in pieces:
@@ -189,22 +190,22 @@ STATUS = b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f"
 @pytest.mark.parametrize(
     ("frames", "sent", "login"),
     [
-        (express._frame(3, 0, 1, b"\0\0\0\x07"), False, False),
-        (express._frame(3, 0, 1, b"\0\0\0\x08"), True, False),
-        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x0216"), False, True),
-        (express._frame(1, 5, 1, b"\x88\x10\x0bgrpc-status\x0216"), False, True),
-        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x013"), False, True),
-        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x017"), False, False),
-        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x0214"), True, False),
-        (express._frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x012"), True, False),
-        (express._frame(1, 1, 1, b"\x88\x10" + STATUS + b"\x0216"), True, False),
+        (http2.frame(3, 0, 1, b"\0\0\0\x07"), False, False),
+        (http2.frame(3, 0, 1, b"\0\0\0\x08"), True, False),
+        (http2.frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x0216"), False, True),
+        (http2.frame(1, 5, 1, b"\x88\x10\x0bgrpc-status\x0216"), False, True),
+        (http2.frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x013"), False, True),
+        (http2.frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x017"), False, False),
+        (http2.frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x0214"), True, False),
+        (http2.frame(1, 5, 1, b"\x88\x10" + STATUS + b"\x012"), True, False),
+        (http2.frame(1, 1, 1, b"\x88\x10" + STATUS + b"\x0216"), True, False),
         (
-            express._frame(0, 0, 1, b"\0") + express._frame(1, 5, 1, STATUS + b"\x0216"),
+            http2.frame(0, 0, 1, b"\0") + http2.frame(1, 5, 1, STATUS + b"\x0216"),
             True,
             False,
         ),
-        (express._frame(7, 0, 0, b"\0\0\0\0\0\0\0\0"), False, False),
-        (express._frame(7, 0, 0, b"\0\0\0\x01\0\0\0\0"), True, False),
+        (http2.frame(7, 0, 0, b"\0\0\0\0\0\0\0\0"), False, False),
+        (http2.frame(7, 0, 0, b"\0\0\0\x01\0\0\0\0"), True, False),
     ],
     ids=[
         "refused stream", "cancelled", "unauthenticated", "plain", "argument", "permission",
@@ -217,7 +218,7 @@ def test_what_was_not_begun_is_no_doubt(frames: bytes, sent: bool, login: bool) 
     async def ask() -> Unanswered:
         line = express._Line()
         line.connection_made(_Sink())
-        line.data_received(express._frame(4, 0, 0, b""))
+        line.data_received(http2.frame(4, 0, 0, b""))
         call = asyncio.ensure_future(line.call(b"x", b"y", 5.0))
         await asyncio.sleep(0)
         line.data_received(frames)
@@ -235,7 +236,7 @@ async def test_a_server_that_says_nothing_costs_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """EXP-3."""
-    monkeypatch.setattr(express, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(http2, "CONNECT_SECONDS", 0.2)
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -245,7 +246,7 @@ async def test_a_server_that_says_nothing_costs_no_connection(
         ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    line = Express("127.0.0.1", server.sockets[0].getsockname()[1])
+    line = Express(Peer("127.0.0.1", server.sockets[0].getsockname()[1]))
     try:
         assert not line.ready
         async with asyncio.timeout(20):
@@ -264,14 +265,14 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(express._frame(4, 0, 0, b""))
+        writer.write(http2.frame(4, 0, 0, b""))
         with contextlib.suppress(OSError):
             await reader.read()
         writer.close()
         ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    line = Express("127.0.0.1", server.sockets[0].getsockname()[1], None, (17.0, 8.5))
+    line = Express(Peer("127.0.0.1", server.sockets[0].getsockname()[1], None, (17.0, 8.5)))
     try:
         async with asyncio.timeout(20):
             while not line.ready:  # noqa: ASYNC110
@@ -297,7 +298,7 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
 
 @pytest.mark.asyncio
 async def test_a_name_that_is_none_is_a_connection_that_cannot_be_made() -> None:
-    line = Express("a" * 70 + ".example", 1)
+    line = Express(Peer("a" * 70 + ".example", 1))
     assert not line.ready
     async with asyncio.timeout(20):
         while not (problem := line.take_problem()):  # noqa: ASYNC110
@@ -373,7 +374,7 @@ async def test_a_token_that_ended_leaves_no_doubt(tmp_path: Path, spied: list[in
 
 def test_an_unanswered_call_says_whether_it_had_left() -> None:
     async def ask() -> None:
-        line = Express("127.0.0.1", 1)
+        line = Express(Peer("127.0.0.1", 1))
         with pytest.raises(Unanswered) as told:
             await line.call(b"", (), 1.0)
         assert not told.value.sent

@@ -41,6 +41,7 @@ from libcalico.datastore.etcd.failures import (
 )
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.etcd.stream import Broken, Stream
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,9 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Connection:
-    """All endpoints together."""
+    """All endpoints together. `gather`: seconds that events may wait after a quiet time."""
 
-    def __init__(self, config: DatastoreConfig) -> None:
+    def __init__(self, config: DatastoreConfig, gather: float = 0.0) -> None:
         if not config.endpoints:
             raise InvalidValue(
                 "etcdDiscoverySrv",
@@ -81,7 +82,8 @@ class Connection:
         self._helpers: set[asyncio.Task[None]] = set()
         self._closed = False
         self._writes = 0
-        self._without: set[str] = set()
+        self._without: set[tuple[str, str]] = set()
+        self._gather = gather
 
     @property
     def timeout(self) -> float:
@@ -134,7 +136,7 @@ class Connection:
             return None
         if not express.ready:
             if failure := express.take_problem():
-                self._no_short_way(link, failure)
+                self._no_short_way(link, failure, "frequent writes")
             return None
         token = self._token
         metadata = (_LEADER, ("token", token)) if token else (_LEADER,)
@@ -149,25 +151,50 @@ class Connection:
                 write.doubt = f"etcd at {link.endpoint} ({problem})"
             return None
 
-    def _no_short_way(self, link: Link, failure: str) -> None:
+    def _no_short_way(self, link: Link, failure: str, what: str) -> None:
         """Said once; perhaps there are newer certificates, of which gRPC's connection, which
         stands, knows nothing yet.
         """
-        if link.endpoint not in self._without:
-            self._without.add(link.endpoint)
-            log.warning("etcd at %s: %s; frequent writes go through gRPC", link.endpoint, failure)
+        if (link.endpoint, what) not in self._without:
+            self._without.add((link.endpoint, what))
+            log.warning("etcd at %s: %s; %s go through gRPC", link.endpoint, failure, what)
         if self._secure:
             with contextlib.suppress(CertificateProblem):
                 link.take_up(self._read_material())
 
     async def open_watch(self) -> tuple[Link, Any]:
-        """A watch stream on an endpoint that is up."""
+        """A watch stream of gRPC's on an endpoint that is up."""
 
         async def begin(link: Link, share: float) -> tuple[Link, Any]:
             await link.ready(share)
             return link, link.watch(metadata=await self._metadata(link, share))
 
         return await self._rounds(begin)  # type: ignore[no-any-return]
+
+    async def open_stream(self) -> tuple[Link, Stream] | None:
+        """The same on a connection of our own; None if there is none: gRPC's is opened then.
+
+        Raises what `open_watch` raises: who is up, and with which login, gRPC's channels say.
+        """
+
+        async def begin(link: Link, share: float) -> tuple[Link, Stream] | None:
+            await link.ready(share)
+            metadata = await self._metadata(link, share)
+            try:
+                if link.streams is None:
+                    return None
+                async with asyncio.timeout(share / 2):
+                    return link, await link.streams.open(metadata, self._gather)
+            except (Broken, TimeoutError) as problem:
+                self._no_short_way(link, str(problem) or "no HTTP/2 in time", "watches")
+                return None
+
+        return await self._rounds(begin)  # type: ignore[no-any-return]
+
+    def hold(self) -> None:
+        """Events of watches may wait for a moment (stream.py)."""
+        for link in self._links or ():
+            link.hold()
 
     def forget(self, link: Link) -> None:
         """This endpoint failed: begin with another one next time."""

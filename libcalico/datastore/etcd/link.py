@@ -15,8 +15,11 @@ import grpc.aio
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.express import Express
 from libcalico.datastore.etcd.failures import NotSent
+from libcalico.datastore.etcd.http2 import Peer
 from libcalico.datastore.etcd.proto import etcd_pb2_grpc as services
+from libcalico.datastore.etcd.stream import Streams
 
+WATCH = b"/etcdserverpb.Watch/Watch"
 OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", -1),
@@ -64,29 +67,46 @@ class Link:
     @functools.cached_property
     def express(self) -> Express | None:
         """The short way for frequent writers, if there can be one."""
+        return None if self._peer is None else Express(self._peer)
+
+    @functools.cached_property
+    def streams(self) -> Streams | None:
+        """The short way for watches, if there can be one."""
+        return None if self._peer is None else Streams(self._peer, WATCH)
+
+    @functools.cached_property
+    def _peer(self) -> Peer | None:
+        if self._secure and not self._material.ca:
+            return None
         try:
-            return None if self._secure and not self._material.ca else self._express()
+            parts = urlsplit(self.endpoint)
+            context = _context(self._material) if self._secure else None
+            return Peer(parts.hostname or "", parts.port or 2379, context, self._keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
 
-    def _express(self) -> Express:
-        parts = urlsplit(self.endpoint)
-        context = _context(self._material) if self._secure else None
-        return Express(parts.hostname or "", parts.port or 2379, context, self._keepalive)
+    def hold(self) -> None:
+        """Nothing is read of its watches for a moment, where they go the short way."""
+        streams = self.__dict__.get("streams")
+        if streams is not None:
+            streams.hold()
 
     def take_up(self, material: Any) -> None:
-        """The short way is made anew with these PEM texts if they are others; gRPC's stays."""
+        """The short ways are made anew with these PEM texts if they are others; gRPC's stays."""
         if material != self._material:
             self._material = material
-            express = self.__dict__.pop("express", None)
-            if express is not None:
-                express.close()
+            self._close_short()
+            self.__dict__.pop("_peer", None)
+
+    def _close_short(self) -> None:
+        for name in ("express", "streams"):
+            short = self.__dict__.pop(name, None)
+            if short is not None:
+                short.close()
 
     async def close(self) -> None:
         """End its connections."""
-        express = self.__dict__.get("express")
-        if express is not None:
-            express.close()
+        self._close_short()
         await self.channel.close()
 
     async def ready(self, timeout: float) -> None:

@@ -59,10 +59,10 @@ _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 
 
 class EtcdDatastore:
-    """`interface.Datastore` on etcd."""
+    """`interface.Datastore` on etcd. `gather`: seconds that events may wait after a quiet time."""
 
-    def __init__(self, config: DatastoreConfig) -> None:
-        self._connection = Connection(config)
+    def __init__(self, config: DatastoreConfig, gather: float = 0.0) -> None:
+        self._connection = Connection(config, gather)
 
     @property
     def prompt(self) -> bool:
@@ -203,6 +203,10 @@ class EtcdDatastore:
         two selections arrive in two batches.
         """
         return watching.watch(self._connection, selections, revision)
+
+    def hold(self) -> None:
+        """`interface.Deferring`: events wait for a moment (libcalico.datastore.etcd.stream)."""
+        self._connection.hold()
 
     async def compact(self, revision: int) -> None:
         """Forget the history before a revision; what is forgotten already is no error.

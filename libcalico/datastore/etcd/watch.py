@@ -6,26 +6,35 @@ at its end with the next, so the changes of one revision arrive together (DS-3).
 that is compacted, or of another history than this etcd's (a store restored from a backup,
 libcalico.datastore.etcd.position), raises `Compacted`; a member that only lags behind the others
 does not.
+
+A stream goes over a connection of our own (stream.py); whatever is unusual while it begins, and it
+is begun again through gRPC, which knows errors, logins and other endpoints.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.failures import error_of, gone
+from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.position import Position, foreign
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.etcd.stream import Broken, Stream
 from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
 from libcalico.errors import DatastoreUnavailable
+
+log = logging.getLogger(__name__)
 
 SLICE = 100
 
@@ -37,15 +46,24 @@ async def watch(
 
     The first batch is empty: it says that the watch stands.
     """
-    link, call = await connection.open_watch()
+    start = asyncio.get_running_loop().time()
+    begun = await _short(connection, selections, revision)
+    link: Link
+    call: Any
+    if begun is not None:
+        link, call, stream, early = begun
+    else:
+        (link, call), stream, early = (
+            await connection.open_watch(),
+            _Stream(selections, revision),
+            [],
+        )
     try:
-        stream = _Stream(selections, revision)
-        async with asyncio.timeout(connection.timeout):
-            for request in stream.requests():
-                await call.write(request)
-            early = []
-            while stream.waiting:
-                early += stream.take(await _read(call))
+        if begun is None:
+            async with asyncio.timeout_at(start + connection.timeout):
+                for request in stream.requests():
+                    await call.write(request)
+                early = await _standing(call, stream)
         if stream.strange and foreign(revision, present := await _present(connection)):
             raise Compacted(
                 f"etcd is at revision {present.revision}, which did not follow on {revision}:"
@@ -64,7 +82,7 @@ async def watch(
         raise DatastoreUnavailable(
             f"etcd at {link.endpoint} did not begin a watch within {connection.timeout:g} s"
         ) from None
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as problem:
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError, Broken) as problem:
         connection.forget(link)
         if isinstance(problem, grpc.aio.AioRpcError) and not _ended(problem):
             raise error_of(problem) from None
@@ -74,6 +92,44 @@ async def watch(
         raise
     finally:
         call.cancel()
+
+
+async def _short(
+    connection: Connection, selections: Sequence[Selection], revision: int
+) -> tuple[Link, Stream, _Stream, list[_Share]] | None:
+    """A watch that stands on a connection of our own, with what it has told already.
+
+    None if anything was unusual: gRPC's tells what, or does it. Raises Compacted, and what
+    `Connection.open_watch` raises.
+    """
+    half = asyncio.get_running_loop().time() + connection.timeout / 2
+    opened = await connection.open_stream()
+    if opened is None:
+        return None
+    link, call = opened
+    stream, early = _Stream(selections, revision), None
+    try:
+        # The other half is gRPC's.
+        async with asyncio.timeout_at(half):
+            for request in stream.requests():
+                call.write(request.SerializeToString())
+            early = await _standing(call, stream)
+    except (Broken, DatastoreUnavailable, TimeoutError) as problem:
+        log.debug("etcd at %s: %s: a watch through gRPC", link.endpoint, problem)
+        return None
+    finally:
+        if early is None:
+            call.cancel()
+    call.stands()
+    return link, call, stream, early
+
+
+async def _standing(call: Any, stream: _Stream) -> list[_Share]:
+    """What a stream tells until all of its watches stand."""
+    early: list[_Share] = []
+    while stream.waiting:
+        early += stream.take(await _read(call))
+    return early
 
 
 def _ended(problem: grpc.aio.AioRpcError) -> bool:
@@ -103,6 +159,11 @@ async def _decoded(share: _Share) -> AsyncIterator[Batch]:
 
 
 async def _read(call: Any) -> Any:
+    if isinstance(call, Stream):
+        try:
+            return pb.WatchResponse.FromString(await call.read())
+        except DecodeError:
+            raise Broken("an answer that cannot be read") from None
     response = await call.read()
     if response is grpc.aio.EOF:
         raise DatastoreUnavailable("etcd ended the watch")

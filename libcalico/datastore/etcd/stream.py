@@ -1,0 +1,339 @@
+"""The watches of a process on one connection of their own, and when it is read.
+
+Problem: gRPC hands each event of a watch through its threads, which fight the event loop for the
+interpreter, and an event comes when it comes: in the middle of the ADD that made it, on a machine
+whose every core works at that ADD. So the streams of one etcd member share an HTTP/2 connection
+that the event loop reads itself (http2.py), and its reading can wait.
+
+`gather` is for who follows in no hurry: what comes after a quiet time is left alone for so many
+seconds, and then read at once with all that followed. `hold` is for who must do something first, of
+which the events of the next moment are only the echo: for HOLD_SECONDS nothing is read, but
+however often it is said never longer than HOLD_MOST between two readings. So an event is late by
+at most the seconds of `gather`, or by HOLD_MOST, and never lost. Without either it is read at once.
+While a watch is being begun nothing waits.
+
+Invariants:
+  STR-1  What is not a plain message of gRPC ends its stream with `Broken`; what it had completed
+         before is delivered first. Nothing is guessed, skipped or delivered twice.
+  STR-2  A stream whose reader is slow stops the server by its window (RFC 9113 section 5.2), and
+         no other stream; memory is bounded by one window a stream and the message being read.
+  STR-3  A peer that says nothing for the seconds of the keepalive is pinged, and given up when
+         nothing comes of it within its timeout, though its kernel may live.
+  STR-4  No two readings are further apart than the longest hold while there is something to read.
+Tested in tests/libcalico/test_etcd_stream.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+
+from libcalico.datastore.etcd import http2
+from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, MESSAGE, OUR_WINDOW, Metadata, Peer, Wire
+
+HOLD_SECONDS, HOLD_MOST = 0.02, 0.05
+LONGEST = 1 << 30
+"""Bytes of one message; etcd sends fragments far smaller."""
+_ALIVE = b"watching"
+
+
+class Broken(Exception):
+    """A stream is over, or could not begin: why."""
+
+
+class Messages:
+    """Cuts the bytes of a stream into messages. Pure."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are complete with these bytes. Raises Broken."""
+        if not self._rest and len(data) >= MESSAGE.size:
+            # Mostly a frame is a message.
+            compressed, length = MESSAGE.unpack_from(data)
+            if not compressed and len(data) == MESSAGE.size + length:
+                return [data[MESSAGE.size :]]
+        self._rest += data
+        found, at = [], 0
+        while len(self._rest) - at >= MESSAGE.size:
+            compressed, length = MESSAGE.unpack_from(self._rest, at)
+            if compressed or length > LONGEST:
+                raise Broken("a compressed message" if compressed else "a message without end")
+            end = at + MESSAGE.size + length
+            if len(self._rest) < end:
+                break
+            found.append(bytes(self._rest[at + MESSAGE.size : end]))
+            at = end
+        del self._rest[:at]
+        return found
+
+
+class Stream(http2.Sending):
+    """One call with any number of requests and answers, from its beginning to its end."""
+
+    __slots__ = ("_begins", "_came", "_cut", "_line", "_reason", "_unread", "_waiting", "number")
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(b"", ends=False)
+        self._line = line
+        self.number = 0
+        self._begins = True
+        line.beginning += 1
+        self._cut = Messages()
+        self._came: deque[bytes] = deque()
+        self._unread = 0  # bytes for which the server has no leave yet
+        self._reason = ""
+        self._waiting: asyncio.Future[None] | None = None
+
+    def write(self, body: bytes) -> None:
+        """Send a message, as soon as the server takes it."""
+        self.rest = memoryview(bytes(self.rest) + http2.message(body))
+        self._line.go_on()
+
+    async def read(self) -> bytes:
+        """The next message. Raises Broken when there will be none."""
+        while not self._came:
+            if self._reason:
+                raise Broken(self._reason)
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        body = self._came.popleft()
+        if not self._came:
+            self._grant()
+        return body
+
+    def stands(self) -> None:
+        """Its watches stand: what comes now may wait."""
+        if self._begins:
+            self._begins = False
+            self._line.beginning -= 1
+
+    def cancel(self) -> None:
+        """No more of it is wanted."""
+        if self._line.streams.pop(self.number, None) is not None:
+            code = http2.CANCEL.to_bytes(4, "big")
+            self._line.write(http2.frame(http2.RESET, 0, self.number, code))
+        self.end("cancelled")
+
+    def take(self, data: bytes) -> None:
+        """Bytes that came. Raises Broken."""
+        self._unread += len(data)
+        self._came.extend(self._cut.feed(data))
+        if self._came:
+            self._wake()
+        else:
+            self._grant()
+
+    def end(self, reason: str) -> None:
+        """Nothing more comes."""
+        self._reason = self._reason or reason
+        self.stands()
+        self._wake()
+
+    def _grant(self) -> None:
+        # Nothing waits for the reader: what came may come again.
+        if self._unread > OUR_WINDOW // 2 and not self._reason:
+            self._line.write(http2.grant(self.number, self._unread))
+            self._unread = 0
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class Line(Wire[Stream]):
+    """One connection, from its beginning to its end. `gather`: see above; 0 reads at once."""
+
+    def __init__(self, keepalive: tuple[float, float] = (30.0, 10.0), gather: float = 0.0) -> None:
+        super().__init__(keepalive)
+        self.gather = gather
+        self.beginning = 0
+        """Watches that do not stand yet."""
+        self._loop = asyncio.get_running_loop()
+        self._heard = self._loop.time()
+        self._pinged = 0.0
+        self._look: asyncio.TimerHandle | None = None
+        self._kept: list[bytes] = []
+        self._since = self._until = 0.0
+        self._release: asyncio.TimerHandle | None = None
+        self._passing = False
+
+    def open(self, block: bytes) -> Stream:
+        """A new stream. Raises Broken."""
+        stream = Stream(self)
+        try:
+            stream.number = self.begin(block, stream)
+        except ValueError as problem:
+            stream.end(str(problem))
+            raise Broken(str(problem)) from None
+        return stream
+
+    # -- when it is read --------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is read for the moment."""
+        return self._release is not None
+
+    def hold(self) -> None:
+        """Read nothing for HOLD_SECONDS from now, HOLD_MOST at most from the first time on."""
+        if self._passing or self.beginning or self._transport is None:
+            return
+        now = self._loop.time()
+        if self._release is None:
+            self._pause(now, HOLD_SECONDS)
+        else:
+            self._until = held_until(self._since, now)
+
+    def _pause(self, now: float, seconds: float) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._since, self._until = now, now + seconds
+        self._release = self._loop.call_at(self._until, self._released)
+
+    def _released(self) -> None:
+        if self._loop.time() < self._until:
+            self._release = self._loop.call_at(self._until, self._released)
+            return
+        self._release = None
+        if self._transport is None:
+            return
+        # One reading comes before the next hold: in the next turn, before what is queued in it.
+        self._passing = True
+        self._loop.call_soon(self._loop.call_soon, self._passed)
+        kept, self._kept = self._kept, []
+        for data in kept:
+            if not self._over:
+                super().data_received(data)
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def _passed(self) -> None:
+        self._passing = False
+
+    def data_received(self, data: bytes) -> None:
+        """Frames, whole or in pieces, of which some may wait."""
+        self._heard = now = self._loop.time()
+        if self._kept or (self._release is not None and not self.beginning):
+            self._kept.append(data)
+            return
+        if self.gather and self.ready and not self.beginning:
+            passing = self._passing
+            if self._transport is not None:
+                self._pause(now, self.gather)
+            if not passing:
+                self._kept.append(data)
+                return
+        super().data_received(data)
+
+    # -- whether anybody is there -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, and look after the peer."""
+        super().connection_made(transport)
+        self._heard = self._loop.time()
+        if not self._over:
+            self._look = self._loop.call_later(self._keepalive[0], self._look_after)
+
+    def _look_after(self) -> None:
+        if self._heard < self._pinged:
+            self.end("the server does not answer")
+            return
+        idle, timeout = self._keepalive
+        now, due = self._loop.time(), self._heard + idle
+        if now >= due:
+            self._pinged, due = now, now + timeout
+            self.write(http2.frame(http2.PING, 0, 0, _ALIVE))
+        self._look = self._loop.call_at(due, self._look_after)
+
+    # -- what comes -------------------------------------------------------------------------------
+
+    def broke(self, stream: Stream, reason: str, *, refused: bool = False) -> None:
+        """A stream is over."""
+        stream.end(reason)
+
+    def took_data(self, number: int, stream: Stream, body: bytes) -> None:
+        """Some of a message, or several."""
+        try:
+            stream.take(body)
+        except Broken as problem:
+            del self.streams[number]
+            stream.end(str(problem))
+
+    def took_end(self, _number: int, stream: Stream, _block: bytes) -> None:
+        """The server ended a stream; why it knows is not read."""
+        stream.end("the server ended it")
+
+    def end(self, reason: str) -> None:
+        """Use it no more; every stream is over."""
+        for timer in (self._look, self._release):
+            if timer is not None:
+                timer.cancel()
+        self._look = self._release = None
+        self._kept = []
+        super().end(reason)
+
+
+class Streams:
+    """The way to one etcd member: a connection, made when first wanted and again when it broke."""
+
+    def __init__(self, peer: Peer, path: bytes) -> None:
+        self._peer = peer
+        self._headers = peer.headers(path)
+        self._line: Line | None = None
+        self._connecting: asyncio.Task[str] | None = None
+        self._not_before = 0.0
+        self._problem = ""
+        self._closed = False
+
+    async def open(self, metadata: Metadata, gather: float) -> Stream:
+        """A new stream, on the connection of all. Raises Broken."""
+        if self._line is None or not self._line.ready:
+            await self._connected()
+        assert self._line is not None
+        self._line.gather = gather
+        return self._line.open(self._headers + http2.fields(metadata))
+
+    async def _connected(self) -> None:
+        if self._connecting is None:
+            if self._closed or time.monotonic() < self._not_before:
+                raise Broken(self._problem or "there is no connection")
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        connecting = self._connecting
+        # Whoever waits may give up; the others go on waiting.
+        await asyncio.wait([connecting])
+        if problem := "closed" if connecting.cancelled() else connecting.result():
+            raise Broken(problem)
+
+    async def _connect(self) -> str:
+        line = Line(self._peer.keepalive)
+        self._not_before = time.monotonic() + AGAIN_SECONDS
+        try:
+            self._problem = await self._peer.reach(line)
+            if not self._problem:
+                self._line = line
+        finally:
+            self._connecting = None
+            if self._line is not line:
+                line.end("it was not made")
+        return self._problem
+
+    def hold(self) -> None:
+        """Read nothing for a moment (`Line.hold`)."""
+        if self._line is not None:
+            self._line.hold()
+
+    def close(self) -> None:
+        """End the connection for good."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._line is not None:
+            self._line.end("closed")
+
+
+def held_until(since: float, now: float) -> float:
+    """How long reading waits that waits since `since` and is asked to wait `now`."""
+    return min(now + HOLD_SECONDS, since + HOLD_MOST)

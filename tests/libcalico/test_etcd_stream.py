@@ -1,0 +1,647 @@
+"""The watches' own connection, against a real etcd; then servers that stall, lie, flood or die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import connect
+from libcalico.datastore.etcd import http2, stream
+from libcalico.datastore.etcd.http2 import Peer
+from libcalico.datastore.etcd.store import EtcdDatastore
+from libcalico.datastore.etcd.stream import Broken, Line, Messages, Streams
+from libcalico.datastore.interface import ABSENT, Batch, Datastore, Delete, Put, Selection
+from libcalico.errors import DatastoreUnavailable
+from libcalico.model import Handle, HandleKey
+from tests.libcalico.test_tls import World, config, ctl_flags, flags
+from tests.support.etcd import Etcd
+from tests.support.etcd_users import enable_auth, make_roles
+
+SETTINGS = http2.frame(http2.SETTINGS, 0, 0, b"")
+LIMIT = 20.0
+
+
+def message(body: bytes) -> bytes:
+    """A message of gRPC."""
+    return http2.message(body)
+
+
+def data(body: bytes, number: int = 1, flags: int = 0) -> bytes:
+    """A frame of a stream."""
+    return http2.frame(http2.DATA, flags, number, body)
+
+
+def line_of(store: Datastore) -> Line:
+    """The connection of a store's watches, which must be its own."""
+    assert isinstance(store, EtcdDatastore)
+    links = store._connection._links
+    assert links
+    ways = [link.streams for link in links if link.streams and link.streams._line]
+    assert len(ways) == 1
+    line = ways[0]._line
+    assert line is not None
+    return line
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for it."""
+    async with asyncio.timeout(LIMIT):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+async def stood(batches: AsyncIterator[Batch]) -> None:
+    """The first batch says that the watch stands."""
+    assert list(await anext(batches)) == []
+
+
+async def told(batches: AsyncIterator[Batch], count: int) -> list[tuple[str, bool]]:
+    """So many events."""
+    found: list[tuple[str, bool]] = []
+    async with asyncio.timeout(LIMIT):
+        while len(found) < count:
+            found += [(str(one.key), one.entry is not None) for one in await anext(batches)]
+    return found
+
+
+# -- a real etcd -----------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_watches_go_over_one_connection_of_their_own(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        revision = await store.commit([Put(HandleKey("stream.0"), Handle({}))])
+        first = store.watch([Selection("Handle")], revision)
+        second = store.watch([Selection("Handle"), Selection("Block")], revision)
+        await stood(first)
+        await stood(second)
+        line = line_of(store)
+        assert len(line.streams) == 2
+        assert line.beginning == 0
+        await store.commit([Put(HandleKey("stream.1"), Handle({}), ABSENT)])
+        await store.commit([Delete(HandleKey("stream.1"))])
+        for batches in (first, second):
+            names = [name for name, _ in await told(batches, 2)]
+            assert names == [str(HandleKey("stream.1"))] * 2
+        # One that is no longer wanted leaves, the other goes on.
+        await first.aclose()  # type: ignore[attr-defined]
+        assert len(line.streams) == 1
+        await store.commit([Put(HandleKey("stream.2"), Handle({}))])
+        assert await told(second, 1) == [(str(HandleKey("stream.2")), True)]
+
+
+@pytest.mark.asyncio
+async def test_more_than_a_window_comes_while_nobody_reads_and_after(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STR-2: the server stops at the window, and goes on when it is granted anew."""
+    monkeypatch.setattr(http2, "OUR_WINDOW", 1 << 17)
+    monkeypatch.setattr(stream, "OUR_WINDOW", 1 << 17)
+    long = {f"10.{a}.{b}.0/26": 1 for a in range(20) for b in range(100)}
+    async with etcd.connect() as store:
+        revision = await store.commit([Put(HandleKey("window.x"), Handle({}))])
+        slow = store.watch([Selection("Handle")], revision)
+        quick = store.watch([Selection("Handle")], revision)
+        await stood(slow)
+        await stood(quick)
+        line = line_of(store)
+        for number in range(20):
+            await store.commit([Put(HandleKey(f"window.{number:02}"), Handle(block=long))])
+        names = [(str(HandleKey(f"window.{number:02}")), True) for number in range(20)]
+        assert await told(quick, 20) == names
+        waiting = line.streams[1]
+        assert sum(map(len, waiting._came)) + len(waiting._cut._rest) <= 1 << 17
+        assert await told(slow, 20) == names
+
+
+@pytest.mark.asyncio
+async def test_a_member_that_ends_breaks_the_watch_off(private_etcd: Etcd) -> None:
+    async with private_etcd.connect() as store:
+        batches = store.watch([Selection("Handle")], await store.commit([_put("before")]))
+        await stood(batches)
+        assert line_of(store).ready
+        private_etcd.stop()
+        with pytest.raises(DatastoreUnavailable, match="broke off"):
+            await asyncio.wait_for(anext(batches), LIMIT)
+        private_etcd.start()
+        await until(lambda: not line_of(store).ready)
+
+
+def _put(name: str) -> Put:
+    return Put(HandleKey(name), Handle({}))
+
+
+@pytest.mark.asyncio
+async def test_it_speaks_tls_and_holds_there_too(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    server = Etcd(tmp_path / "secured", flags(world.server, world.ca.cert), "https")
+    server.ctl_flags = ctl_flags(world)
+    server.start()
+    try:
+        store = await connect(config(server.endpoint, world))
+        try:
+            batches = store.watch([Selection("Handle")], await store.commit([_put("one")]))
+            await stood(batches)
+            line = line_of(store)
+            line.hold()
+            assert line.held
+            await store.commit([_put("two")])
+            assert await told(batches, 1) == [(str(HandleKey("two")), True)]
+        finally:
+            await store.close()
+    finally:
+        server.stop()
+
+
+@pytest.mark.asyncio
+async def test_it_brings_the_login(tmp_path: Path) -> None:
+    server = Etcd(tmp_path, ["--auth-token=simple", "--bcrypt-cost=4"])
+    server.start()
+    try:
+        make_roles(server)
+        enable_auth(server, {"calico-node:word": "calico-node"})
+        store = await connect(
+            DatastoreConfig(
+                datastore_type="etcdv3", etcd_endpoints=server.endpoint, timeout=10.0,
+                username="calico-node", password="word",
+            )
+        )  # fmt: skip
+        try:
+            batches = store.watch([Selection("Handle")], await store.commit([_put("one")]))
+            await stood(batches)
+            assert len(line_of(store).streams) == 1
+            await store.commit([_put("two")])
+            assert await told(batches, 1) == [(str(HandleKey("two")), True)]
+        finally:
+            await store.close()
+    finally:
+        server.stop()
+
+
+# -- when it is read -------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_what_is_held_comes_after_all_and_however_often_it_is_held(etcd: Etcd) -> None:
+    """STR-4: a hold that is renewed for ever keeps nothing back for ever."""
+    async with etcd.connect() as store:
+        batches = store.watch([Selection("Handle")], await store.commit([_put("held.0")]))
+        await stood(batches)
+        assert isinstance(store, EtcdDatastore)
+        line = line_of(store)
+        holding = asyncio.create_task(_hold_for_ever(store))
+        try:
+            for number in range(5):
+                await store.commit([_put(f"held.{number}")])
+                assert await told(batches, 1) == [(str(HandleKey(f"held.{number}")), True)]
+        finally:
+            holding.cancel()
+        await until(lambda: not line.held)
+
+
+async def _hold_for_ever(store: EtcdDatastore) -> None:
+    while True:
+        store.hold()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_a_gathering_store_reads_what_came_at_once(etcd: Etcd) -> None:
+    async with etcd.connect() as writer:
+        revision = await writer.commit([_put("gather.x")])
+        store = await connect(
+            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint), gather=1.0
+        )
+        try:
+            batches = store.watch([Selection("Handle")], revision)
+            await stood(batches)
+            line = line_of(store)
+            await until(lambda: not line.held)
+            start = time.monotonic()
+            for number in range(3):
+                await writer.commit([_put(f"gather.{number}")])
+            assert len(await told(batches, 3)) == 3
+            assert time.monotonic() - start > 0.9, "the first waited for the others"
+        finally:
+            await store.close()
+
+
+@dataclass
+class Wires(asyncio.Transport):
+    """Remembers what is written and whether it may be read."""
+
+    sent: bytearray = field(default_factory=bytearray)
+    reading: bool = True
+    pauses: int = 0
+    aborted: bool = False
+
+    def write(self, data: object) -> None:
+        """Into `sent`."""
+        assert isinstance(data, bytes)
+        self.sent += data
+
+    def abort(self) -> None:
+        """Noted."""
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        """Noted."""
+        self.reading, self.pauses = False, self.pauses + 1
+
+    def resume_reading(self) -> None:
+        """Noted."""
+        self.reading = True
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """None."""
+        return default
+
+
+def made(gather: float = 0.0) -> tuple[Line, Wires]:
+    """A line to a server that has said who it is."""
+    line, wires = Line((30.0, 10.0), gather), Wires()
+    line.connection_made(wires)
+    line.data_received(SETTINGS)
+    wires.sent.clear()
+    return line, wires
+
+
+@pytest.mark.asyncio
+async def test_a_hold_is_bounded_and_a_reading_comes_before_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """STR-4, on a clock of our own."""
+    line, wires = made()
+    clock = [100.0]
+    monkeypatch.setattr(line._loop, "time", lambda: clock[0])
+    calls: list[float] = []
+
+    def call_at(when: float, _callback: object) -> asyncio.TimerHandle:
+        calls.append(when)
+        return asyncio.TimerHandle(when, lambda: None, (), line._loop)
+
+    monkeypatch.setattr(line._loop, "call_at", call_at)
+    line.hold()
+    assert not wires.reading
+    assert calls == [100.0 + stream.HOLD_SECONDS]
+    for _ in range(30):
+        clock[0] += 0.01
+        line.hold()
+        if clock[0] >= calls[-1]:
+            line._released()
+        if not line.held:
+            break
+    assert clock[0] <= 100.0 + stream.HOLD_MOST + 0.01
+    assert wires.reading
+    line.hold()
+    assert wires.reading, "first one reading"
+    await asyncio.sleep(0)
+    line.hold()
+    assert wires.reading, "which is the next turn's"
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    line.hold()
+    assert not wires.reading
+    line.end("over")
+
+
+@given(st.floats(0, 1e6), st.lists(st.floats(0, 0.1), max_size=30))
+def test_no_hold_is_longer_than_the_longest(since: float, waits: list[float]) -> None:
+    now, due = since, since + stream.HOLD_SECONDS
+    for wait in waits:
+        now += wait
+        if now >= due:
+            break
+        due = stream.held_until(since, now)
+    assert due <= since + stream.HOLD_MOST
+    assert due >= now or now >= due
+
+
+@pytest.mark.asyncio
+async def test_nothing_waits_while_a_watch_is_being_begun() -> None:
+    line, wires = made(gather=5.0)
+    opened = line.open(b"x")
+    line.hold()
+    assert wires.reading
+    line.data_received(data(message(b"created")))
+    assert await asyncio.wait_for(opened.read(), LIMIT) == b"created"
+    opened.stands()
+    line.data_received(data(message(b"later")))
+    assert line.held
+    assert not opened._came
+    line.end("over")
+
+
+@pytest.mark.asyncio
+async def test_gathered_bytes_are_read_in_order_and_the_next_wait_again() -> None:
+    line, wires = made(gather=0.01)
+    opened = line.open(b"x")
+    opened.stands()
+    whole = data(message(b"one")) + data(message(b"two"))
+    line.data_received(whole[:20])
+    assert line.held
+    line.data_received(whole[20:])  # as a secured connection may, though it is paused
+    await until(lambda: not line.held)
+    assert [await opened.read(), await opened.read()] == [b"one", b"two"]
+    assert wires.reading
+    # The reading that follows is taken as it comes, and what follows that waits.
+    line._passing = True
+    line.data_received(data(message(b"three")))
+    assert await asyncio.wait_for(opened.read(), LIMIT) == b"three"
+    assert line.held
+    line.end("over")
+    with pytest.raises(Broken):
+        await opened.read()
+
+
+# -- what a server may say -------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=60), max_size=10), st.lists(st.integers(1, 30), max_size=60))
+def test_messages_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    """STR-1."""
+    whole, found, cut = b"".join(map(message, bodies)), [], Messages()
+    for size in [*cuts, len(whole)]:
+        found += cut.feed(whole[:size])
+        whole = whole[size:]
+    assert found == bodies
+
+
+FRAMES = st.tuples(
+    st.integers(0, 12), st.integers(0, 255), st.integers(0, 2**31 - 1), st.binary(max_size=50)
+)
+
+
+@given(st.lists(FRAMES, max_size=10), st.lists(st.integers(1, 30), max_size=60))
+def test_frames_are_the_same_however_they_are_cut(
+    frames: list[http2.Frame], cuts: list[int]
+) -> None:
+    whole = b"".join(http2.frame(*one) for one in frames)
+    found: list[http2.Frame] = []
+    cutter = http2.Cutter()
+    for size in [*cuts, len(whole)]:
+        found += cutter.frames(whole[:size])
+        whole = whole[size:]
+    assert found == frames
+
+
+def test_a_frame_that_nobody_was_allowed_is_not_waited_for() -> None:
+    with pytest.raises(http2.FrameTooLong):
+        list(http2.Cutter().frames(struct.pack(">HBBBI", 1 << 7, 0, 0, 0, 1)))
+
+
+PIECES = st.one_of(
+    st.binary(max_size=40),
+    st.builds(
+        http2.frame,
+        st.integers(0, 12),
+        st.integers(0, 255),
+        st.integers(0, 5),
+        st.binary(max_size=30),
+    ),
+    st.builds(data, st.builds(message, st.binary(max_size=30)), st.sampled_from([1, 3, 5])),
+)
+
+
+@given(st.lists(PIECES, max_size=12), st.sampled_from([0.0, 0.001]))
+def test_whatever_a_server_says_is_a_message_or_ends_the_stream(
+    pieces: list[bytes], gather: float
+) -> None:
+    """STR-1: never an exception, never a stream that waits for what cannot come."""
+
+    async def converse() -> None:
+        line, wires = made(gather)
+        opened = [line.open(b"x") for _ in range(2)]
+        for one in opened:
+            one.write(b"watch")
+            one.stands()
+        for piece in pieces:
+            if not wires.aborted:
+                line.data_received(piece)
+        await asyncio.sleep(0)
+        line.connection_lost(None)
+        assert not line.ready
+        assert line.beginning == 0
+        for one in opened:
+            while one._came:
+                assert isinstance(await one.read(), bytes)
+            with pytest.raises(Broken):
+                await asyncio.wait_for(one.read(), LIMIT)
+
+    asyncio.run(converse())
+
+
+END = http2.END_STREAM | http2.END_HEADERS
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason", "stays"),
+    [
+        (http2.frame(http2.RESET, 0, 1, b"\0\0\0\x08"), "reset", True),
+        (http2.frame(http2.RESET, 0, 1, b"\0\0\0\x07"), "reset", True),
+        (http2.frame(http2.HEADERS, END, 1, b"\x88"), "server ended it", True),
+        (data(b"", flags=http2.END_STREAM), "server ended it", True),
+        (data(b"\x01\0\0\0\x01x"), "compressed", True),
+        (data(b"\0\xff\xff\xff\xff"), "without end", True),
+        (data(b"\x01x", flags=http2.PADDED), "padding", False),
+        (http2.frame(http2.GOAWAY, 0, 0, b"\0\0\0\x01\0\0\0\0"), "ends the connection", False),
+        (http2.frame(http2.GOAWAY, 0, 0, b""), "cut short", False),
+        (http2.frame(5, 0, 1, b""), "type 5", False),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_ends_one_stream_leaves_the_others(
+    frames: bytes, reason: str, stays: bool
+) -> None:
+    line, _ = made()
+    ended, other = line.open(b"x"), line.open(b"x")
+    line.data_received(data(message(b"first")))
+    line.data_received(frames)
+    assert await ended.read() == b"first", "what was complete is delivered"
+    with pytest.raises(Broken, match=reason):
+        await ended.read()
+    assert line.ready is stays
+    line.data_received(data(message(b"alive"), 3))
+    if stays:
+        assert await other.read() == b"alive"
+    else:
+        with pytest.raises(Broken, match=reason):
+            await other.read()
+    line.end("over")
+
+
+@pytest.mark.asyncio
+async def test_a_window_is_granted_when_the_reader_has_read() -> None:
+    """STR-2: of the connection at once, of a stream when nothing of it waits."""
+    line, wires = made()
+    opened = line.open(b"x")
+    wires.sent.clear()
+    body = message(b"m" * 12_000)
+    for _ in range(http2.OUR_WINDOW // 2 // len(body) + 1):
+        line.data_received(data(body))
+    granted = [frame[2] for frame in http2.Cutter().frames(bytes(wires.sent))]
+    assert granted == [0], "the connection's alone"
+    wires.sent.clear()
+    while opened._came:
+        assert await opened.read() == body[5:]
+    [(kind, _, number, size)] = http2.Cutter().frames(bytes(wires.sent))
+    assert (kind, number) == (http2.WINDOW, 1)
+    assert int.from_bytes(size, "big") > http2.OUR_WINDOW // 2
+    # One message larger than the window is granted as it comes.
+    wires.sent.clear()
+    line.data_received(data(http2.MESSAGE.pack(0, 4 * http2.OUR_WINDOW)))
+    for _ in range(http2.OUR_WINDOW // 2 // 16_000 + 1):
+        line.data_received(data(b"m" * 16_000))
+    assert 1 in [frame[2] for frame in http2.Cutter().frames(bytes(wires.sent))]
+    line.end("over")
+
+
+@pytest.mark.asyncio
+async def test_a_ping_is_answered_and_metadata_that_are_too_long_are_refused() -> None:
+    line, wires = made()
+    line.data_received(http2.frame(http2.PING, 0, 0, b"12345678"))
+    assert bytes(wires.sent) == http2.frame(http2.PING, http2.ACK, 0, b"12345678")
+    with pytest.raises(Broken, match="too long"):
+        line.open(b"x" * 20_000)
+    assert line.beginning == 0
+    line.end("over")
+    with pytest.raises(Broken, match="no connection"):
+        line.open(b"x")
+
+
+Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def serving(conversation: Conversation) -> AsyncIterator[int]:
+    """A server of our own; its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await conversation(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@pytest.mark.asyncio
+async def test_a_peer_whose_kernel_lives_alone_is_given_up() -> None:
+    """STR-3: its kernel acknowledges all that it never reads."""
+    pinged = asyncio.Event()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+        while came := await reader.read(65536):
+            if stream._ALIVE in came:
+                pinged.set()
+
+    async with serving(mute) as port:
+        streams = Streams(Peer("127.0.0.1", port, None, (0.2, 0.3)), b"/x")
+        opened = await streams.open((), 0.0)
+        with pytest.raises(Broken, match="does not answer"):
+            await asyncio.wait_for(opened.read(), LIMIT)
+        assert pinged.is_set()
+        streams.close()
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_answers_its_pings_is_kept() -> None:
+    pings = 0
+
+    async def polite(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal pings
+        writer.write(SETTINGS)
+        while came := await reader.read(65536):
+            if stream._ALIVE in came:
+                pings += 1
+                writer.write(http2.frame(http2.PING, http2.ACK, 0, stream._ALIVE))
+
+    async with serving(polite) as port:
+        streams = Streams(Peer("127.0.0.1", port, None, (0.05, 1.0)), b"/x")
+        opened = await streams.open((), 0.0)
+        await until(lambda: pings >= 2)
+        assert streams._line is not None
+        assert streams._line.ready
+        opened.cancel()
+        streams.close()
+
+
+@pytest.mark.asyncio
+async def test_no_connection_costs_one_attempt_for_all_and_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http2, "CONNECT_SECONDS", 0.2)
+    connections = 0
+
+    async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.read()
+
+    async with serving(silent) as port:
+        streams = Streams(Peer("127.0.0.1", port), b"/x")
+        opening = (streams.open((), 0.0) for _ in range(3))
+        found = await asyncio.gather(*opening, return_exceptions=True)
+        assert [str(one) for one in found] == ["no HTTP/2 within 0.2 s"] * 3
+        with pytest.raises(Broken, match="no HTTP/2"):
+            await streams.open((), 0.0)
+        assert connections == 1
+        streams._not_before = 0.0
+        trying = asyncio.create_task(streams.open((), 0.0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        streams.close()
+        with pytest.raises(Broken, match="closed"):
+            await asyncio.wait_for(trying, LIMIT)
+
+
+@pytest.mark.parametrize("unusual", ["refused", "stalled", "nonsense"])
+@pytest.mark.asyncio
+async def test_what_is_unusual_while_a_watch_begins_is_left_to_grpc(
+    etcd: Etcd, unusual: str
+) -> None:
+    async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(SETTINGS)
+        cut = http2.Cutter()
+        while came := await reader.read(65536):
+            for kind, _, number, _ in cut.frames(came.removeprefix(http2.PREFACE)):
+                if kind != http2.HEADERS:
+                    continue
+                if unusual == "refused":
+                    writer.write(http2.frame(http2.HEADERS, END, number, b"\x88"))
+                elif unusual == "nonsense":
+                    writer.write(data(message(b"\xff\xff\xff"), number))
+
+    async with serving(odd) as port:
+        store = await connect(
+            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, timeout=4.0)
+        )
+        try:
+            revision = await store.commit([_put("unusual.0")])
+            assert isinstance(store, EtcdDatastore)
+            assert store._connection._links
+            streams = Streams(Peer("127.0.0.1", port), b"/x")
+            store._connection._links[0].__dict__["streams"] = streams
+            batches = store.watch([Selection("Handle")], revision)
+            await asyncio.wait_for(stood(batches), LIMIT)
+            assert streams._line is not None
+            assert not streams._line.streams, "nothing is left open"
+            assert streams._line.beginning == 0
+            await store.commit([_put("unusual.1")])
+            assert await told(batches, 1) == [(str(HandleKey("unusual.1")), True)]
+        finally:
+            await store.close()
