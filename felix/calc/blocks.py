@@ -34,14 +34,14 @@ class BlockFacts:
 def facts_of(block: Block) -> BlockFacts:
     """The facts of a stored block; `users` are (address, node) of allocations that name a node."""
     owner = block.owner or ""
-    base = ip_network(block.cidr).network_address
-    users = set()
-    for ordinal, index in enumerate(block.allocations):
-        if index is None or not 0 <= index < len(block.attributes):
-            continue
-        node = block.attributes[index].secondary.get("node", "")
-        if node and f"host:{node}" != owner:
-            users.add((base + ordinal, node))
+    nodes = [attribute.secondary.get("node", "") for attribute in block.attributes]
+    others = {i for i, node in enumerate(nodes) if node and f"host:{node}" != owner}
+    users: set[tuple[IPAddress, str]] = set()
+    if others:
+        base = ip_network(block.cidr).network_address
+        for ordinal, index in enumerate(block.allocations):
+            if index in others:
+                users.add((base + ordinal, nodes[index]))
     return BlockFacts("" if block.deleted else owner, frozenset(users))
 
 

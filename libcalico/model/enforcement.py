@@ -103,25 +103,50 @@ def _felix_fields() -> Mapping[str, str]:
     return {name.lower(): name for name in struct_fields(FelixConfigurationSpec)}
 
 
-def _walk(kind: str, value: Any, pattern: str, path: str, action: str) -> Iterator[tuple[str, str]]:
-    hints, defaults = struct_fields(value.__class__), _defaults(value.__class__)
-    action = getattr(value, "action", action) if isinstance(value, Rule) else action
-    for attribute, name in zip(value.__struct_fields__, hints, strict=True):
-        found = getattr(value, attribute)
-        if found is None or found == defaults[attribute]:
-            continue
-        where = f"{path}.{name}" if path else name
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of which something may lack: itself, or something within."""
+
+    attribute: str
+    name: str
+    pattern: str
+    default: Any
+    row: Row | None
+    descend: bool
+    many: bool
+
+
+@cache
+def _fields(kind: str, class_: Any, pattern: str) -> tuple[_Field, ...]:
+    """The fields of a struct that have to be looked at: of most objects they are few."""
+    hints, defaults, found = struct_fields(class_), _defaults(class_), []
+    for attribute, name in zip(class_.__struct_fields__, hints, strict=True):
         below = f"{pattern}.{name}" if pattern else name
         row = table().get(kind, {}).get(below)
+        inner, many = item_struct(hints[name])
+        opens = inner is not None and (row is None or row.state is State.ENFORCED)
+        descend = opens and bool(_fields(kind, inner, below))
+        silent = row is None or row.state in (State.ENFORCED, State.INFORMATION)
+        if descend or not silent:
+            told = None if silent else row
+            found.append(_Field(attribute, name, below, defaults[attribute], told, descend, many))
+    return tuple(found)
+
+
+def _walk(kind: str, value: Any, pattern: str, path: str, action: str) -> Iterator[tuple[str, str]]:
+    action = getattr(value, "action", action) if isinstance(value, Rule) else action
+    for field in _fields(kind, value.__class__, pattern):
+        found = getattr(value, field.attribute)
+        if found is None or found == field.default:
+            continue
+        where = f"{path}.{field.name}" if path else field.name
+        row = field.row
         if row is not None and row.lacks(found, value):
             yield where, f"{row.why}; {_instead(action)}" if action else row.why
-        if row is None or row.state is State.ENFORCED:
-            inner, many = item_struct(hints[name])
-            if inner is None:
-                continue
-            for index, item in enumerate(found if many else [found]):
-                item_path = f"{where}[{index}]" if many else where
-                yield from _walk(kind, item, below, item_path, action)
+        if field.descend:
+            for index, item in enumerate(found if field.many else [found]):
+                item_path = f"{where}[{index}]" if field.many else where
+                yield from _walk(kind, item, field.pattern, item_path, action)
 
 
 def _instead(action: str) -> str:
