@@ -17,8 +17,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from cni import add, check, delete, garbage, ipam_plugin, protocol, status
@@ -31,6 +31,7 @@ from cni.request import Command, Request, parse_request, request_version
 from cni.result import Result, encode
 from cni.services import Services
 from cni.trace import IN_FLIGHT, Trace, Traces
+from cni.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Server:
         self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._turns = Turns()
         self.called: set[str] | None = None
         """Containers with a call, while somebody wants to know (CNI-72)."""
         self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
@@ -70,25 +71,11 @@ class Server:
     @property
     def busy(self) -> frozenset[str]:
         """The containers with a call in progress or waiting."""
-        return frozenset(self._locks)
+        return self._turns.busy
 
-    @asynccontextmanager
-    async def turn(self, container_id: str) -> AsyncIterator[None]:
+    def turn(self, container_id: str) -> AbstractAsyncContextManager[None]:
         """Wait until no other call of this container runs (CNI-41); "" is no container."""
-        if not container_id:
-            yield
-            return
-        lock, users = self._locks.get(container_id, (asyncio.Lock(), 0))
-        self._locks[container_id] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks[container_id]
-            if users == 1:
-                del self._locks[container_id]
-            else:
-                self._locks[container_id] = (lock, users - 1)
+        return self._turns.take(container_id)
 
     async def handle(self, channel: Channel) -> None:
         """One connection, from hello to goodbye."""

@@ -157,8 +157,7 @@ def create(host: Socket, netns_fd: int, cable: Cable) -> Ends:
             links.set_proxy_delay(made.index, 0),
             links.set_alias(made.index, cable.mark),
         ]
-        for result in host.transact(settings):
-            result.check(f"configure {cable.host_interface}")
+        host.carry_out(settings, f"configure {cable.host_interface}")
     except BaseException:
         host.transact([links.delete(made.index)])
         raise
@@ -199,8 +198,7 @@ def configure(
         if any(route.dst in own for route in others):
             batch += _own_table(ends.pod, family, own)
             sources += [address for address in addresses if address.version == family]
-    for result in pod.transact(batch):
-        result.check(f"configure {cable.ifname} in the container")
+    pod.carry_out(batch, f"configure {cable.ifname} in the container")
     if sources:
         _route_by_source(pod, ends.pod, sources)
 
@@ -212,8 +210,7 @@ def lead(host: Socket, name: str, index: int, prefixes: Sequence[str]) -> None:
     for prefix in map(parse, prefixes):
         shape = routes.Shape.of(version(prefix), via, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
         batch.append(routes.replace(routes.Route.of(prefix, shape)))
-    for result in host.transact(batch):
-        result.check(f"lead {', '.join(prefixes)} to {name}")
+    host.carry_out(batch, f"lead {', '.join(prefixes)} to {name}")
 
 
 def _outdated(pod: Socket, index: int, addresses: Sequence[IPAddress]) -> list[bytes]:

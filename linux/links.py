@@ -17,6 +17,7 @@ import fcntl
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 
 from linux.errors import KernelError
@@ -221,7 +222,7 @@ def create_veth(
 
     Send it with `made` to have both indexes. EEXIST if either name is taken.
     """
-    ends = m.u32(_NUM_TX, queues) + m.u32(_NUM_RX, queues) + m.u32(_MTU, mtu)
+    ends = _ends(queues, mtu)
     peer = _INFO.pack(AF_UNSPEC, 0, 0, 0, 0) + m.text(_IFNAME, checked_name(peer_name)) + ends
     if peer_mac is not None:
         peer += m.attribute(_ADDRESS, mac_bytes(peer_mac))
@@ -234,6 +235,11 @@ def create_veth(
     data = m.nest(_INFO_DATA, m.nest(_VETH_PEER, peer))
     body += m.nest(_LINKINFO, m.text(_INFO_KIND, "veth"), data)
     return m.message(RTM_NEWLINK, m.NLM_F_CREATE | m.NLM_F_EXCL | m.NLM_F_ECHO | m.NLM_F_ACK, body)
+
+
+@lru_cache(maxsize=16)
+def _ends(queues: int, mtu: int) -> bytes:
+    return m.u32(_NUM_TX, queues) + m.u32(_NUM_RX, queues) + m.u32(_MTU, mtu)
 
 
 def create(
@@ -278,9 +284,8 @@ def made(sock: Socket, message: bytes, name: str) -> Made:
     result.check("create link")
     for kind, body in result.answers:
         if kind == RTM_NEWLINK:
-            attributes = m.iterate_attributes(body, _INFO.size)
-            peer = next((value for kind, value in attributes if kind == _LINK), b"")
-            return Made(index_of(body), m.as_uint(peer))
+            peer = m.first_attribute(body, _LINK, _INFO.size)
+            return Made(index_of(body), m.as_uint(peer or b""))
     link = created(result, sock, name)
     return Made(link.index, link.peer_index)
 
@@ -359,8 +364,13 @@ def delete_group(group: int) -> bytes:
 
 def set_inet_conf(index: int, settings: Mapping[str, int]) -> bytes:
     """Changes IPv4 settings of an existing link (names of `INET_CONF`), like its sysctls."""
-    values = [m.u32(INET_CONF[name], value) for name, value in settings.items()]
-    return _change(index, m.nest(_AF_SPEC, m.nest(AF_INET, m.nest(_INET_CONF, *values))))
+    return _change(index, _inet_conf(tuple(settings.items())))
+
+
+@lru_cache(maxsize=64)
+def _inet_conf(settings: tuple[tuple[str, int], ...]) -> bytes:
+    values = [m.u32(INET_CONF[name], value) for name, value in settings]
+    return m.nest(_AF_SPEC, m.nest(AF_INET, m.nest(_INET_CONF, *values)))
 
 
 def set_proxy_delay(index: int, milliseconds: int, family: int = AF_INET) -> bytes:

@@ -203,6 +203,14 @@ class Socket(Closing):
                 if number == count - 1:
                     return
 
+    def carry_out(self, messages: Sequence[bytes], what: str = "") -> None:
+        """Sends all messages; raises `KernelError` for the first of them that failed.
+
+        The kernel goes on after a failed message, as with `transact`.
+        """
+        if failed := self.transact_all(messages):
+            failed[min(failed)].check(what)
+
     def request(self, request: bytes, what: str = "") -> Result:
         """Sends one message and raises `KernelError` if it failed."""
         return self.transact([request])[0].check(what)

@@ -23,6 +23,8 @@ NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE, NLM_F_APPEND = 0x100, 0x200, 0x400, 0x8
 NLA_F_NESTED, NLA_F_NET_BYTEORDER = 0x8000, 0x4000
 NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE, NLMSG_OVERRUN = 1, 2, 3, 4
 
+_NUMBER = struct.Struct("=HHI")
+
 Attributes = dict[int, bytes]
 
 
@@ -51,7 +53,7 @@ def u8(kind: int, value: int) -> bytes:
 
 def u32(kind: int, value: int) -> bytes:
     """An attribute with an unsigned 32-bit number in native byte order."""
-    return attribute(kind, struct.pack("=I", value))
+    return _NUMBER.pack(8, kind, value)
 
 
 def u64(kind: int, value: int) -> bytes:
@@ -88,6 +90,20 @@ def parse_attributes(data: bytes, offset: int = 0) -> Attributes:
         found[kind & 0x3FFF] = data[offset + 4 : offset + size]
         offset += (size + 3) & ~3
     return found
+
+
+def first_attribute(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
+    """The value of the first attribute of a type; what lies behind it is not looked at."""
+    end = len(data)
+    unpack = _ATTRIBUTE.unpack_from
+    while offset + 4 <= end:
+        size, kind = unpack(data, offset)
+        if size < 4 or offset + size > end:
+            break
+        if kind & 0x3FFF == wanted:
+            return data[offset + 4 : offset + size]
+        offset += (size + 3) & ~3
+    return None
 
 
 def as_text(value: bytes) -> str:

@@ -183,6 +183,18 @@ def test_how_long_a_pods_wire_takes(spaces: tuple[Namespace, Namespace]) -> None
     print(f"veth + pod batch + host batch: median {statistics.median(times):.2f} ms of 10")
 
 
+def test_a_link_is_there_in_the_sockets_namespace(spaces: tuple[Namespace, Namespace]) -> None:
+    host, pod = spaces
+    del host
+    with Socket() as sock, netlink.open_in_netns(pod.fd) as inside:
+        assert not links.is_there(sock, "cali0")
+        sock.request(_veth("cali0", pod))
+        assert links.is_there(sock, "cali0")
+        assert not links.is_there(inside, "cali0")
+        with pytest.raises(ValueError, match="15 bytes"):
+            links.is_there(sock, "a-name-that-is-too-long")
+
+
 def test_without_an_echo_the_link_is_found_by_its_name(
     spaces: tuple[Namespace, Namespace],
 ) -> None:

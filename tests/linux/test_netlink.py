@@ -40,9 +40,47 @@ def test_torn_data_ends_the_reading() -> None:
     assert [kind for kind, *_ in split(whole + whole[:-2])] == [18]
 
 
+def test_one_attribute_is_found_without_the_others() -> None:
+    data = (
+        wire.u32(3, 7) + wire.text(1, "eth0") + wire.text(1, "eth1") + wire.nest(9, wire.u8(2, 5))
+    )
+    assert wire.first_attribute(b"head" + data, 1, 4) == b"eth0\0"
+    assert wire.first_attribute(data, 9) == wire.u8(2, 5)
+    assert wire.first_attribute(data, 4) is None
+    assert wire.first_attribute(data[:-2], 9) is None
+    assert wire.first_attribute(b"\x02\x00\x01\x00", 1) is None
+
+
 def test_an_attribute_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="65531"):
         wire.attribute(1, bytes(65532))
+
+
+def test_the_first_failure_of_what_is_carried_out_is_told(host: Namespace) -> None:
+    good = Route(ip_network("10.66.0.0/26"), type="blackhole")
+    far = Route(ip_network("10.66.1.0/26"), (NextHop(IPv4Address("192.0.2.1"), 1),))
+    with netlink.Socket() as sock:
+        sock.carry_out([])
+        sock.carry_out([routes.add(good)], "add a route")
+        with pytest.raises(KernelError, match="add routes: Network is unreachable") as caught:
+            sock.carry_out(
+                [routes.delete(good), routes.add(far), routes.delete(good)], "add routes"
+            )
+        assert caught.value.errno == errno.ENETUNREACH
+        assert "invalid gateway" in str(caught.value)
+        assert [r.errno for r in sock.transact([routes.add(good)])] == [0], "all of it was tried"
+
+
+def test_a_kernel_that_does_not_answer_is_not_waited_for() -> None:
+    with netlink.Socket(timeout=0.05) as sock:
+        start = time.monotonic()
+        with pytest.raises(KernelError) as caught:
+            sock._messages("answer")
+        assert caught.value.errno == errno.ETIMEDOUT
+        assert time.monotonic() - start >= 0.04
+        sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            sock.receive()
 
 
 def test_each_message_of_a_batch_has_its_own_fate(host: Namespace) -> None:
