@@ -17,9 +17,9 @@ import asyncio
 import errno
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from socket import AF_UNSPEC
+from socket import AF_INET6, AF_UNSPEC
 
 from linux import addresses, links, neighbours, routes, rtnl, vxlan
 from linux.closing import Closing
@@ -101,6 +101,7 @@ SETTINGS = (rtnl.GROUP_IPV4_NETCONF, rtnl.GROUP_IPV6_NETCONF)
 _NETCONF_INDEX = 1
 _DATAGRAMS_PER_TURN = 64
 _LOCAL = 255
+_SCOPE_LINK = 253
 _SHAPES_KEPT = 1024
 UNREADABLE = (struct.error, LookupError, ValueError)
 """What reading a message that is cut short, or holds what it should not, may raise."""
@@ -112,6 +113,7 @@ class Monitor(Closing):
     """Subscribes at once (dump after making it, and nothing is missed in between).
 
     Routes that the socket of port `own` writes are not told: who wrote a hundred thousand knows.
+    `only`: a filter program in its place; what it leaves out wakes nobody.
     `linger` is asked when something is told after all was read: for so many seconds nothing is
     read, so that what belongs together comes in one batch. A storm is read without it.
 
@@ -126,6 +128,7 @@ class Monitor(Closing):
         *,
         limit: int = 65536,
         own: int = 0,
+        only: Sequence[tuple[int, int, int, int]] = (),
         linger: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._limit, self._linger = limit, linger
@@ -136,8 +139,8 @@ class Monitor(Closing):
         self._emptied = True
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=tuple(groups))
-        if own:
-            self._socket.take_only(without_routes_of(own))
+        if program := without_routes_of(own) if own else only:
+            self._socket.take_only(program)
         self._socket.setblocking(False)
         self._shapes: routes.Shapes = {}
         self._loop.add_reader(self._socket.fileno(), self._told)
@@ -244,6 +247,18 @@ class Monitor(Closing):
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._wake.set()
+
+
+WITHOUT_LINK_LOCAL = [
+    (0x30, 0, 0, 16),  # the family
+    (0x15, 0, 2, AF_INET6),
+    (0x30, 0, 0, 19),  # the scope, which the kernel works out from an IPv6 address
+    (0x15, 1, 0, _SCOPE_LINK),
+    (0x06, 0, 0, 0xFFFFFFFF),
+    (0x06, 0, 0, 0),
+]
+"""A filter program for addresses (rtnetlink(7), struct ifaddrmsg): all but those of fe80::/10, of
+which every link of a pod has one."""
 
 
 def without_routes_of(port: int) -> list[tuple[int, int, int, int]]:

@@ -97,7 +97,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Look whenever the kernel says so, and now and then; returns only by cancellation."""
-        with monitor.Monitor(monitor.ADDRESSES) as kernel:
+        with monitor.Monitor(monitor.ADDRESSES, only=monitor.WITHOUT_LINK_LOCAL) as kernel:
             news = asyncio.Event()
             listener = asyncio.create_task(_listen(kernel, news))
             backoff = Backoff(FIRST_RETRY, self._chosen.poll_seconds)

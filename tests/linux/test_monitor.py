@@ -12,6 +12,8 @@ import pytest
 from linux import links, neighbours, routes
 from linux import monitor as monitor_module
 from linux.monitor import (
+    ADDRESSES,
+    WITHOUT_LINK_LOCAL,
     AddressChanged,
     Event,
     LinkChanged,
@@ -45,6 +47,34 @@ class Seen:
                 self._waiting = list(await anext(self._batches))
                 self.events += self._waiting
                 assert self._waiting
+
+
+def test_link_local_addresses_can_be_left_out() -> None:
+    async def story(space: Namespace) -> None:
+        with Monitor(ADDRESSES, only=WITHOUT_LINK_LOCAL) as monitor:
+            seen = Seen(monitor)
+            space.run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
+            for name in ("v0", "v1"):
+                space.run("ip", "link", "set", name, "up")
+            space.run("ip", "-6", "address", "add", "fe80::7/64", "dev", "v0", "nodad")
+            found = ["10.99.1.1/24", "10.99.2.1/24", "fd99::1/64"]
+            for text in found:
+                scope = ["scope", "link"] if text == found[1] else []
+                nodad = ["nodad"] if ":" in text else []
+                space.run("ip", "address", "add", text, "dev", "v0", *scope, *nodad)
+            space.run("ip", "-6", "address", "del", "fe80::7/64", "dev", "v0")
+            space.run("ip", "address", "del", found[0], "dev", "v0")
+            last = ip_interface(found[0])
+            await seen.until(
+                lambda e: (
+                    isinstance(e, AddressChanged) and e.removed and e.address.interface == last
+                )
+            )
+            told = [e.address.interface for e in seen.events if isinstance(e, AddressChanged)]
+            assert {ip_interface(text) for text in found} == set(told)
+
+    with network_namespace("filtered") as space, space.entered():
+        asyncio.run(story(space))
 
 
 def test_changes_by_others_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
