@@ -174,29 +174,28 @@ async def _add(
             addresses = await source.planned()
             granted = await source.settled() if repeated else None
             addresses = granted.addresses if granted else addresses
-        # Let the transaction really leave before the wiring holds the loop.
-        if not services.allocator.prompt:
-            for _ in range(3):
-                await asyncio.sleep(0)
-        trace.mark("plan")
-        if stale and ends is None:
-            assert pod is not None
-            progress.wired = True
-            ends = await _make_cable(services, netns_fd, pod, cable, attachment)
-        if not progress.offered:
-            offer()
-        trace.mark("offer")
-        if pod is None:
-            # The transaction is on its way, and felix at work: this takes no time of its own.
-            pod = opened.enter_context(wiring.open_pod(netns_fd))
-        if ends is None:
-            progress.wired = True
-            ends = await _make_cable(services, netns_fd, pod, cable, attachment)
-        ways = extra_routes.plain(destinations(request, source.extra), source.extra)
-        _configure(pod, netns_fd, cable, ends, addresses, ways)
-        extra_routes.install(pod, ends.pod, source.extra)
-        trace.mark("wire")
-        async with _Datastore(patience):
+            # Let the transaction really leave before the wiring holds the loop.
+            if not services.allocator.prompt:
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            trace.mark("plan")
+            if stale and ends is None:
+                assert pod is not None
+                progress.wired = True
+                ends = await _make_cable(services, netns_fd, pod, cable, attachment)
+            if not progress.offered:
+                offer()
+            trace.mark("offer")
+            if pod is None:
+                # The transaction is on its way, and felix at work: this takes no time of its own.
+                pod = opened.enter_context(wiring.open_pod(netns_fd))
+            if ends is None:
+                progress.wired = True
+                ends = await _make_cable(services, netns_fd, pod, cable, attachment)
+            ways = extra_routes.plain(destinations(request, source.extra), source.extra)
+            _configure(pod, netns_fd, cable, ends, addresses, ways)
+            extra_routes.install(pod, ends.pod, source.extra)
+            trace.mark("wire")
             granted = granted or await source.settled()
         trace.mark("commit")
         if granted.addresses != addresses:

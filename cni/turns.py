@@ -1,6 +1,7 @@
 """Calls of one container take turns, those of different containers do not wait for each other.
 
-Invariant CNI-41 (tests/cni/test_turns.py, tests/cni/test_daemon_faults.py): calls of one container never overlap.
+Invariant CNI-41: calls of one container never overlap. Tested in tests/cni/test_turns.py, and with
+the daemon in tests/cni/test_daemon_faults.py.
 """
 
 from __future__ import annotations
