@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import (
     IPv4Address,
@@ -86,7 +86,7 @@ class ClusterView:
     peers: dict[str, Any] = field(default_factory=dict)
     pools: dict[str, PoolView] = field(default_factory=dict)
     affinities: dict[IPNetwork, str] = field(default_factory=dict)
-    mine: dict[IPNetwork, frozenset[IPAddress]] = field(default_factory=dict)
+    mine: dict[IPNetwork, Held] = field(default_factory=dict)
     """Addresses of this node, by the block they lie in (own blocks too)."""
     filters: dict[str, Any] = field(default_factory=dict)
     automatic: str = ""
@@ -147,7 +147,7 @@ class ClusterView:
         return changed | _put(self.affinities, key.cidr, state, Changed.EXPORT)
 
     def _block(self, key: BlockKey, value: Any | None) -> Changed:
-        held = addresses_of(self.me, key.cidr, value) if value is not None else frozenset()
+        held = addresses_of(self.me, key.cidr, value) if value is not None else None
         # A block of this node is told as a whole, whichever of its addresses are in use: that is
         # what most changes of blocks are about, one for each pod.
         whole = self.affinities.get(key.cidr) == CONFIRMED and key.cidr.prefixlen < (
@@ -207,20 +207,36 @@ def _pool(pool: Any) -> PoolView:
     return PoolView(spec.network, not spec.disabled, not spec.disableBGPExport, tunnelled)
 
 
-def addresses_of(node: str, cidr: IPNetwork, block: Any) -> frozenset[IPAddress]:
+@dataclass(frozen=True, slots=True)
+class Held(Collection[IPAddress]):
+    """Addresses of a block by their places in it: made when somebody asks for them.
+
+    Of a block that is told as a whole nobody does, and it changes with each pod.
+    """
+
+    block: IPNetwork
+    places: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[IPAddress]:
+        first, make = int(self.block.network_address), type(self.block.network_address)
+        return (make(first + place) for place in self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, address: object) -> bool:
+        return any(address == each for each in self)
+
+
+def addresses_of(node: str, cidr: IPNetwork, block: Any) -> Held:
     """The addresses of a block that are used on `node`, by the `node` attribute."""
     used = {
         index
         for index, attribute in enumerate(block.attributes)
         if (attribute.secondary or {}).get("node") == node
     }
-    if not used:
-        return frozenset()
-    first = int(cidr.network_address)
-    make = type(cidr.network_address)
-    return frozenset(
-        make(first + ordinal) for ordinal, index in enumerate(block.allocations) if index in used
-    )
+    places = [place for place, index in enumerate(block.allocations) if index in used]
+    return Held(cidr, tuple(places))
 
 
 def router_id(node: NodeView, wanted: str = "") -> IPv4Address:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bgp import export
 from bgp.offer import Manner, Terms, audiences, offers
 from bgp.speaker.interface import Family
-from bgp.view import Changed, ClusterView, PoolView
+from bgp.view import Changed, ClusterView, PoolView, addresses_of
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
@@ -61,6 +61,22 @@ class World(ClusterView):
         told = Terms(audiences([(peer, manner)]), tuple(self.pools.values()))
         own = export.originated(self.affinities, self.mine)
         return {str(net) for net, kind in own.items() if offers(net, kind, None, told)}
+
+
+def test_held_addresses_are_a_collection() -> None:
+    for cidr, texts in (
+        ("10.65.2.0/29", ["10.65.2.1", "10.65.2.4"]),
+        ("fd65::10/125", ["fd65::11", "fd65::14"]),
+    ):
+        network, value = ip_network(cidr), block(cidr, None, n1=[1, 4], n2=[2])
+        held = addresses_of(ME, network, value)
+        assert list(held) == [ip_address(text) for text in texts]
+        assert len(held) == 2
+        assert ip_address(texts[0]) in held
+        assert network[2] not in held
+        assert held == addresses_of(ME, network, value)
+        assert held != addresses_of(OTHER, network, value)
+        assert not addresses_of("n3", network, value)
 
 
 def test_blocks_and_borrowed_addresses() -> None:
