@@ -30,6 +30,8 @@ def special(result: Result) -> tuple[Route, ...]:
 
 def plain(ways: Sequence[IPNetwork], result: Result) -> tuple[IPNetwork, ...]:
     """The destinations without those of the special routes."""
+    if not result.routes:
+        return tuple(ways)
     taken = {route.dst.network for route in special(result)}
     return tuple(network for network in ways if network not in taken)
 

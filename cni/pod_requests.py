@@ -69,16 +69,20 @@ _ANY: Mapping[int, IPAddress] = {4: ip_address("0.0.0.0"), 6: ip_address("::")}
 
 def address_request(request: Request, facts: PodFacts) -> AddressRequest:
     """The addresses that a pod asks for; raises CNIError 7 naming what cannot be honoured."""
+    ipam = request.config.ipam
+    if not (facts.annotations or facts.namespace_annotations or request.requested_ips):
+        # Nobody but the network's configuration says anything, as for nearly all pods.
+        configured = {4: ipam.ipv4_pools, 6: ipam.ipv6_pools}
+        return AddressRequest(_families(request, facts), configured)
     unmanaged = _unmanaged_addresses(request, facts)
     if unmanaged:
         return AddressRequest(tuple(a.version for a in unmanaged), fixed=unmanaged, unmanaged=True)
     fixed = _annotated_addresses(facts, "ipAddrs") or _requested_addresses(request)
     if fixed:
         return AddressRequest(tuple(address.version for address in fixed), fixed=fixed)
-    ipam = request.config.ipam
     pools = {
-        family: _inherited(facts, POOLS[family]) or configured
-        for family, configured in ((4, ipam.ipv4_pools), (6, ipam.ipv6_pools))
+        family: _inherited(facts, POOLS[family]) or given
+        for family, given in ((4, ipam.ipv4_pools), (6, ipam.ipv6_pools))
     }
     return AddressRequest(_families(request, facts), pools)
 
