@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -16,63 +14,29 @@ from hypothesis import strategies as st
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.etcd import http2, stream
+from libcalico.datastore.etcd import http2, message_stream, stream
 from libcalico.datastore.etcd.http2 import Peer
+from libcalico.datastore.etcd.message_stream import Broken, Messages
 from libcalico.datastore.etcd.store import EtcdDatastore
-from libcalico.datastore.etcd.stream import Broken, Line, Messages, Streams
-from libcalico.datastore.interface import ABSENT, Batch, Datastore, Delete, Put, Selection
+from libcalico.datastore.etcd.stream import Streams
+from libcalico.datastore.interface import ABSENT, Delete, Put, Selection
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import Handle, HandleKey
+from tests.libcalico.stream_parts import (
+    LIMIT,
+    SETTINGS,
+    data,
+    line_of,
+    made,
+    message,
+    put,
+    stood,
+    told,
+    until,
+)
 from tests.libcalico.test_tls import World, config, ctl_flags, flags
 from tests.support.etcd import Etcd
 from tests.support.etcd_users import enable_auth, make_roles
-
-SETTINGS = http2.frame(http2.SETTINGS, 0, 0, b"")
-LIMIT = 20.0
-
-
-def message(body: bytes) -> bytes:
-    """A message of gRPC."""
-    return http2.message(body)
-
-
-def data(body: bytes, number: int = 1, flags: int = 0) -> bytes:
-    """A frame of a stream."""
-    return http2.frame(http2.DATA, flags, number, body)
-
-
-def line_of(store: Datastore) -> Line:
-    """The connection of a store's watches, which must be its own."""
-    assert isinstance(store, EtcdDatastore)
-    links = store._connection._links
-    assert links
-    ways = [link.streams for link in links if link.streams and link.streams._line]
-    assert len(ways) == 1
-    line = ways[0]._line
-    assert line is not None
-    return line
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for it."""
-    async with asyncio.timeout(LIMIT):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
-async def stood(batches: AsyncIterator[Batch]) -> None:
-    """The first batch says that the watch stands."""
-    assert list(await anext(batches)) == []
-
-
-async def told(batches: AsyncIterator[Batch], count: int) -> list[tuple[str, bool]]:
-    """So many events."""
-    found: list[tuple[str, bool]] = []
-    async with asyncio.timeout(LIMIT):
-        while len(found) < count:
-            found += [(str(one.key), one.entry is not None) for one in await anext(batches)]
-    return found
-
 
 # -- a real etcd -----------------------------------------------------------------------------------
 
@@ -106,7 +70,7 @@ async def test_more_than_a_window_comes_while_nobody_reads_and_after(
 ) -> None:
     """STR-2: the server stops at the window, and goes on when it is granted anew."""
     monkeypatch.setattr(http2, "OUR_WINDOW", 1 << 17)
-    monkeypatch.setattr(stream, "OUR_WINDOW", 1 << 17)
+    monkeypatch.setattr(message_stream, "OUR_WINDOW", 1 << 17)
     long = {f"10.{a}.{b}.0/26": 1 for a in range(20) for b in range(100)}
     async with etcd.connect() as store:
         revision = await store.commit([Put(HandleKey("window.x"), Handle({}))])
@@ -127,7 +91,7 @@ async def test_more_than_a_window_comes_while_nobody_reads_and_after(
 @pytest.mark.asyncio
 async def test_a_member_that_ends_breaks_the_watch_off(private_etcd: Etcd) -> None:
     async with private_etcd.connect() as store:
-        batches = store.watch([Selection("Handle")], await store.commit([_put("before")]))
+        batches = store.watch([Selection("Handle")], await store.commit([put("before")]))
         await stood(batches)
         assert line_of(store).ready
         private_etcd.stop()
@@ -135,10 +99,6 @@ async def test_a_member_that_ends_breaks_the_watch_off(private_etcd: Etcd) -> No
             await asyncio.wait_for(anext(batches), LIMIT)
         private_etcd.start()
         await until(lambda: not line_of(store).ready)
-
-
-def _put(name: str) -> Put:
-    return Put(HandleKey(name), Handle({}))
 
 
 @pytest.mark.asyncio
@@ -150,12 +110,12 @@ async def test_it_speaks_tls_and_holds_there_too(tmp_path: Path) -> None:
     try:
         store = await connect(config(server.endpoint, world))
         try:
-            batches = store.watch([Selection("Handle")], await store.commit([_put("one")]))
+            batches = store.watch([Selection("Handle")], await store.commit([put("one")]))
             await stood(batches)
             line = line_of(store)
             line.hold()
             assert line.held
-            await store.commit([_put("two")])
+            await store.commit([put("two")])
             assert await told(batches, 1) == [(str(HandleKey("two")), True)]
         finally:
             await store.close()
@@ -177,191 +137,15 @@ async def test_it_brings_the_login(tmp_path: Path) -> None:
             )
         )  # fmt: skip
         try:
-            batches = store.watch([Selection("Handle")], await store.commit([_put("one")]))
+            batches = store.watch([Selection("Handle")], await store.commit([put("one")]))
             await stood(batches)
             assert len(line_of(store).streams) == 1
-            await store.commit([_put("two")])
+            await store.commit([put("two")])
             assert await told(batches, 1) == [(str(HandleKey("two")), True)]
         finally:
             await store.close()
     finally:
         server.stop()
-
-
-# -- when it is read -------------------------------------------------------------------------------
-
-
-@pytest.mark.asyncio
-async def test_what_is_held_comes_after_all_and_however_often_it_is_held(etcd: Etcd) -> None:
-    """STR-4: a hold that is renewed for ever keeps nothing back for ever."""
-    async with etcd.connect() as store:
-        batches = store.watch([Selection("Handle")], await store.commit([_put("held.0")]))
-        await stood(batches)
-        assert isinstance(store, EtcdDatastore)
-        line = line_of(store)
-        holding = asyncio.create_task(_hold_for_ever(store))
-        try:
-            for number in range(5):
-                await store.commit([_put(f"held.{number}")])
-                assert await told(batches, 1) == [(str(HandleKey(f"held.{number}")), True)]
-        finally:
-            holding.cancel()
-        await until(lambda: not line.held)
-
-
-async def _hold_for_ever(store: EtcdDatastore) -> None:
-    while True:
-        store.hold()
-        await asyncio.sleep(0)
-
-
-@pytest.mark.asyncio
-async def test_a_gathering_store_reads_what_came_at_once(etcd: Etcd) -> None:
-    async with etcd.connect() as writer:
-        revision = await writer.commit([_put("gather.x")])
-        store = await connect(
-            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint), gather=1.0
-        )
-        try:
-            batches = store.watch([Selection("Handle")], revision)
-            await stood(batches)
-            line = line_of(store)
-            await until(lambda: not line.held)
-            start = time.monotonic()
-            for number in range(3):
-                await writer.commit([_put(f"gather.{number}")])
-            assert len(await told(batches, 3)) == 3
-            assert time.monotonic() - start > 0.9, "the first waited for the others"
-        finally:
-            await store.close()
-
-
-@dataclass
-class Wires(asyncio.Transport):
-    """Remembers what is written and whether it may be read."""
-
-    sent: bytearray = field(default_factory=bytearray)
-    reading: bool = True
-    pauses: int = 0
-    aborted: bool = False
-
-    def write(self, data: object) -> None:
-        """Into `sent`."""
-        assert isinstance(data, bytes)
-        self.sent += data
-
-    def abort(self) -> None:
-        """Noted."""
-        self.aborted = True
-
-    def pause_reading(self) -> None:
-        """Noted."""
-        self.reading, self.pauses = False, self.pauses + 1
-
-    def resume_reading(self) -> None:
-        """Noted."""
-        self.reading = True
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        """None."""
-        return default
-
-
-def made(gather: float = 0.0) -> tuple[Line, Wires]:
-    """A line to a server that has said who it is."""
-    line, wires = Line((30.0, 10.0), gather), Wires()
-    line.connection_made(wires)
-    line.data_received(SETTINGS)
-    wires.sent.clear()
-    return line, wires
-
-
-@pytest.mark.asyncio
-async def test_a_hold_is_bounded_and_a_reading_comes_before_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """STR-4, on a clock of our own."""
-    line, wires = made()
-    clock = [100.0]
-    monkeypatch.setattr(line._loop, "time", lambda: clock[0])
-    calls: list[float] = []
-
-    def call_at(when: float, _callback: object) -> asyncio.TimerHandle:
-        calls.append(when)
-        return asyncio.TimerHandle(when, lambda: None, (), line._loop)
-
-    monkeypatch.setattr(line._loop, "call_at", call_at)
-    line.hold()
-    assert not wires.reading
-    assert calls == [100.0 + stream.HOLD_SECONDS]
-    for _ in range(30):
-        clock[0] += 0.01
-        line.hold()
-        if clock[0] >= calls[-1]:
-            line._released()
-        if not line.held:
-            break
-    assert clock[0] <= 100.0 + stream.HOLD_MOST + 0.01
-    assert wires.reading
-    line.hold()
-    assert wires.reading, "first one reading"
-    await asyncio.sleep(0)
-    line.hold()
-    assert wires.reading, "which is the next turn's"
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    line.hold()
-    assert not wires.reading
-    line.end("over")
-
-
-@given(st.floats(0, 1e6), st.lists(st.floats(0, 0.1), max_size=30))
-def test_no_hold_is_longer_than_the_longest(since: float, waits: list[float]) -> None:
-    now, due = since, since + stream.HOLD_SECONDS
-    for wait in waits:
-        now += wait
-        if now >= due:
-            break
-        due = stream.held_until(since, now)
-    assert due <= since + stream.HOLD_MOST
-    assert due >= now or now >= due
-
-
-@pytest.mark.asyncio
-async def test_nothing_waits_while_a_watch_is_being_begun() -> None:
-    line, wires = made(gather=5.0)
-    opened = line.open(b"x")
-    line.hold()
-    assert wires.reading
-    line.data_received(data(message(b"created")))
-    assert await asyncio.wait_for(opened.read(), LIMIT) == b"created"
-    opened.stands()
-    line.data_received(data(message(b"later")))
-    assert line.held
-    assert not opened._came
-    line.end("over")
-
-
-@pytest.mark.asyncio
-async def test_gathered_bytes_are_read_in_order_and_the_next_wait_again() -> None:
-    line, wires = made(gather=0.01)
-    opened = line.open(b"x")
-    opened.stands()
-    whole = data(message(b"one")) + data(message(b"two"))
-    line.data_received(whole[:20])
-    assert line.held
-    line.data_received(whole[20:])  # as a secured connection may, though it is paused
-    await until(lambda: not line.held)
-    assert [await opened.read(), await opened.read()] == [b"one", b"two"]
-    assert wires.reading
-    # The reading that follows is taken as it comes, and what follows that waits.
-    line._passing = True
-    line.data_received(data(message(b"three")))
-    assert await asyncio.wait_for(opened.read(), LIMIT) == b"three"
-    assert line.held
-    line.end("over")
-    with pytest.raises(Broken):
-        await opened.read()
 
 
 # -- what a server may say -------------------------------------------------------------------------
@@ -631,7 +415,7 @@ async def test_what_is_unusual_while_a_watch_begins_is_left_to_grpc(
             DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, timeout=4.0)
         )
         try:
-            revision = await store.commit([_put("unusual.0")])
+            revision = await store.commit([put("unusual.0")])
             assert isinstance(store, EtcdDatastore)
             assert store._connection._links
             streams = Streams(Peer("127.0.0.1", port), b"/x")
@@ -641,7 +425,7 @@ async def test_what_is_unusual_while_a_watch_begins_is_left_to_grpc(
             assert streams._line is not None
             assert not streams._line.streams, "nothing is left open"
             assert streams._line.beginning == 0
-            await store.commit([_put("unusual.1")])
+            await store.commit([put("unusual.1")])
             assert await told(batches, 1) == [(str(HandleKey("unusual.1")), True)]
         finally:
             await store.close()

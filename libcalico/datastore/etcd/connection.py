@@ -40,8 +40,8 @@ from libcalico.datastore.etcd.failures import (
     why,
 )
 from libcalico.datastore.etcd.link import Link
+from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.stream import Broken, Stream
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ seconds, and then read at once with all that followed. `hold` is for who must do
 which the events of the next moment are only the echo: for HOLD_SECONDS nothing is read, but
 however often it is said never longer than HOLD_MOST between two readings. So an event is late by
 at most the seconds of `gather`, or by HOLD_MOST, and never lost. Without either it is read at once.
-While a watch is being begun nothing waits.
+While a watch is being begun nothing waits, nor when as much comes as is read at once (READ_BYTES).
 
 Invariants:
   STR-1  What is not a plain message of gRPC ends its stream with `Broken`; what it had completed
@@ -20,127 +20,20 @@ Invariants:
   STR-3  A peer that says nothing for the seconds of the keepalive is pinged, and given up when
          nothing comes of it within its timeout, though its kernel may live.
   STR-4  No two readings are further apart than the longest hold while there is something to read.
-Tested in tests/libcalico/test_etcd_stream.py.
+Tested in tests/libcalico/test_etcd_stream.py and test_etcd_stream_reading.py there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 
 from libcalico.datastore.etcd import http2
-from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, MESSAGE, OUR_WINDOW, Metadata, Peer, Wire
+from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, READ_BYTES, Metadata, Peer, Wire
+from libcalico.datastore.etcd.message_stream import Broken, Stream
 
 HOLD_SECONDS, HOLD_MOST = 0.02, 0.05
-LONGEST = 1 << 30
-"""Bytes of one message; etcd sends fragments far smaller."""
 _ALIVE = b"watching"
-
-
-class Broken(Exception):
-    """A stream is over, or could not begin: why."""
-
-
-class Messages:
-    """Cuts the bytes of a stream into messages. Pure."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete with these bytes. Raises Broken."""
-        if not self._rest and len(data) >= MESSAGE.size:
-            # Mostly a frame is a message.
-            compressed, length = MESSAGE.unpack_from(data)
-            if not compressed and len(data) == MESSAGE.size + length:
-                return [data[MESSAGE.size :]]
-        self._rest += data
-        found, at = [], 0
-        while len(self._rest) - at >= MESSAGE.size:
-            compressed, length = MESSAGE.unpack_from(self._rest, at)
-            if compressed or length > LONGEST:
-                raise Broken("a compressed message" if compressed else "a message without end")
-            end = at + MESSAGE.size + length
-            if len(self._rest) < end:
-                break
-            found.append(bytes(self._rest[at + MESSAGE.size : end]))
-            at = end
-        del self._rest[:at]
-        return found
-
-
-class Stream(http2.Sending):
-    """One call with any number of requests and answers, from its beginning to its end."""
-
-    __slots__ = ("_begins", "_came", "_cut", "_line", "_reason", "_unread", "_waiting", "number")
-
-    def __init__(self, line: Line) -> None:
-        super().__init__(b"", ends=False)
-        self._line = line
-        self.number = 0
-        self._begins = True
-        line.beginning += 1
-        self._cut = Messages()
-        self._came: deque[bytes] = deque()
-        self._unread = 0  # bytes for which the server has no leave yet
-        self._reason = ""
-        self._waiting: asyncio.Future[None] | None = None
-
-    def write(self, body: bytes) -> None:
-        """Send a message, as soon as the server takes it."""
-        self.rest = memoryview(bytes(self.rest) + http2.message(body))
-        self._line.go_on()
-
-    async def read(self) -> bytes:
-        """The next message. Raises Broken when there will be none."""
-        while not self._came:
-            if self._reason:
-                raise Broken(self._reason)
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        body = self._came.popleft()
-        if not self._came:
-            self._grant()
-        return body
-
-    def stands(self) -> None:
-        """Its watches stand: what comes now may wait."""
-        if self._begins:
-            self._begins = False
-            self._line.beginning -= 1
-
-    def cancel(self) -> None:
-        """No more of it is wanted."""
-        if self._line.streams.pop(self.number, None) is not None:
-            code = http2.CANCEL.to_bytes(4, "big")
-            self._line.write(http2.frame(http2.RESET, 0, self.number, code))
-        self.end("cancelled")
-
-    def take(self, data: bytes) -> None:
-        """Bytes that came. Raises Broken."""
-        self._unread += len(data)
-        self._came.extend(self._cut.feed(data))
-        if self._came:
-            self._wake()
-        else:
-            self._grant()
-
-    def end(self, reason: str) -> None:
-        """Nothing more comes."""
-        self._reason = self._reason or reason
-        self.stands()
-        self._wake()
-
-    def _grant(self) -> None:
-        # Nothing waits for the reader: what came may come again.
-        if self._unread > OUR_WINDOW // 2 and not self._reason:
-            self._line.write(http2.grant(self.number, self._unread))
-            self._unread = 0
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
 
 class Line(Wire[Stream]):
@@ -158,7 +51,7 @@ class Line(Wire[Stream]):
         self._kept: list[bytes] = []
         self._since = self._until = 0.0
         self._release: asyncio.TimerHandle | None = None
-        self._passing = False
+        self._passing = self._more = False
 
     def open(self, block: bytes) -> Stream:
         """A new stream. Raises Broken."""
@@ -201,7 +94,7 @@ class Line(Wire[Stream]):
         if self._transport is None:
             return
         # One reading comes before the next hold: in the next turn, before what is queued in it.
-        self._passing = True
+        self._passing, self._more = True, False
         self._loop.call_soon(self._loop.call_soon, self._passed)
         kept, self._kept = self._kept, []
         for data in kept:
@@ -211,7 +104,12 @@ class Line(Wire[Stream]):
             self._transport.resume_reading()
 
     def _passed(self) -> None:
-        self._passing = False
+        if self._more:
+            # That was not all of it: who floods us is read as fast as we can.
+            self._more = False
+            self._loop.call_soon(self._loop.call_soon, self._passed)
+        else:
+            self._passing = False
 
     def data_received(self, data: bytes) -> None:
         """Frames, whole or in pieces, of which some may wait."""
@@ -219,7 +117,9 @@ class Line(Wire[Stream]):
         if self._kept or (self._release is not None and not self.beginning):
             self._kept.append(data)
             return
-        if self.gather and self.ready and not self.beginning:
+        full = len(data) >= READ_BYTES
+        self._more |= full
+        if self.gather and self.ready and not self.beginning and not full:
             passing = self._passing
             if self._transport is not None:
                 self._pause(now, self.gather)

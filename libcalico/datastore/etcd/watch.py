@@ -28,9 +28,9 @@ from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.failures import error_of, gone
 from libcalico.datastore.etcd.link import Link
+from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.position import Position, foreign
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.etcd.stream import Broken, Stream
 from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
 from libcalico.errors import DatastoreUnavailable
 
