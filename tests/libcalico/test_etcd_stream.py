@@ -97,8 +97,14 @@ async def test_a_member_that_ends_breaks_the_watch_off(private_etcd: Etcd) -> No
         private_etcd.stop()
         with pytest.raises(DatastoreUnavailable, match="broke off"):
             await asyncio.wait_for(anext(batches), LIMIT)
+        assert not line_of(store).ready
         private_etcd.start()
-        await until(lambda: not line_of(store).ready)
+        # A connection that was good is made anew at once.
+        again = store.watch([Selection("Handle")], await store.commit([put("again")]))
+        await stood(again)
+        assert line_of(store).ready
+        await store.commit([put("after")])
+        assert await told(again, 1) == [(str(HandleKey("after")), True)]
 
 
 @pytest.mark.asyncio
@@ -360,7 +366,12 @@ async def test_a_peer_that_answers_its_pings_is_kept() -> None:
         await until(lambda: pings >= 2)
         assert streams._line is not None
         assert streams._line.ready
+        # Without streams it is left alone, as etcd wants it.
         opened.cancel()
+        streams._line._look_after()
+        before = pings
+        await asyncio.sleep(0.3)
+        assert pings - before <= 1
         streams.close()
 
 

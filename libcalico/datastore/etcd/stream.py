@@ -143,7 +143,10 @@ class Line(Wire[Stream]):
             return
         idle, timeout = self._keepalive
         now, due = self._loop.time(), self._heard + idle
-        if now >= due:
+        if now >= due and not self.streams:
+            # Nobody waits for it, and a server of gRPC ends what pings without streams.
+            due = now + idle
+        elif now >= due:
             self._pinged, due = now, now + timeout
             self.write(http2.frame(http2.PING, 0, 0, _ALIVE))
         self._look = self._loop.call_at(due, self._look_after)
@@ -209,7 +212,6 @@ class Streams:
 
     async def _connect(self) -> str:
         line = Line(self._peer.keepalive)
-        self._not_before = time.monotonic() + AGAIN_SECONDS
         try:
             self._problem = await self._peer.reach(line)
             if not self._problem:
@@ -217,6 +219,7 @@ class Streams:
         finally:
             self._connecting = None
             if self._line is not line:
+                self._not_before = time.monotonic() + AGAIN_SECONDS
                 line.end("it was not made")
         return self._problem
 
