@@ -17,8 +17,9 @@ Tested in tests/linux/test_iptables_packed.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from linux.errors import KernelError
 from linux.iptables.hashes import HASH_LENGTH, HashScheme
@@ -42,6 +43,7 @@ _PLAIN = frozenset({b"meta", b"cmp", b"bitwise", b"payload", b"immediate", b"cou
 _EXTENSIONS = frozenset(
     {b"comment", b"conntrack", b"multiport", b"mark", b"MARK", b"udp", b"tcp", b"icmp", b"icmp6"}
 )
+_INTERFACES, _TARGETS = ("--in-interface", "--out-interface"), ("--goto", "--jump")
 _MOST, _MOST_BLOCKS = 4000, 200
 
 _Block = tuple[tuple[bytes, bytes, bytes], ...]
@@ -78,10 +80,39 @@ class _Known:
     order: tuple[int, ...]
 
     def renamed(self, line: _Line) -> bytes:
-        own = (line.hash.encode(), line.kind.target, line.kind.interface)
-        names = (own[each] for each in self.order)
-        between = zip(names, self.pieces[1:], strict=True)
-        return self.pieces[0] + b"".join(name + piece for name, piece in between)
+        return self.named(line.hash.encode(), line.kind.target, line.kind.interface)
+
+    def named(self, *names: bytes) -> bytes:
+        """With this hash, target and interface."""
+        found = [self.pieces[0]]
+        for each, piece in zip(self.order, self.pieces[1:], strict=True):
+            found += names[each], piece
+        return b"".join(found)
+
+
+class _Way(NamedTuple):
+    """What a rule of dispatch says: which interface, and which chain of ours to go to.
+
+    `kind`: the options, and of the names what `_Kind.shape` says of them.
+    """
+
+    interface: str
+    target: str
+    kind: tuple[str, str, bool, int, int]
+
+    @classmethod
+    def of(cls, rule: str, ours: Callable[[str], bool]) -> _Way | None:
+        """None for any other rule."""
+        words = rule.split(" ")
+        if len(words) != 4 or words[0] not in _INTERFACES or words[2] not in _TARGETS:
+            return None
+        _, name, _, target = words
+        interface = name.removesuffix("+")
+        # Of what could be taken for an option, or for a part of another name, `_read` judges.
+        if not interface or "-" in name or '"' in name or target in name or not ours(target):
+            return None
+        kind = (words[0], words[2], interface != name, len(interface), len(target))
+        return cls(interface, target, kind)
 
 
 class Packer:
@@ -99,6 +130,10 @@ class Packer:
         # What surrounds chain and hash of each rule that fills a chain, by the rules' texts and
         # the length of the chain's name.
         self._blocks: dict[tuple[tuple[str, ...], int], _Block] = {}
+        # What surrounds the name of a chain that is made, by the length of the name.
+        self._chains: dict[int, tuple[tuple[bytes, bytes], ...]] = {}
+        # The shape of rules of dispatch, and how they are packed.
+        self._ways: dict[tuple[str, str, bool, int, int], tuple[str, _Known]] = {}
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
@@ -124,6 +159,7 @@ class Packer:
 
     def _pack(self, step: str | Addition, requests: list[bytes], places: dict[str, bytes]) -> bool:
         """The same for one line; `places`: the chains of before. False: it is not known."""
+        way: _Way | None = None
         if isinstance(step, Addition):
             ready = self._ready.get(step.rule)
             if ready is not None:
@@ -131,14 +167,18 @@ class Packer:
                 body = b"".join((place, ready[0], step.hash.encode(), ready[1]))
                 requests.append(self._rule(body, first=step.first))
                 return True
+            way = _Way.of(step.rule, self._ours)
+            tail = self._by_way(way, step.hash) if way is not None else None
+            if tail is not None:
+                place = self._place(step.chain, places)
+                requests.append(self._rule(place + tail, first=step.first))
+                return True
         text = str(step)
         if text.startswith(":"):
             declared = _DECLARED.fullmatch(text)
             if declared is None:
                 return False
-            chain = declared.group(1)
-            requests.append(messages.new_chain(self._family, self._table, chain, None))
-            requests.append(messages.flush_chain(self._family, self._table, chain))
+            requests += self._declared(declared.group(1))
             return True
         line = self._read(text)
         known = self._known.get(line.kind.shape) if line else None
@@ -146,9 +186,46 @@ class Packer:
             return False
         tail = known.renamed(line)
         requests.append(self._rule(self._place(line.chain, places) + tail, first=line.first))
-        if isinstance(step, Addition) and not line.kind.interface:
-            self._make_ready(step.rule, tail, line.hash.encode())
+        if isinstance(step, Addition):
+            if not line.kind.interface:
+                self._make_ready(step.rule, tail, line.hash.encode())
+            elif way is not None and line.kind.target:
+                if len(self._ways) >= _MOST_BLOCKS:
+                    self._ways.clear()
+                self._ways[way.kind] = line.kind.shape[0], known
         return True
+
+    def _by_way(self, way: _Way, own: str) -> bytes | None:
+        """A rule of dispatch, if one of its kind was packed before; the same as `_read` finds."""
+        shape, known = self._ways.get(way.kind, ("", None))
+        # What is said twice may mean another thing each time.
+        if known is None or way.interface in shape or way.target in shape:
+            return None
+        return known.named(own.encode(), way.target.encode(), way.interface.encode())
+
+    def _declared(self, chain: str) -> tuple[bytes, ...]:
+        """Have an empty chain; names of one length leave everything else as it is."""
+        name = chain.encode()
+        pieces = self._chains.get(len(name))
+        if pieces is None:
+            start = self._before_name(chain)
+            pieces = self._chains[len(name)] = tuple(
+                (request[:start], request[start + len(name) :])
+                for request in (
+                    messages.new_chain(self._family, self._table, chain, None),
+                    messages.flush_chain(self._family, self._table, chain),
+                )
+            )
+        return tuple([before + name + behind for before, behind in pieces])
+
+    def _before_name(self, chain: str) -> int:
+        """How many bytes of a request stand before the chain's name.
+
+        These are the header of the message, that of nf_tables, the table and the name's own.
+        """
+        place = len(messages.chain_place(self._table, chain))
+        whole, empty = len(m.text(0, chain)), len(m.attribute(0, b""))
+        return len(self._rule(b"")) + place - whole + empty
 
     def _place(self, chain: str, places: dict[str, bytes]) -> bytes:
         place = places.get(chain)
@@ -170,9 +247,7 @@ class Packer:
         if block is not None or not self._ready.keys() >= set(rules):
             return block
         place = messages.chain_place(self._table, chain)
-        # Behind the header of the message, that of nf_tables, the table and the chain's own.
-        end = len(self._rule(b"")) + len(place)
-        start = end - len(m.attribute(0, name + b"\0")) + len(m.attribute(0, b""))
+        start, end = self._before_name(chain), len(self._rule(place))
         found = []
         for before, after in map(self._ready.__getitem__, rules):
             whole = self._rule(b"".join((place, before, bytes(HASH_LENGTH), after)))
@@ -228,6 +303,7 @@ class Packer:
         self._kinds.clear()
         self._ready.clear()
         self._blocks.clear()
+        self._ways.clear()
 
     def close(self) -> None:
         """Give the connection back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import re
 import threading
 import time
@@ -252,6 +253,59 @@ def test_a_chain_that_is_packed_as_one_is_its_lines_packed_one_by_one(
             assert whole == packer.pack(filling.additions)
             assert whole is not None
             assert len(whole) == len(rules)
+
+
+SIZES = tuple(itertools.product((1, 2, 3, 5, 7), (1, 2, 3, 6)))
+
+
+def knowing() -> Packer:
+    """Rules of dispatch of all lengths were learned, none was packed."""
+    packer = Packer("filter", 4, SCHEME)
+    for way, plus in itertools.product(("in", "out"), ("", "+")):
+        shape = f'--{way}-interface @{plus} -m comment --comment "our:" --goto #'
+        pieces = (b"1", b"2", b"3", b"4" + plus.encode())
+        for size, to in SIZES:
+            packer._known[shape, size, to + 4] = packed_module._Known(pieces, (2, 0, 1))
+    return packer
+
+
+NAMES = st.one_of(
+    st.text("abi-g+.", min_size=1, max_size=6),
+    st.sampled_from(("comment", "our", "m", "j", "-j", "x-g", "our-fw", "goto", "in", "@", "#")),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("iiio"), NAMES, NAMES, st.booleans()), max_size=12))
+def test_a_rule_of_dispatch_is_packed_as_if_none_had_been_before(
+    story: list[tuple[str, str, str, bool]],
+) -> None:
+    kept, naive, renderer = knowing(), knowing(), Renderer(SCHEME)
+    plain = [("i", "q" * one[0], "z" * one[1], plus) for one in SIZES for plus in (False, True)]
+    for number, (way, interface, target, wildcard) in enumerate([*plain, *story]):
+        word = {"i": "--in-interface", "o": "--out-interface"}[way]
+        name = f"{interface}{'+' * wildcard}"
+        rule = f"{word} {name} --goto our-{target}"
+        packed = kept.pack(step := Filling("our-x", renderer.chain("our-x", (rule,))).additions)
+        if number >= len(plain):
+            naive._ways.clear()
+            assert packed == naive.pack(step)
+
+
+def test_the_second_rule_of_dispatch_is_not_read_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    packer, renderer = knowing(), Renderer(SCHEME)
+
+    def packed(interface: str) -> list[bytes]:
+        rule = f"--in-interface {interface} --goto our-f-{interface}"
+        found = packer.pack(Filling("our-x", renderer.chain("our-x", (rule,))).additions)
+        assert found is not None
+        return found
+
+    packed("q")
+    monkeypatch.setattr(packer, "_read", None)
+    assert b"1" + b"z" + b"2" in packed("z")[0]
+    with pytest.raises(TypeError):
+        packed("zz")
 
 
 def test_a_chain_with_a_line_that_is_not_known_is_not_packed() -> None:
