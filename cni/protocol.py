@@ -10,7 +10,8 @@ A frame is a 4-byte big-endian length and that many bytes of JSON, at most `MAX_
 1. Both sides send `Hello` as their first frame; neither waits for the other's. A daemon that
    reads another `version` answers nothing and closes; the executable then reports code 11.
 2. The executable sends one `Request`. With `has_netns` the descriptor of the pod's network
-   namespace travels by SCM_RIGHTS with the first byte of that frame.
+   namespace travels by SCM_RIGHTS with the first byte of that frame, or of the `Hello` that was
+   sent with it in one (as executables do, so that the daemon wakes once).
 3. The daemon answers `Result`; before it, any number of `Exec`, one at a time, each answered
    by one `ExecResult`.
 4. When the executable cannot write the result to its stdout it sends `Undelivered`: the
