@@ -112,12 +112,18 @@ static bool put_request(struct buffer *out)
 }
 
 /* Connect and hand the request over; the socket, or -1. What follows connect(2) at once finds the
- * daemon still waking up: it then wakes once, and its first look shows it everything. */
+ * daemon still waking up: it then wakes once, and its first look shows it everything. Where connect
+ * had to wait, the request is written anew: it says how much time is left. */
 static int send_request(const char **why)
 {
     struct buffer out = {0};
     bool fits = put_request(&out);
+    int64_t written = now_ms();
     int sock = connect_daemon(why);
+    if (sock >= 0 && now_ms() > written + WAITED_MS) {
+        out.length = 0;
+        fits = put_request(&out);
+    }
     bool sent = sock >= 0 && send_all(sock, (struct text){out.at, out.length}, call.netns);
     if (sent && !fits)
         fail(DECODING, "error unmarshall network config: too large for the daemon's socket");

@@ -36,6 +36,7 @@ extern char **environ;
 #ifndef RETRY_MS /* how long a daemon may be restarting */
 #define RETRY_MS 1000
 #endif
+#define WAITED_MS 20  /* a connect that took longer waited for the daemon */
 #define PEEK_MS 250   /* how long an answer that needs no stdin waits for it */
 #define STDIN_CHUNK 16384
 #define FRAME_LIMIT (2u * 1024 * 1024)

@@ -121,6 +121,39 @@ def test_hello_and_request_come_in_one_with_the_namespace(exe: Build, env: dict[
     assert found == [(["hello", "request"], 1)]
 
 
+def test_a_request_says_what_time_is_left_when_the_daemon_takes_it(
+    exe: Build, env: dict[str, str]
+) -> None:
+    """A daemon that is behind lets connect(2) wait; its own limit is to end before the caller's."""
+    found: list[float] = []
+
+    def late(listener: socket.socket, first: socket.socket) -> None:
+        with contextlib.closing(listener), first:
+            time.sleep(1)
+            listener.accept()[0].close()
+            with listener.accept()[0] as peer:
+                buffer = bytearray()
+                while not found:
+                    buffer += peer.recv(1 << 16)
+                    while (body := protocol.take_frame(buffer)) is not None:
+                        if (frame := json.loads(body))["type"] == "request":
+                            found.append(frame["deadline"])
+                for answer in (protocol.Hello("daemon"), protocol.Result(0, "{}")):
+                    peer.sendall(protocol.encode_frame(answer))
+                peer.recv(1)
+
+    listener = channel.listen(socket_of(env), backlog=0)
+    listener.setblocking(True)
+    first = socket.socket(socket.AF_UNIX)
+    first.connect(str(socket_of(env)))
+    thread = threading.Thread(target=late, args=[listener, first])
+    thread.start()
+    done = call(exe.plugin("calico-ipam"), env, CONFIG)
+    thread.join(20)
+    assert done == Done(0, b"{}", "")
+    assert found[0] < 59.5
+
+
 def test_a_usual_call_touches_few_pages(env: dict[str, str]) -> None:
     """Each costs a fault of the processor, half a microsecond and more: 64 when memory was
     malloc's and grew, 16 now."""
