@@ -180,12 +180,13 @@ def get(sock: Socket, which: Which) -> Link | None:
 def is_there(sock: Socket, name: str) -> bool:
     """Whether the socket's namespace has a link of this name (netdevice(7), SIOCGIFINDEX).
 
-    One call of the kernel, without its lock of all links.
+    One call of the kernel, without its lock of all links. A kernel that cannot be asked in this way
+    counts as "yes": whoever believes a name to be free may remove what has it.
     """
     try:
         fcntl.ioctl(sock.fileno(), _SIOCGIFINDEX, _IFREQ.pack(checked_name(name).encode()))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno != errno.ENODEV
     return True
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -193,6 +194,14 @@ def test_a_link_is_there_in_the_sockets_namespace(spaces: tuple[Namespace, Names
         assert not links.is_there(inside, "cali0")
         with pytest.raises(ValueError, match="15 bytes"):
             links.is_there(sock, "a-name-that-is-too-long")
+
+
+def test_a_kernel_that_cannot_be_asked_does_not_say_that_a_name_is_free() -> None:
+    """As one that knows no such call on a netlink socket; of a file it is not known either."""
+    with Socket() as sock, open("/dev/null", "rb") as file:
+        assert not links.is_there(sock, "cali-none")
+        os.dup2(file.fileno(), sock.fileno())
+        assert links.is_there(sock, "cali-none")
 
 
 def test_without_an_echo_the_link_is_found_by_its_name(
