@@ -44,7 +44,8 @@ _EXTENSIONS = frozenset(
     {b"comment", b"conntrack", b"multiport", b"mark", b"MARK", b"udp", b"tcp", b"icmp", b"icmp6"}
 )
 _INTERFACES, _TARGETS = ("--in-interface", "--out-interface"), ("--goto", "--jump")
-_MOST, _MOST_BLOCKS = 4000, 200
+_MOST, _MOST_BLOCKS, _LONGEST_BLOCK = 4000, 200, 64
+"""What is remembered: single rules, chains, and rules of such a chain (those of pods are few)."""
 
 _Block = tuple[tuple[bytes, bytes, bytes], ...]
 
@@ -242,6 +243,8 @@ class Packer:
 
         Names of one length leave everything else as it is.
         """
+        if len(rules) > _LONGEST_BLOCK:
+            return None
         key = (rules, len(name))
         block = self._blocks.get(key)
         if block is not None or not self._ready.keys() >= set(rules):

@@ -308,6 +308,20 @@ def test_the_second_rule_of_dispatch_is_not_read_as_text(monkeypatch: pytest.Mon
         packed("zz")
 
 
+def test_what_is_remembered_of_chains_is_bounded_however_long_they_are() -> None:
+    packer, renderer = Packer("filter", 4, SCHEME), Renderer(SCHEME)
+    rules = tuple(f"--jump our-{number}" for number in range(300))
+    for rule in rules:
+        packer._ready[rule] = bytes(8), bytes(4)
+    for size in (1, 64, 65, 300):
+        filling = Filling("our-a", renderer.chain("our-a", rules[:size]))
+        assert packer.pack([filling]) == packer.pack(filling.additions)
+    assert sorted(len(block) for block in packer._blocks.values()) == [1, 64]
+    for start in range(250):
+        packer.pack([Filling("our-a", renderer.chain("our-a", rules[start : start + 2]))])
+    assert len(packer._blocks) <= 200
+
+
 def test_a_chain_with_a_line_that_is_not_known_is_not_packed() -> None:
     packer, renderer = Packer("filter", 4, SCHEME), Renderer(SCHEME)
     packer._ready[POD[0]] = bytes(8), bytes(4)
