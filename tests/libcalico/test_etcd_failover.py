@@ -276,3 +276,31 @@ async def test_a_server_that_takes_and_never_answers_is_left_in_time(
     finally:
         await store.close()
         await proxy.stop()
+
+
+async def test_a_connection_that_died_while_nobody_called_is_not_called_on(etcd: Etcd) -> None:
+    """As where a firewall forgets what is quiet. The watches have a connection of their own, so
+    gRPC's is quiet for hours, and without a call it must not ping."""
+    proxy = await Proxy(etcd.port).start()
+    endpoint = f"http://127.0.0.1:{proxy.port}"
+    store = await connect(
+        DatastoreConfig(
+            datastore_type="etcdv3",
+            etcd_endpoints=endpoint,
+            timeout=4.0,
+            keepalive=1.0,
+            keepalive_timeout=30.0,
+        )
+    )
+    try:
+        revision = await store.commit([Put(HandleKey("quiet"), Handle({}))])
+        batches = store.watch([Selection("Handle")], revision)
+        await anext(batches)
+        await store.get(HandleKey("quiet"))
+        proxy.forget()
+        await asyncio.sleep(2.5)
+        assert await store.get(HandleKey("quiet")) is not None
+        await batches.aclose()  # type: ignore[attr-defined]
+    finally:
+        await store.close()
+        await proxy.stop()

@@ -253,10 +253,12 @@ END = http2.END_STREAM | http2.END_HEADERS
 async def test_what_ends_one_stream_leaves_the_others(
     frames: bytes, reason: str, stays: bool
 ) -> None:
-    line, _ = made()
+    line, wires = made()
     ended, other = line.open(b"x"), line.open(b"x")
     line.data_received(data(message(b"first")))
     line.data_received(frames)
+    left = http2.frame(http2.RESET, 0, 1, http2.CANCEL.to_bytes(4, "big")) in wires.sent
+    assert left is (reason in ("compressed", "without end")), "the server knows, or is told"
     assert await ended.read() == b"first", "what was complete is delivered"
     with pytest.raises(Broken, match=reason):
         await ended.read()

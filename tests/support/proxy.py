@@ -46,6 +46,12 @@ class Proxy:
         """Keep every connection, accept more, and let nothing through."""
         self._flowing.clear()
 
+    def forget(self) -> None:
+        """What stands lets nothing through any more, and nobody is told; what is made anew does."""
+        self._flowing.clear()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
     async def stop(self) -> None:
         """Stop listening."""
         self.cut()
@@ -62,7 +68,9 @@ class Proxy:
         other: asyncio.StreamWriter | None = None
         try:
             back, other = await asyncio.open_connection("127.0.0.1", self._target)
-            await asyncio.gather(self._pump(reader, other), self._pump(back, writer))
+            flowing = self._flowing
+            ways = (reader, other), (back, writer)
+            await asyncio.gather(*(self._pump(*way, flowing) for way in ways))
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -72,12 +80,14 @@ class Proxy:
                     with contextlib.suppress(OSError):
                         end.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flowing: asyncio.Event
+    ) -> None:
         while data := await reader.read(65536):
             if self._marker and self._marker in data:
                 self.hang()
                 self._held.set()
-            await self._flowing.wait()
+            await flowing.wait()
             writer.write(data)
             await writer.drain()
         writer.close()

@@ -186,6 +186,8 @@ class Connection:
                 async with asyncio.timeout(share / 2):
                     return link, await link.streams.open(metadata, self._gather)
             except (Broken, TimeoutError) as problem:
+                if link not in (self._links or ()):
+                    return None  # it was closed, for newer certificates or for good
                 self._no_short_way(link, str(problem) or "no HTTP/2 in time", "watches")
                 return None
 

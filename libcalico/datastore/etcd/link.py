@@ -45,6 +45,8 @@ class Link:
             ("grpc.keepalive_timeout_ms", int(config.keepalive_timeout * 1000)),
             # A keepalive is a ping, and a ping has a timeout of its own (a minute by default).
             ("grpc.http2.ping_timeout_ms", int(config.keepalive_timeout * 1000)),
+            # Without a call nobody pings: a connection that may have died meanwhile is not kept.
+            ("grpc.client_idle_timeout_ms", max(1000, int(config.keepalive * 1000))),
         )
         if secure:
             credentials = grpc.ssl_channel_credentials(
@@ -57,6 +59,7 @@ class Link:
             self.channel = grpc.aio.insecure_channel(target, options=options)
         self._secure, self._material = secure, material
         self._keepalive = config.keepalive, config.keepalive_timeout
+        self._closed = False
         kv, lease = services.KVStub(self.channel), services.LeaseStub(self.channel)
         self.range, self.txn, self.compact = kv.Range, kv.Txn, kv.Compact
         self.grant, self.revoke = lease.LeaseGrant, lease.LeaseRevoke
@@ -76,7 +79,7 @@ class Link:
 
     @functools.cached_property
     def _peer(self) -> Peer | None:
-        if self._secure and not self._material.ca:
+        if self._closed or (self._secure and not self._material.ca):
             return None
         try:
             parts = urlsplit(self.endpoint)
@@ -105,8 +108,10 @@ class Link:
                 short.close()
 
     async def close(self) -> None:
-        """End its connections."""
+        """End its connections; none is made after that."""
+        self._closed = True
         self._close_short()
+        self.__dict__.pop("_peer", None)
         await self.channel.close()
 
     async def ready(self, timeout: float) -> None:

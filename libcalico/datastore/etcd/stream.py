@@ -157,13 +157,13 @@ class Line(Wire[Stream]):
         """A stream is over."""
         stream.end(reason)
 
-    def took_data(self, number: int, stream: Stream, body: bytes) -> None:
+    def took_data(self, _number: int, stream: Stream, body: bytes) -> None:
         """Some of a message, or several."""
         try:
             stream.take(body)
         except Broken as problem:
-            del self.streams[number]
             stream.end(str(problem))
+            stream.cancel()  # or the server would go on telling nobody
 
     def took_end(self, _number: int, stream: Stream, _block: bytes) -> None:
         """The server ended a stream; why it knows is not read."""
