@@ -244,14 +244,14 @@ class FelixClient:
         self._outgoing, self._connection = outgoing, connection
         sender = asyncio.create_task(_pump(connection, outgoing))
         try:
-            async for message in connection:
-                if isinstance(message, InForce):
-                    self._heard(message)
+            await connection.attend(self._heard)
         finally:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
-    def _heard(self, message: InForce) -> None:
+    def _heard(self, message: Message) -> None:
+        if not isinstance(message, InForce):
+            return
         subject = Subject(message.namespace, message.name, message.container_id)
         wait = self._waits.get(subject)
         # A felix that was not restarted yet since the last upgrade repeats no number.

@@ -18,6 +18,7 @@ Tested in tests/felix/test_node_server.py.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
@@ -143,8 +144,7 @@ class NodeServer:
         peer.tell("fact", self._fact)
         sender = asyncio.create_task(peer.deliver())
         try:
-            async for message in connection:
-                self._take(peer, message)
+            await connection.attend(functools.partial(self._take, peer))
         finally:
             sender.cancel()
             self._peers.discard(peer)

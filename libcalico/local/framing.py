@@ -33,6 +33,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from libcalico.errors import MuslinError
+from libcalico.local.attending import StreamProtocol
 from libcalico.local.node_api import Hello, Message
 
 MAX_FRAME = 2 * 1024 * 1024
@@ -90,6 +91,38 @@ class Codec:
 _NODE_API = Codec()
 
 
+class _Cutter:
+    """Cuts bytes into frames. Pure, but for whom it tells."""
+
+    def __init__(self, codec: Codec, tell: Callable[[Any], None]) -> None:
+        self._codec, self._tell = codec, tell
+        self._rest = bytearray()
+
+    def take(self, data: bytes) -> None:
+        """Tell of the messages that are whole with these bytes. Raises `ProtocolError` (FRM-2)."""
+        rest, at = self._rest, 0
+        rest += data
+        while len(rest) - at >= _HEADER.size:
+            start = at + _HEADER.size
+            end = start + _length(rest[at:start])
+            if len(rest) < end:
+                break
+            message = self._codec.decode(bytes(rest[start:end]))
+            at = end
+            if message is not None:
+                self._tell(message)
+        del rest[:at]
+
+
+def _length(header: bytes | bytearray) -> int:
+    (length,) = _HEADER.unpack(header)
+    if length > MAX_FRAME:
+        raise ProtocolError(
+            f"a frame of {length} bytes was announced: at most {MAX_FRAME} are allowed"
+        )
+    return int(length)
+
+
 class Connection:
     """One open connection, hellos exchanged. `hello` is the peer's; `peer_uid` the kernel's word.
 
@@ -145,11 +178,7 @@ class Connection:
         """
         while True:
             try:
-                (length,) = _HEADER.unpack(await self._reader.readexactly(_HEADER.size))
-                if length > MAX_FRAME:
-                    raise ProtocolError(
-                        f"a frame of {length} bytes was announced: at most {MAX_FRAME} are allowed"
-                    )
+                length = _length(await self._reader.readexactly(_HEADER.size))
                 body = await self._reader.readexactly(length)
             except (asyncio.IncompleteReadError, ConnectionError):
                 return None
@@ -160,6 +189,15 @@ class Connection:
     async def __aiter__(self) -> AsyncIterator[Any]:
         while (message := await self.receive()) is not None:
             yield message
+
+    async def attend(self, tell: Callable[[Any], None]) -> None:
+        """Tell of each message in the turn of the loop in which it comes, until the peer closes.
+
+        Raises `ProtocolError` (FRM-2), and what `tell` raises. Nothing is received after it.
+        """
+        protocol = self._writer.transport.get_protocol()
+        assert isinstance(protocol, StreamProtocol)
+        await protocol.attend(_Cutter(self._codec, tell).take)
 
     async def close(self) -> None:
         """Close both directions; what was sent before still reaches the peer."""
@@ -220,8 +258,10 @@ class UnixServer:
             making.chmod(0o600)
             self._inode = making.stat().st_ino
             listener.setblocking(False)
-            self._server = await asyncio.start_unix_server(
-                self._accept, sock=listener, backlog=128, limit=MAX_FRAME
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                lambda: StreamProtocol(asyncio.StreamReader(MAX_FRAME), self._accept),
+                sock=listener,
+                backlog=128,
             )
             making.rename(self._path)
         except BaseException:
@@ -306,7 +346,11 @@ async def connect_unix(
     within `timeout` seconds); both mean: try again with back-off.
     """
     codec = _NODE_API if messages is Message else Codec(messages)
-    reader, writer = await asyncio.open_unix_connection(str(path), limit=MAX_FRAME)
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(MAX_FRAME)
+    transport, protocol = await loop.create_unix_connection(
+        lambda: StreamProtocol(reader), str(path)
+    )
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     connection = Connection(reader, writer, codec)
     try:
         await connection._exchange(hello, timeout)
