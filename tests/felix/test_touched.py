@@ -14,7 +14,7 @@ from felix.calc.endpoints import Endpoint, IPNetwork, LocalEndpoints
 from felix.dataplane.routes import RouteTable, pod_route
 from felix.dataplane.settled import Settled
 from felix.dataplane.state import State
-from felix.dataplane.sweeping import DELAY, LIMIT, Sweeping
+from felix.dataplane.sweeping import DELAY, GAP, LATER, LIMIT, Sweeping, moment
 from felix.dataplane.touched import Touched
 from felix.dataplane.view import KernelView
 from libcalico.model import ResourceKey
@@ -201,15 +201,26 @@ def test_what_nobody_wants_goes_soon_and_is_not_put_off_for_ever() -> None:
     tables.garbage = True
     assert commit() == 1
     assert sweeping.wait == DELAY
+    step = 1 / 64
     while not sweeping.due:
         assert now[0] <= 100.0 + LIMIT
-        now[0] += DELAY / 2
+        now[0] += step
         if not sweeping.due:
             commit()
     assert now[0] == 100.0 + LIMIT
     tables.garbage = False
     assert commit() == 2
     assert sweeping.wait is None
+
+
+def test_a_gap_is_enough_where_it_is_never_quiet() -> None:
+    """So what has gathered by then is little, and holds up what comes only for a moment."""
+    since = 100.0
+    assert moment(since, since) == since + DELAY
+    assert moment(since + LATER - DELAY / 2, since) == since + LATER
+    assert moment(since + LATER, since) == since + LATER + GAP
+    assert moment(since + LIMIT - 1, since) == since + LIMIT - 1 + GAP
+    assert moment(since + LIMIT + 1, since) == since + LIMIT
 
 
 class _Garbage:
