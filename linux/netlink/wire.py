@@ -94,15 +94,9 @@ def parse_attributes(data: bytes, offset: int = 0) -> Attributes:
 
 def first_attribute(data: bytes, wanted: int, offset: int = 0) -> bytes | None:
     """The value of the first attribute of a type; what lies behind it is not looked at."""
-    end = len(data)
-    unpack = _ATTRIBUTE.unpack_from
-    while offset + 4 <= end:
-        size, kind = unpack(data, offset)
-        if size < 4 or offset + size > end:
-            break
-        if kind & 0x3FFF == wanted:
-            return data[offset + 4 : offset + size]
-        offset += (size + 3) & ~3
+    for kind, value in iterate_attributes(data, offset):
+        if kind == wanted:
+            return value
     return None
 
 

@@ -25,7 +25,7 @@ from libcalico.model import Handle, HandleKey
 from tests.libcalico.test_tls import World, config, ctl_flags, flags
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd
-from tests.support.etcd_users import enable_auth, make_roles
+from tests.support.etcd_users import logged_in
 from tests.support.proxy import Proxy
 
 
@@ -343,33 +343,18 @@ async def test_a_password_that_nobody_asks_for_does_not_bar_the_short_way(
 @pytest.mark.asyncio
 async def test_a_token_that_ended_leaves_no_doubt(tmp_path: Path, spied: list[int]) -> None:
     """A conflict is told as one, and the login is renewed for the next write."""
-    server = Etcd(tmp_path, ["--auth-token=simple", "--auth-token-ttl=1", "--bcrypt-cost=4"])
-    server.start()
-    try:
-        make_roles(server)
-        enable_auth(server, {"calico-node:word": "calico-node"})
-        store = await connect(
-            DatastoreConfig(
-                datastore_type="etcdv3", etcd_endpoints=server.endpoint, timeout=10.0,
-                username="calico-node", password="word",
-            )
-        )  # fmt: skip
-        try:
-            await warmed(store)
-            key = HandleKey("warm.1")
-            spied.clear()
-            await asyncio.sleep(3.0)
-            with pytest.raises(CommitConflict):
-                await store.commit([Put(key, Handle(block={}), ABSENT)])
-            assert spied == [-1]
-            with pytest.raises(CommitConflict):
-                await store.commit([Put(key, Handle(block={}), ABSENT)])
-            assert len(spied) == 2
-            assert spied[1] > 0, "with the new token"
-        finally:
-            await store.close()
-    finally:
-        server.stop()
+    async with logged_in(tmp_path, "--auth-token-ttl=1") as store:
+        await warmed(store)
+        key = HandleKey("warm.1")
+        spied.clear()
+        await asyncio.sleep(3.0)
+        with pytest.raises(CommitConflict):
+            await store.commit([Put(key, Handle(block={}), ABSENT)])
+        assert spied == [-1]
+        with pytest.raises(CommitConflict):
+            await store.commit([Put(key, Handle(block={}), ABSENT)])
+        assert len(spied) == 2
+        assert spied[1] > 0, "with the new token"
 
 
 def test_an_unanswered_call_says_whether_it_had_left() -> None:

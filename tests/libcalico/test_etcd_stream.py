@@ -36,7 +36,7 @@ from tests.libcalico.stream_parts import (
 )
 from tests.libcalico.test_tls import World, config, ctl_flags, flags
 from tests.support.etcd import Etcd
-from tests.support.etcd_users import enable_auth, make_roles
+from tests.support.etcd_users import logged_in
 
 # -- a real etcd -----------------------------------------------------------------------------------
 
@@ -131,27 +131,12 @@ async def test_it_speaks_tls_and_holds_there_too(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_it_brings_the_login(tmp_path: Path) -> None:
-    server = Etcd(tmp_path, ["--auth-token=simple", "--bcrypt-cost=4"])
-    server.start()
-    try:
-        make_roles(server)
-        enable_auth(server, {"calico-node:word": "calico-node"})
-        store = await connect(
-            DatastoreConfig(
-                datastore_type="etcdv3", etcd_endpoints=server.endpoint, timeout=10.0,
-                username="calico-node", password="word",
-            )
-        )  # fmt: skip
-        try:
-            batches = store.watch([Selection("Handle")], await store.commit([put("one")]))
-            await stood(batches)
-            assert len(line_of(store).streams) == 1
-            await store.commit([put("two")])
-            assert await told(batches, 1) == [(str(HandleKey("two")), True)]
-        finally:
-            await store.close()
-    finally:
-        server.stop()
+    async with logged_in(tmp_path) as store:
+        batches = store.watch([Selection("Handle")], await store.commit([put("one")]))
+        await stood(batches)
+        assert len(line_of(store).streams) == 1
+        await store.commit([put("two")])
+        assert await told(batches, 1) == [(str(HandleKey("two")), True)]
 
 
 # -- what a server may say -------------------------------------------------------------------------

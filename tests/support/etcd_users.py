@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from libcalico.apiconfig import DatastoreConfig
+from libcalico.datastore import connect
+from libcalico.datastore.interface import Datastore
 from tests.support.etcd import Etcd
 
 SCRIPT = Path(__file__).parent.parent.parent / "manifests" / "etcd-roles"
@@ -32,3 +36,25 @@ def enable_auth(server: Etcd, users: Mapping[str, str]) -> None:
     server.ctl("user", "grant-role", "root", "root")
     server.ctl("auth", "enable")
     server.ctl_flags = [*server.ctl_flags, f"--user={ROOT}"]
+
+
+@asynccontextmanager
+async def logged_in(path: Path, *flags: str) -> AsyncIterator[Datastore]:
+    """A store that came by a login, on an etcd of its own with these flags."""
+    server = Etcd(path, ["--auth-token=simple", "--bcrypt-cost=4", *flags])
+    server.start()
+    try:
+        make_roles(server)
+        enable_auth(server, {"calico-node:word": "calico-node"})
+        store = await connect(
+            DatastoreConfig(
+                datastore_type="etcdv3", etcd_endpoints=server.endpoint, timeout=10.0,
+                username="calico-node", password="word",
+            )
+        )  # fmt: skip
+        try:
+            yield store
+        finally:
+            await store.close()
+    finally:
+        server.stop()
