@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from felix.dataplane.backend import Tables
     from felix.dataplane.ipsets import Sets
 
-DELAY, GAP = 0.5, 0.03
+DELAY, GAP = 0.5, 0.02
 """Rules that nobody wants go when nothing came for DELAY seconds, later on for GAP."""
 LATER, LIMIT = 1.0, 10.0
 """So many seconds after the first of them a gap is enough, and nothing is waited for."""

@@ -201,7 +201,7 @@ def test_what_nobody_wants_goes_soon_and_is_not_put_off_for_ever() -> None:
     tables.garbage = True
     assert commit() == 1
     assert sweeping.wait == DELAY
-    step = 1 / 64
+    step = 1 / 128
     while not sweeping.due:
         assert now[0] <= 100.0 + LIMIT
         now[0] += step
