@@ -45,7 +45,7 @@ from linux import links
 PLACES: dict[str, tuple[Any, str]] = {
     "parse": (server, "parse_request"),
     "facts": (PodSources, "facts"),
-    "existing": (wiring, "existing"),
+    "taken": (wiring, "is_taken"),
     "submit": (NodeAllocator, "submit"),
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),

@@ -26,7 +26,7 @@ from tests.cni.faulty_node import (
 from tests.cni.world import container_id, pod_namespace
 
 ADD = (
-    "before:parse", "after:parse", "before:facts", "after:existing", "before:submit",
+    "before:parse", "after:parse", "before:facts", "after:taken", "before:submit",
     "after:submit", "before:offer", "after:offer", "after:made", "after:create",
     "before:configure", "after:configure", "before:commit", "after:commit", "before:in_force",
     "after:in_force", "after:result", "after:deliver",
