@@ -5,13 +5,17 @@ under other names. So a rule that a restore has written twice is read from the k
 next one of its kind is sent as the same bytes with its own hash, interface and target in them, in a
 batch of nf_tables. The kernel holds what a restore would have left; iptables lists and removes it.
 
-What is not of a known kind, or not an addition, is left to the restore: so is all of a batch that
-holds one such line, and every batch that the kernel refuses.
+What nobody wants any more is taken away the same way: chains by name, a rule by the kernel's number
+for it, which is read together with its hash just before.
+
+What is not of a known kind is left to the restore: so is all of a batch that holds one such line,
+and every batch that the kernel refuses.
 
 PKD-1: a packed batch leaves the same rules as a restore of the same lines.
 PKD-2: nothing is packed that could carry state over from the rule it was learned of (counters
        start at zero; only matches and actions that are known to be plain).
-Tested in tests/linux/test_iptables_packed.py.
+PKD-3: no rule is taken away but the one whose hash was asked for.
+Tested in tests/linux/test_iptables_packed.py and tests/linux/test_iptables_packed_sweep.py.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from typing import NamedTuple
 
 from linux.errors import KernelError
 from linux.iptables.hashes import HASH_LENGTH, HashScheme
-from linux.iptables.plan import Addition, Filling, Step
+from linux.iptables.plan import Addition, Filling, Removal, Step
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
@@ -43,6 +47,8 @@ _PLAIN = frozenset({b"meta", b"cmp", b"bitwise", b"payload", b"immediate", b"cou
 _EXTENSIONS = frozenset(
     {b"comment", b"conntrack", b"multiport", b"mark", b"MARK", b"udp", b"tcp", b"icmp", b"icmp6"}
 )
+_SAYING = (messages.RULE_USERDATA, messages.RULE_EXPRESSIONS)
+"""Where a rule's comment stands."""
 _INTERFACES, _TARGETS = ("--in-interface", "--out-interface"), ("--goto", "--jump")
 _MOST, _MOST_BLOCKS, _LONGEST_BLOCK = 4000, 200, 64
 """What is remembered: single rules, chains, and rules of such a chain (those of pods are few)."""
@@ -116,6 +122,10 @@ class _Way(NamedTuple):
         return cls(interface, target, kind)
 
 
+class Drifted(Exception):
+    """Somebody else changed this chain of ours since it was read."""
+
+
 class Packer:
     """The kinds of rules of one table that are known."""
 
@@ -138,10 +148,20 @@ class Packer:
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
-        """The batch that does what these lines of a restore do; None where that is not known."""
+        """The batch that does what these lines of a restore do; None where that is not known.
+
+        Raises `Drifted` where a rule that is to be taken away is not where it was.
+        """
         requests: list[bytes] = []
         places: dict[str, bytes] = {}
+        there: dict[str, list[m.Attributes]] = {}
         for step in lines:
+            if isinstance(step, Removal):
+                gone = self._removed(step, there)
+                if gone is None:
+                    return None
+                requests.append(gone)
+                continue
             if not isinstance(step, Filling):
                 if not self._pack(step, requests, places):
                     return None
@@ -181,6 +201,9 @@ class Packer:
                 return False
             requests += self._declared(declared.group(1))
             return True
+        if text.startswith("-X "):
+            requests.append(messages.delete_chain(self._family, self._table, text[3:]))
+            return True
         line = self._read(text)
         known = self._known.get(line.kind.shape) if line else None
         if line is None or known is None:
@@ -203,6 +226,25 @@ class Packer:
         if known is None or way.interface in shape or way.target in shape:
             return None
         return known.named(own.encode(), way.target.encode(), way.interface.encode())
+
+    def _removed(self, step: Removal, there: dict[str, list[m.Attributes]]) -> bytes | None:
+        """Take one rule away (PKD-3); `there`: the rules of chains that were read before.
+
+        None: the kernel does not say which. Raises `Drifted`: another rule stands there.
+        """
+        rules = there.get(step.chain)
+        if rules is None:
+            try:
+                rules = self._connect().rules(self._family, self._table, step.chain)
+            except (KernelError, OSError):
+                return None
+            there[step.chain] = rules
+        rule = rules[step.number - 1] if step.number <= len(rules) else {}
+        own = f"{self._mark[1:]}{step.hash}".encode()
+        if not step.hash or not any(own in rule.get(part, b"") for part in _SAYING):
+            raise Drifted(step.chain)
+        place = messages.chain_place(self._table, step.chain)
+        return messages.delete_rule(self._family, place, rule[messages.RULE_HANDLE])
 
     def _declared(self, chain: str) -> tuple[bytes, ...]:
         """Have an empty chain; names of one length leave everything else as it is."""

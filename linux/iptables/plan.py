@@ -111,7 +111,20 @@ class Filling:
         return self.content.additions(self.chain)
 
 
-Step = str | Addition | Filling
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The line of a restore that takes a rule away: the chain's `number`th, counted from 1, whose
+    hash this is."""
+
+    chain: str
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"-D {self.chain} {self.number}"
+
+
+Step = str | Addition | Filling | Removal
 """A line of a restore, or those that fill a chain."""
 
 
@@ -367,18 +380,18 @@ def _edit_unordered(
 ) -> tuple[list[Step], tuple[str, ...], bool]:
     """Steps, the hashes they leave, and whether there are rules that nobody wants."""
     missing = dict(zip(chain.hashes, chain.wanted, strict=True))
-    surplus: list[int] = []
+    surplus: list[Removal] = []
     stay: list[str] = []
     for number, each in enumerate(have, 1):
         if missing.pop(each, None) is None:
-            surplus.append(number)
+            surplus.append(Removal(name, number, each))
             if sweep:
                 continue
         stay.append(each)
     # From the end, so that numbers keep their meaning.
     steps: list[Step] = []
     if sweep:
-        steps += [f"-D {name} {number}" for number in reversed(surplus)]
+        steps += reversed(surplus)
     # The new ones come first; the last one, which takes what the others leave, stays last.
     first, comment = chain.closed, chain.comment
     steps += [Addition(name, rule, each, comment, first) for each, rule in missing.items()]

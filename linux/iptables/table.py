@@ -29,7 +29,7 @@ from linux import programs
 from linux.errors import CommandError, KernelError
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
-from linux.iptables.packed import Packer
+from linux.iptables.packed import Drifted, Packer
 from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.nftables.connection import Refused
@@ -264,7 +264,11 @@ class Table:
         lines = plan.size
         if lines > _AT_ONCE:
             return None
-        requests = self._packer.pack(plan.steps)
+        try:
+            requests = self._packer.pack(plan.steps)
+        except Drifted:
+            self._actual = None
+            return None
         if requests is None:
             return None
         if requests:
@@ -341,9 +345,13 @@ class Table:
     async def _write_packed(self, plan: Plan) -> bool:
         """Write without a program, where all of it is known; False: nothing was written.
 
-        Raises `CommandError` where the kernel gave no answer, so that nobody knows.
+        Raises `CommandError` where the kernel gave no answer, so that nobody knows, and where it
+        has not what was read.
         """
-        requests = self._packer.pack(plan.steps) if self._packer is not None else None
+        try:
+            requests = self._packer.pack(plan.steps) if self._packer is not None else None
+        except Drifted as drifted:
+            raise CommandError("a batch of nf_tables", 0, f"chain {drifted} drifted") from None
         if not requests or self._packer is None:
             return False
         lines = plan.size

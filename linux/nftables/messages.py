@@ -22,7 +22,7 @@ _BATCH_BEGIN, _BATCH_END = 0x10, 0x11
 TABLE_NAME, TABLE_FLAGS = 1, 2
 CHAIN_NAME, CHAIN_HOOK, CHAIN_POLICY, CHAIN_TYPE = 3, 4, 5, 7
 HOOK_NUMBER, HOOK_PRIORITY = 1, 2
-RULE_CHAIN, RULE_EXPRESSIONS, RULE_USERDATA = 2, 4, 7
+RULE_CHAIN, RULE_HANDLE, RULE_EXPRESSIONS, RULE_USERDATA = 2, 3, 4, 7
 SET_NAME, SET_FLAGS, SET_KEY_TYPE, SET_KEY_LEN, SET_DATA_TYPE, SET_DATA_LEN = 2, 3, 4, 5, 6, 7
 SET_ID, SET_USERDATA, SET_COUNT = 10, 13, 20
 ELEMENTS_SET, ELEMENTS, ELEMENTS_SET_ID = 2, 3, 4
@@ -93,6 +93,11 @@ def delete_chain(family: Family, table: str, chain: str) -> bytes:
 def flush_chain(family: Family, table: str, chain: str) -> bytes:
     """Removes the rules of a chain."""
     return request(DELRULE, 0, family, m.text(1, table) + m.text(RULE_CHAIN, chain))
+
+
+def delete_rule(family: Family, place: bytes, handle: bytes) -> bytes:
+    """Removes one rule; `place` names table and chain, `handle` is what the kernel calls it."""
+    return request(DELRULE, 0, family, place + m.attribute(RULE_HANDLE, handle))
 
 
 def comment_data(comment: str) -> bytes:
