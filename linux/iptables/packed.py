@@ -21,105 +21,24 @@ Tested in tests/linux/test_iptables_packed.py and tests/linux/test_iptables_pack
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from linux.errors import KernelError
 from linux.iptables.hashes import HASH_LENGTH, HashScheme
+from linux.iptables.kinds import Known, Line, Reader, Way, known_as
 from linux.iptables.plan import Addition, Filling, Removal, Step
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
-from linux.nftables.expressions import Family, be32
+from linux.nftables.expressions import Family
 
 _DECLARED = re.compile(r":(\S+) - \[0:0\]")
-_INTERFACE = re.compile(r"(?:-[io]|--(?:in|out)-interface) (\S+)")
-_TARGET = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
-_PROTOCOL = re.compile(r"(! )?(?:-p|--protocol) (\S+)")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
-_PROTOCOLS = {
-    "icmp": 1, "ipencap": 4, "tcp": 6, "udp": 17, "ipv6-icmp": 58, "icmpv6": 58, "sctp": 132,
-}  # fmt: skip
-_COMPAT, _COMPAT_PROTOCOL, _COMPAT_FLAGS, _COMPAT_INVERTED = 5, 1, 2, 2
-_ELEMENT, _NAME, _DATA = 1, 1, 2
-_PLAIN = frozenset({b"meta", b"cmp", b"bitwise", b"payload", b"immediate", b"counter", b"ct"})
-_EXTENSIONS = frozenset(
-    {b"comment", b"conntrack", b"multiport", b"mark", b"MARK", b"udp", b"tcp", b"icmp", b"icmp6"}
-)
 _SAYING = (messages.RULE_USERDATA, messages.RULE_EXPRESSIONS)
 """Where a rule's comment stands."""
-_INTERFACES, _TARGETS = ("--in-interface", "--out-interface"), ("--goto", "--jump")
 _MOST, _MOST_BLOCKS, _LONGEST_BLOCK = 4000, 200, 64
 """What is remembered: single rules, chains, and rules of such a chain (those of pods are few)."""
 
 _Block = tuple[tuple[bytes, bytes, bytes], ...]
-
-
-@dataclass(slots=True)
-class _Line:
-    """A line that adds a rule: where, its hash, and its kind with what else is its own."""
-
-    chain: str
-    first: bool
-    hash: str
-    kind: _Kind
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What a rule says but for its hash: a shape, and the names in it.
-
-    `interface` is without the `+` of a wildcard; `target` a chain of ours.
-    """
-
-    shape: tuple[str, int, int]
-    interface: bytes
-    target: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Attributes of a rule behind its place, in pieces: between them stand the names of `order`
-    (0 the hash, 1 the target, 2 the interface)."""
-
-    pieces: tuple[bytes, ...]
-    order: tuple[int, ...]
-
-    def renamed(self, line: _Line) -> bytes:
-        return self.named(line.hash.encode(), line.kind.target, line.kind.interface)
-
-    def named(self, *names: bytes) -> bytes:
-        """With this hash, target and interface."""
-        found = [self.pieces[0]]
-        for each, piece in zip(self.order, self.pieces[1:], strict=True):
-            found += names[each], piece
-        return b"".join(found)
-
-
-class _Way(NamedTuple):
-    """What a rule of dispatch says: which interface, and which chain of ours to go to.
-
-    `kind`: the options, and of the names what `_Kind.shape` says of them.
-    """
-
-    interface: str
-    target: str
-    kind: tuple[str, str, bool, int, int]
-
-    @classmethod
-    def of(cls, rule: str, ours: Callable[[str], bool]) -> _Way | None:
-        """None for any other rule."""
-        words = rule.split(" ")
-        if len(words) != 4 or words[0] not in _INTERFACES or words[2] not in _TARGETS:
-            return None
-        _, name, _, target = words
-        interface = name.removesuffix("+")
-        # Of what could be taken for an option, or for a part of another name, `_read` judges.
-        if not interface or "-" in name or '"' in name or target in name or not ours(target):
-            return None
-        kind = (words[0], words[2], interface != name, len(interface), len(target))
-        return cls(interface, target, kind)
 
 
 class Drifted(Exception):
@@ -131,11 +50,9 @@ class Packer:
 
     def __init__(self, table: str, family: Family, scheme: HashScheme) -> None:
         self._table, self._family, self._mark = table, family, f'"{scheme.prefix}'
-        self._ours = scheme.owns
-        self._known: dict[tuple[str, int, int], _Known] = {}
+        self._ours, self._reader = scheme.owns, Reader(scheme)
+        self._known: dict[tuple[str, int, int], Known] = {}
         self._seen: set[tuple[str, int, int]] = set()
-        # Those without an interface: the same for every pod.
-        self._kinds: dict[str, _Kind] = {}
         # Bytes before and behind the hash, of rules that name no interface, by their text.
         self._ready: dict[str, tuple[bytes, bytes]] = {}
         # What surrounds chain and hash of each rule that fills a chain, by the rules' texts and
@@ -144,7 +61,7 @@ class Packer:
         # What surrounds the name of a chain that is made, by the length of the name.
         self._chains: dict[int, tuple[tuple[bytes, bytes], ...]] = {}
         # The shape of rules of dispatch, and how they are packed.
-        self._ways: dict[tuple[str, str, bool, int, int], tuple[str, _Known]] = {}
+        self._ways: dict[tuple[str, str, bool, int, int], tuple[str, Known]] = {}
         self._connection: Connection | None = None
 
     def pack(self, lines: Sequence[Step]) -> list[bytes] | None:
@@ -180,7 +97,7 @@ class Packer:
 
     def _pack(self, step: str | Addition, requests: list[bytes], places: dict[str, bytes]) -> bool:
         """The same for one line; `places`: the chains of before. False: it is not known."""
-        way: _Way | None = None
+        way: Way | None = None
         if isinstance(step, Addition):
             ready = self._ready.get(step.rule)
             if ready is not None:
@@ -188,7 +105,7 @@ class Packer:
                 body = b"".join((place, ready[0], step.hash.encode(), ready[1]))
                 requests.append(self._rule(body, first=step.first))
                 return True
-            way = _Way.of(step.rule, self._ours)
+            way = Way.of(step.rule, self._ours)
             tail = self._by_way(way, step.hash) if way is not None else None
             if tail is not None:
                 place = self._place(step.chain, places)
@@ -204,7 +121,7 @@ class Packer:
         if text.startswith("-X "):
             requests.append(messages.delete_chain(self._family, self._table, text[3:]))
             return True
-        line = self._read(text)
+        line = self._reader.read(text)
         known = self._known.get(line.kind.shape) if line else None
         if line is None or known is None:
             return False
@@ -219,8 +136,8 @@ class Packer:
                 self._ways[way.kind] = line.kind.shape[0], known
         return True
 
-    def _by_way(self, way: _Way, own: str) -> bytes | None:
-        """A rule of dispatch, if one of its kind was packed before; the same as `_read` finds."""
+    def _by_way(self, way: Way, own: str) -> bytes | None:
+        """A rule of dispatch, if one of its kind was packed before; as `Reader.read` finds it."""
         shape, known = self._ways.get(way.kind, ("", None))
         # What is said twice may mean another thing each time.
         if known is None or way.interface in shape or way.target in shape:
@@ -317,9 +234,9 @@ class Packer:
 
     def learn(self, lines: Iterable[Step]) -> None:
         """These were restored just now: what was seen before is read from the kernel."""
-        unknown: dict[str, list[_Line]] = {}
+        unknown: dict[str, list[Line]] = {}
         for step in lines:
-            line = self._read(str(step))
+            line = self._reader.read(str(step))
             if line is None or line.kind.shape in self._known:
                 continue
             if line.kind.shape in self._seen:
@@ -336,7 +253,7 @@ class Packer:
                 return
             for line in wanted:
                 for attributes in found:
-                    known = _known(attributes, line)
+                    known = known_as(attributes, line)
                     if known is not None:
                         self._known[line.kind.shape] = known
                         break
@@ -345,7 +262,7 @@ class Packer:
         """Believe nothing any more."""
         self._known.clear()
         self._seen.clear()
-        self._kinds.clear()
+        self._reader.forget()
         self._ready.clear()
         self._blocks.clear()
         self._ways.clear()
@@ -360,124 +277,3 @@ class Packer:
         if self._connection is None:
             self._connection = Connection()
         return self._connection
-
-    def _read(self, text: str) -> _Line | None:
-        """A line that adds one of our rules at an end of a chain; None for any other."""
-        action, _, rest = text.partition(" ")
-        chain, _, rule = rest.partition(" ")
-        first = action == "-I"
-        if first and rule.startswith("1 "):
-            rule = rule[2:]
-        elif action != "-A":
-            return None
-        start = rule.find(self._mark)
-        if start < 0:
-            return None
-        start += len(self._mark)
-        own, kind = rule[start : start + HASH_LENGTH], rule[:start] + rule[start + HASH_LENGTH :]
-        return _Line(chain, first, own, self._kinds.get(kind) or self._kind(kind))
-
-    def _kind(self, text: str) -> _Kind:
-        interface = target = ""
-        shape = text
-        start, name = _named(_TARGET, shape)
-        if self._ours(name) and (without := _without(shape, start, name, "#")) is not None:
-            target, shape = name, without
-        start, name = _named(_INTERFACE, shape)
-        name = name.removesuffix("+")
-        if name and (without := _without(shape, start, name, "@")) is not None:
-            interface, shape = name, without
-        found = _Kind((shape, len(interface), len(target)), interface.encode(), target.encode())
-        if not interface:
-            if len(self._kinds) >= _MOST:
-                self._kinds.clear()
-            self._kinds[text] = found
-        return found
-
-
-def _unquoted(text: str) -> str:
-    """The text with nothing in its quotes, every other character at its place: what somebody
-    wrote into a comment is no option."""
-    return _QUOTED.sub(lambda found: " " * len(found.group()), text)
-
-
-def _named(option: re.Pattern[str], text: str) -> tuple[int, str]:
-    """The word behind an option, and where it stands."""
-    found = option.search(_unquoted(text))
-    return (0, "") if found is None else (found.start(1), found.group(1))
-
-
-def _without(text: str, start: int, name: str, sign: str) -> str | None:
-    """The text with a sign for this name; None where the name stands elsewhere too: then it is
-    not known which of them another rule of this kind would have otherwise."""
-    if text.count(name) != 1:
-        return None
-    return f"{text[:start]}{sign}{text[start + len(name) :]}"
-
-
-def _protocol(kind: str) -> tuple[int, bool] | None:
-    """The protocol that a rule names, and whether it excludes it. Raises KeyError: unknown."""
-    found = _PROTOCOL.search(_unquoted(kind))
-    if found is None:
-        return None
-    name = found.group(2)
-    return int(name) if name.isdigit() else _PROTOCOLS[name], bool(found.group(1))
-
-
-def _known(attributes: m.Attributes, line: _Line) -> _Known | None:
-    """What the kernel holds of this line, if these attributes are of its rule and plain (PKD-2)."""
-    own = line.hash.encode()
-    userdata = attributes.get(messages.RULE_USERDATA, b"")
-    listed = attributes.get(messages.RULE_EXPRESSIONS, b"")
-    if own not in userdata and own not in listed:
-        return None
-    try:
-        protocol = _protocol(line.kind.shape[0])
-    except KeyError:
-        return None
-    elements = [_plain(m.parse_attributes(data)) for _, data in m.iterate_attributes(listed)]
-    if None in elements:
-        return None
-    packed = m.nest(messages.RULE_EXPRESSIONS, *(element for element in elements if element))
-    if protocol is not None:
-        number, inverted = protocol
-        flags = _COMPAT_INVERTED if inverted else 0
-        # The kernel does not tell it, and asks for it where an extension looks at the protocol.
-        packed += m.nest(_COMPAT, be32(_COMPAT_PROTOCOL, number), be32(_COMPAT_FLAGS, flags))
-    if userdata:
-        packed += m.attribute(messages.RULE_USERDATA, userdata)
-    return _in_pieces(packed, (own, line.kind.target, line.kind.interface))
-
-
-def _in_pieces(data: bytes, names: Sequence[bytes]) -> _Known | None:
-    """Cut the names out; None where one does not stand there exactly once."""
-    places: list[tuple[int, int, int]] = []
-    left = data
-    for number, name in enumerate(names):
-        if not name:
-            continue
-        if left.count(name) != 1:
-            return None
-        start = left.index(name)
-        places.append((start, start + len(name), number))
-        # An interface's name is part of its chain's.
-        left = left[:start] + bytes(len(name)) + left[start + len(name) :]
-    places.sort()
-    starts = (0, *(end for _, end, _ in places))
-    ends = (*(start for start, _, _ in places), len(data))
-    pieces = tuple(data[start:end] for start, end in zip(starts, ends, strict=True))
-    return _Known(pieces, tuple(number for _, _, number in places))
-
-
-def _plain(expression: m.Attributes) -> bytes | None:
-    """An expression for a new rule; None for one that may carry more than it shows."""
-    name, data = expression.get(_NAME, b"").rstrip(b"\0"), expression.get(_DATA, b"")
-    if name in (b"match", b"target"):
-        extension = m.parse_attributes(data).get(_NAME, b"").rstrip(b"\0")
-        if extension not in _EXTENSIONS:
-            return None
-    elif name == b"counter":
-        data = b""
-    elif name not in _PLAIN:
-        return None
-    return m.nest(_ELEMENT, m.attribute(_NAME, name + b"\0"), m.nest(_DATA, data))

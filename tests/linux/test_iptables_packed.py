@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linux.iptables import Desired, HashScheme, Table
+from linux.iptables import Desired, HashScheme, Table, kinds
 from linux.iptables import packed as packed_module
+from linux.iptables.kinds import Known
 from linux.iptables.packed import Packer
 from linux.iptables.plan import Filling, Renderer
 from linux.iptables.table import _to_its_end
@@ -265,7 +266,7 @@ def knowing() -> Packer:
         shape = f'--{way}-interface @{plus} -m comment --comment "our:" --goto #'
         pieces = (b"1", b"2", b"3", b"4" + plus.encode())
         for size, to in SIZES:
-            packer._known[shape, size, to + 4] = packed_module._Known(pieces, (2, 0, 1))
+            packer._known[shape, size, to + 4] = Known(pieces, (2, 0, 1))
     return packer
 
 
@@ -302,7 +303,7 @@ def test_the_second_rule_of_dispatch_is_not_read_as_text(monkeypatch: pytest.Mon
         return found
 
     packed("q")
-    monkeypatch.setattr(packer, "_read", None)
+    monkeypatch.setattr(packer._reader, "read", None)
     assert b"1" + b"z" + b"2" in packed("z")[0]
     with pytest.raises(TypeError):
         packed("zz")
@@ -353,13 +354,14 @@ def test_what_stands_in_a_comment_is_no_name(spaces: tuple[Namespace, Namespace]
 def test_kinds_that_nobody_asks_for_any_more_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packed_module, "_MOST", 10)
-    packer = packed_module.Packer("filter", 4, SCHEME)
+    for module in (kinds, packed_module):
+        monkeypatch.setattr(module, "_MOST", 10)
+    packer = Packer("filter", 4, SCHEME)
     for number in range(100):
         line = f"-A our-x {SCHEME.comment('h' * 16)} --jump our-po-{number}"
         packer.learn([line])
         packer.pack([line])
-        assert len(packer._kinds) <= 10
+        assert len(packer._reader._kinds) <= 10
 
 
 def test_a_cancelled_write_is_waited_for() -> None:

@@ -132,7 +132,9 @@ def test_a_chain_that_a_foreign_rule_names_does_not_hold_up_the_rest(
     space.run("iptables-nft", "-D", *foreign)
     with space.entered():
         asyncio.run(made.commit(refresh=True))
-    assert not {"pod00000000001", "pod00000000004"} & set(re.findall(r"pod\d+", str(saved(space, 4))))
+    assert not {"pod00000000001", "pod00000000004"} & set(
+        re.findall(r"pod\d+", str(saved(space, 4)))
+    )
 
 
 def test_a_chain_that_somebody_removed_is_gone(spaces: tuple[Namespace, Namespace]) -> None:
