@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DELAY, GAP = 0.5, 0.02
 """Rules that nobody wants go when nothing came for DELAY seconds, later on for GAP."""
-LATER, LIMIT = 5.0, 15.0
+LATER, LIMIT = 2.0, 15.0
 """So many seconds after the first of them a gap is enough, and nothing is waited for."""
 
 

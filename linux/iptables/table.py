@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from linux import programs
@@ -198,10 +198,11 @@ class Table:
             self.save_errors += 1
             raise
         self._actual = parse_save(output.decode(errors="replace"), self.name, self._scheme)
-        plan = make_plan(self._actual, self._wanted, self.backend, self._stuck, sweep=False)
+        plan = self._plan_of(None, sweep=False)
         found = {*plan.chains, *plan.kernel, *plan.garbage}
         known = self._changed | self._garbage
         self._changed |= found
+        self._garbage = plan.garbage
         return tuple(name for name in found if name not in known) if self._committed else ()
 
     async def commit(
@@ -310,20 +311,20 @@ class Table:
         self.want_hooks(desired.inserts, desired.appends)
 
     def _plan(self, sweep: bool) -> Plan:
+        if not sweep:
+            # What was not wanted before still is not: only a sweep looks at it again.
+            found = self._plan_of(self._changed, sweep=False)
+            garbage = (self._garbage - self._changed) | found.garbage
+            # Where the wait must be paid, now is as good as later.
+            if not (found.frees and garbage):
+                return replace(found, garbage=garbage)
+        return self._plan_of(self._changed | self._garbage, sweep=True)
+
+    def _plan_of(self, only: Collection[str] | None, *, sweep: bool) -> Plan:
         assert self._actual is not None
-
-        def plan(sweep: bool) -> Plan:
-            only = self._changed | self._garbage
-            assert self._actual is not None
-            return make_plan(
-                self._actual, self._wanted, self.backend, self._stuck, only=only, sweep=sweep
-            )
-
-        found = plan(sweep)
-        if found.frees and found.garbage:
-            # The wait must be paid: now is as good as later.
-            found = plan(True)
-        return found
+        return make_plan(
+            self._actual, self._wanted, self.backend, self._stuck, only=only, sweep=sweep
+        )
 
     async def _write(self, plan: Plan) -> None:
         if not plan.steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Iterator
 
@@ -83,6 +84,39 @@ def test_a_pod_of_the_same_name_comes_again(spaces: tuple[Namespace, Namespace])
     for desired in (without(3), wanted(PODS), without(0, 1, 2, 3, 4), wanted(PODS)):
         sweep(space, made, desired, now=False)
     grow(other, 4, warm=False, pods=PODS)
+    assert sorted(saved(space, 4)) == sorted(saved(other, 4))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_came_and_went_between_two_sweeps_the_rest_is_what_is_wanted(
+    spaces: tuple[Namespace, Namespace], seed: int
+) -> None:
+    space, other = spaces
+    dice = random.Random(seed)
+    made = grow(space, 4, warm=True, pods=PODS, now=True)
+    gone: set[int] = set()
+
+    async def story() -> None:
+        for _ in range(40):
+            gone.symmetric_difference_update(dice.sample(range(1, PODS), 2))
+            desired = without(*gone)
+            for chain in wanted(PODS).chains.keys() - desired.chains.keys():
+                made.unwant(chain)
+            await commit(made, desired)
+            if dice.random() < 0.25:
+                await made.commit(refresh=dice.random() < 0.5)
+                assert chains() == set(desired.chains)
+            else:
+                assert chains() >= set(desired.chains)
+        await made.commit(without(*gone))
+        made.close()
+
+    def chains() -> set[str]:
+        return {line.split()[0][1:] for line in saved(space, 4) if line.startswith(":our-")}
+
+    with space.entered():
+        asyncio.run(story())
+    sweep(other, grow(other, 4, warm=False, pods=PODS), without(*gone), now=False)
     assert sorted(saved(space, 4)) == sorted(saved(other, 4))
 
 
