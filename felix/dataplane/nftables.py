@@ -113,7 +113,6 @@ class NftTables:
     """All layers of both families."""
 
     name = "nftables"
-    garbage = False
 
     def __init__(self, families: Collection[int]) -> None:
         numbers: tuple[Family, ...] = (4, 6)
@@ -134,6 +133,11 @@ class NftTables:
     def dispatch(self, family: int, prefixes: tuple[str, ...], deny: Action) -> MapDispatch:
         """How packets of one family find their endpoint: the maps do not depend on prefixes."""
         return MapDispatch(self._rules, cast("Family", family), deny)
+
+    @property
+    def garbage(self) -> bool:
+        """Whether something stands that nobody wants."""
+        return self._rules.garbage
 
     @property
     def saves(self) -> int:
@@ -184,24 +188,27 @@ class NftTables:
 
     def commit_now(self, *, sweep: bool = True) -> bool:
         """As `commit`, before this returns; False where that takes time, or a refusal came."""
-        if self._rules.dirty:
-            if not self._rules.commit_now():
+        if self._due(sweep):
+            if not self._rules.commit_now(sweep=sweep):
                 return False
             self.refused, self._suspects = {}, frozenset()
         return True
 
     async def commit(self, *, sweep: bool = True) -> dict[str, str]:
-        """Write what differs; returns failures. What nobody wants goes at once, it costs little."""
-        if not self._rules.dirty:
+        """Write what differs; returns failures. What nobody wants may stay until `sweep`."""
+        if not self._due(sweep):
             return {}
         try:
-            report = await self._rules.commit()
+            report = await self._rules.commit(sweep=sweep)
         except KernelError as error:
             self._blame(error)
             return {nftables.TABLE: str(error)}
         self.refused, self._suspects = {}, frozenset()
         self.drifted += len(report.drift)
         return {}
+
+    def _due(self, sweep: bool) -> bool:
+        return self._rules.dirty or (sweep and self._rules.garbage)
 
     def _blame(self, error: KernelError) -> None:
         # What a rule names may be gone by somebody else's hand: it is made again first.

@@ -6,7 +6,9 @@ remembered, as hashes; a commit compares with the memory and `refresh` finds dri
 wrong drops the memory, and the next attempt starts from a dump.
 
 A changed chain is emptied and filled again in the same batch; unchanged chains, and the counters
-of their rules, stay as they are. Nobody sees a state between two batches.
+of their rules, stay as they are. Nobody sees a state between two batches. What is taken away the
+kernel holds until its readers have left, and who removes links waits for that too; so a commit may
+leave to a later sweep what nobody wants, but for chains that the kernel calls.
 
 NFT-1: nothing is sent while nothing changed; all changes of both families are one batch.
 NFT-2: only tables of our name are written.
@@ -69,6 +71,8 @@ class Ruleset(Closing):
         self._actual: dict[Family, Actual] | None = None
         self._changed: set[tuple[Family, str]] = set()
         self._touched: set[tuple[Family, str, str]] = set()
+        # Of these, what nobody wants any more, since a commit without sweep.
+        self._unswept: tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]] = set(), set()
         self._committed = False
         self._turn = asyncio.Lock()
 
@@ -121,6 +125,11 @@ class Ruleset(Closing):
         return bool(self._changed or self._touched) or not self._committed or self._actual is None
 
     @property
+    def garbage(self) -> bool:
+        """Whether something stands that nobody wants."""
+        return any(self._unswept)
+
+    @property
     def chains(self) -> int:
         """How many chains are wanted."""
         return sum(len(wanted.chains) for wanted in self._wanted.values())
@@ -157,7 +166,7 @@ class Ruleset(Closing):
     async def _dump(self) -> tuple[str, ...]:
         self.dumps += 1
         self._actual = None
-        known, touched = set(self._changed), set(self._touched)
+        known, touched = self._changed | self._unswept[0], self._touched | self._unswept[1]
 
         def read() -> dict[Family, Actual]:
             return {
@@ -191,19 +200,19 @@ class Ruleset(Closing):
                             found.append(f"{interface} in {name}")
         return tuple(found) if self._committed else ()
 
-    async def commit(self, *, refresh: bool = False) -> Report:
+    async def commit(self, *, refresh: bool = False, sweep: bool = True) -> Report:
         """Makes the tables as wanted with at most one batch.
 
         The first commit, one after an error and one with `refresh` dump before they compare.
-        Raises `KernelError` when the kernel still refuses after retries.
+        Without `sweep` chains and elements that nobody wants stay. Raises `KernelError` when the
+        kernel still refuses after retries.
         """
         async with self._turn:
             drift: tuple[str, ...] = ()
             for attempt in range(1, _TRIES + 1):
                 if self._actual is None or (refresh and attempt == 1):
                     drift = await self._dump() or drift
-                changed, self._changed = self._changed, set()
-                touched, self._touched = self._touched, set()
+                changed, touched = self._take(sweep)
                 plan = self._plan(changed, touched)
                 try:
                     await self._send(plan)
@@ -226,25 +235,54 @@ class Ruleset(Closing):
                 )
             raise AssertionError("unreachable")
 
-    def commit_now(self) -> bool:
+    def commit_now(self, *, sweep: bool = True) -> bool:
         """As `commit`, before this returns; False where that takes time or was refused: then
         nothing was written, or the tables are read before anything is.
         """
         if self._actual is None or self._turn.locked():
             return False
-        if len(self._changed) + len(self._touched) > _FEW:
+        size = len(self._changed) + len(self._touched)
+        if sweep:
+            size += len(self._unswept[0]) + len(self._unswept[1])
+        if size > _FEW:
             return False
-        plan = self._plan(self._changed, self._touched)
+        changed, touched = self._take(sweep)
+        plan = self._plan(changed, touched)
         try:
             if plan.requests:
                 self._commit(plan)
         except KernelError:
+            self._changed |= changed
+            self._touched |= touched
             self.commit_errors += 1
             self._actual = None
             return False
-        self._changed, self._touched = set(), set()
         self._committed, self.blamed = True, {}
         return True
+
+    def _take(self, sweep: bool) -> tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]]:
+        """The chains and elements that a commit is about; the others are put aside."""
+        assert self._actual is not None
+        changed, self._changed = self._changed, set()
+        touched, self._touched = self._touched, set()
+        chains, elements = self._unswept
+        if sweep:
+            self._unswept = set(), set()
+            return changed | chains, touched | elements
+        idle = {place for place in changed if self._idle(*place)}
+        gone = {
+            (family, name, interface)
+            for family, name, interface in touched
+            if interface not in self._wanted[family].maps[name]
+        }
+        self._unswept = (chains - changed) | idle, (elements - touched) | gone
+        return changed - idle, touched - gone
+
+    def _idle(self, family: Family, chain: str) -> bool:
+        """Whether nobody wants this chain, and the kernel does not call it."""
+        assert self._actual is not None
+        have = self._actual[family].chains.get(chain)
+        return chain not in self._wanted[family].chains and have is not None and have[0] is None
 
     async def _send(self, plan: Plan) -> None:
         if not plan.requests:
