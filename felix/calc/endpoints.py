@@ -23,7 +23,7 @@ Tested in tests/felix/test_calc_endpoints.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import (
     IPv4Address,
@@ -102,6 +102,13 @@ def from_resource(key: ResourceKey, value: WorkloadEndpoint) -> Endpoint:
         spoofable=tuple(_network(text, key) for text in spec.allowSpoofedSourcePrefixes),
         floating=tuple(_floating(nat, spec.ipNetworks, key) for nat in spec.ipNATs),
         uid=value.metadata.uid,
+    )
+
+
+def addresses(active: Mapping[str, Endpoint], interfaces: Iterable[str]) -> frozenset[IPAddress]:
+    """All addresses of the endpoints of these interfaces."""
+    return frozenset(
+        network.network_address for name in interfaces for network in active[name].networks
     )
 
 

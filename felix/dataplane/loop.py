@@ -29,10 +29,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix.calc.encapsulation import Encapsulation, encapsulation
-from felix.calc.endpoints import Endpoint
+from felix.calc.endpoints import Endpoint, IPAddress, addresses
 from felix.calc.graph import Calculator
 from felix.calc.nodes import NodeFacts
 from felix.calc.paths import PathTable
@@ -65,8 +64,6 @@ from libcalico.waiting import set_within
 from linux.errors import CommandError, KernelError
 from linux.prefixes import Prefix
 
-IPAddress = IPv4Address | IPv6Address
-IPNetwork = IPv4Network | IPv6Network
 IDLE_BEAT = 10.0
 TURNS_FOR_WRITES = 3
 MUCH = 1000
@@ -439,7 +436,7 @@ class Dataplane:
                 if exposed or not self.state.applied or not asked <= self._guarded:
                     await asyncio.wait([rules])
                     if rules.result():
-                        self._unsafe = _addresses(active, exposed if self.state.applied else active)
+                        self._unsafe = addresses(active, exposed if self.state.applied else active)
                     else:
                         self._guarded = asked
                 else:
@@ -473,7 +470,9 @@ class Dataplane:
             self._guarded = asked
             self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
-            leftovers = self._sweeping.sets(self.tables, self._sets)
+            came = about is None or not active.keys().isdisjoint(about)
+            served = came and not self._wake.is_set()
+            leftovers = self._sweeping.sets(self.tables, self._sets, served=served)
             self._cleaner.clean(self.tables.name, self.config.iptables_lock_timeout)
         if self.tables.take_lost():
             self._sets.forget()
@@ -557,8 +556,8 @@ class Dataplane:
         self.state.route_writes += outcome.written + outcome.deleted
         self._routed |= outcome.pods
         if outcome.departed:
-            here = {network.network_address for e in active.values() for network in e.networks}
-            self._flusher.flush(outcome.departed - here - self._spared)
+            gone = outcome.departed - addresses(active, active) - self._spared
+            self._flusher.flush(gone)
         return {f"route {network}": reason for network, reason in outcome.failures.items()}
 
     async def _want_elsewhere(self, until: float) -> None:
@@ -591,9 +590,3 @@ class Dataplane:
             self.routes.paths_known()
         if waits:
             self._go_on()
-
-
-def _addresses(active: dict[str, Endpoint], interfaces: Iterable[str]) -> frozenset[IPAddress]:
-    return frozenset(
-        network.network_address for name in interfaces for network in active[name].networks
-    )

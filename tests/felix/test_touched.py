@@ -14,7 +14,7 @@ from felix.calc.endpoints import Endpoint, IPNetwork, LocalEndpoints
 from felix.dataplane.routes import RouteTable, pod_route
 from felix.dataplane.settled import Settled
 from felix.dataplane.state import State
-from felix.dataplane.sweeping import DELAY, GAP, LATER, LIMIT, Sweeping, moment
+from felix.dataplane.sweeping import DELAY, LATER, LIMIT, Sweeping, moment
 from felix.dataplane.touched import Touched
 from felix.dataplane.view import KernelView
 from libcalico.model import ResourceKey
@@ -191,8 +191,8 @@ def test_what_nobody_wants_goes_soon_and_is_not_put_off_for_ever() -> None:
     now = [100.0]
     sweeping, tables, sets = Sweeping(lambda: now[0]), _Garbage(), _Swept()
 
-    def commit() -> int:
-        assert sweeping.sets(cast("Any", tables), cast("Any", sets)) == {}
+    def commit(*, served: bool = False) -> int:
+        assert sweeping.sets(cast("Any", tables), cast("Any", sets), served=served) == {}
         return sets.times
 
     assert commit() == 1
@@ -211,16 +211,20 @@ def test_what_nobody_wants_goes_soon_and_is_not_put_off_for_ever() -> None:
     tables.garbage = False
     assert commit() == 2
     assert sweeping.wait is None
+    tables.garbage = True
+    commit(served=True)
+    assert sweeping.wait == DELAY
+    now[0] += LATER
+    commit(served=True)
+    assert sweeping.due
 
 
-def test_a_gap_is_enough_where_it_is_never_quiet() -> None:
-    """So what has gathered by then is little, and holds up what comes only for a moment."""
+def test_a_node_that_is_never_quiet_sweeps_behind_a_new_endpoint() -> None:
     since = 100.0
-    assert moment(since, since) == since + DELAY
-    assert moment(since + LATER - DELAY / 2, since) == since + LATER
-    assert moment(since + LATER, since) == since + LATER + GAP
-    assert moment(since + LIMIT - 1, since) == since + LIMIT - 1 + GAP
-    assert moment(since + LIMIT + 1, since) == since + LIMIT
+    assert moment(since, since, served=True) == since + DELAY
+    assert moment(since + LATER, since, served=False) == since + LATER + DELAY
+    assert moment(since + LATER, since, served=True) == since + LATER
+    assert moment(since + LIMIT - DELAY / 2, since, served=False) == since + LIMIT
 
 
 class _Garbage:
