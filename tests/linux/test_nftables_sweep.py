@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from linux.nftables import Ruleset
 from linux.nftables import expressions as x
-from tests.linux.test_nftables import INPUT, chain
+from tests.linux.test_nftables import INPUT, chain, story
 from tests.support.netns import Namespace, network_namespace
 
 PODS = tuple(f"cali{number}" for number in range(6))
@@ -20,14 +19,6 @@ PODS = tuple(f"cali{number}" for number in range(6))
 def space() -> Iterator[Namespace]:
     with network_namespace("nft") as space, space.entered():
         yield space
-
-
-def story(told: Callable[[Ruleset], Awaitable[None]]) -> None:
-    async def run() -> None:
-        with Ruleset((4, 6), "mine") as rules:
-            await told(rules)
-
-    asyncio.run(run())
 
 
 def want(rules: Ruleset, *pods: str) -> None:
