@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,13 +135,18 @@ def executables() -> list[int]:
     """The plugins that run now."""
     found = []
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            try:
-                if Path(f"/proc/{pid}/comm").read_text() == "calico\n":
-                    found.append(int(pid))
-            except OSError:
-                continue
+        # Threads and programs that ended meanwhile have nothing to say.
+        with suppress(OSError):
+            children = (task / "children").read_text().split()
+            found += [int(pid) for pid in children if _name(pid) == "calico"]
     return found
+
+
+def _name(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 async def kill(stage: Stage, runtime: Runtime, dice: random.Random, killed: dict[str, int]) -> None:
@@ -216,7 +221,8 @@ async def test_many_pods_in_random_order_and_random_kills(stage: Stage) -> None:
                 wild.left = WILD // 4
                 await wild.run()
             killing.cancel()
-            await asyncio.gather(killing, return_exceptions=True)
+            with suppress(asyncio.CancelledError):
+                await killing
             await settled(stage, wild)
             for number in wild.living:
                 text = spaces[number].run("ip", "-o", "-4", "address", "show", "dev", "eth0")
