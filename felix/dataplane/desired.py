@@ -27,7 +27,7 @@ from felix.dataplane.backend import Tables
 from felix.dataplane.floating import NONE_FLOATING, floating_addresses
 from felix.dataplane.ipsets import Family, Sets
 from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
-from felix.dataplane.rulebook import RuleBook
+from felix.dataplane.rulebook import FILTER, RuleBook
 from felix.dataplane.settings import rule_settings
 from felix.dataplane.tunnels import Door
 from felix.rules import ipvs
@@ -187,16 +187,36 @@ class Desire:
         newcomers = self._newcomers & self.book.endpoints.keys()
         return self.book.judged(newcomers, lambda name: any(one.differs(name) for one in filters))
 
-    def written(self) -> None:
-        """All that was wanted is in the kernel: nobody is a newcomer any more."""
+    def written(self) -> bool:
+        """All that was wanted is in the kernel: nobody is a newcomer any more. Returns whether
+        somebody was.
+        """
+        came = bool(self._newcomers)
         self._newcomers.clear()
         if self.book is not None:
             self.book.narrowed = False
+            self.book.departed.clear()
+        return came
 
-    @property
-    def narrowed(self) -> bool:
-        """Whether an endpoint that stays lost a family, and its old rules are not away yet."""
-        return self.book is not None and self.book.narrowed
+    def open_ways(self, stands: Callable[[str], bool]) -> bool:
+        """Whether packets could still come to rules that are not wanted any more.
+
+        Those of an endpoint that lost a family, of one that has not all that its predecessor had,
+        and of one that is gone while its interface `stands`.
+        """
+        book = self.book
+        if book is None:
+            return False
+        places = self._rules.places
+        return (
+            book.narrowed
+            or any(map(stands, book.departed))
+            or any(
+                places[family, FILTER].differs(name)
+                for interface in self._newcomers & book.endpoints.keys()
+                for family, name in book.beyond(interface)
+            )
+        )
 
     def refuse(self) -> bool:
         """Close what the kernel refuses; returns whether that is something new."""

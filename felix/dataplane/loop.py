@@ -62,6 +62,7 @@ from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey
 from libcalico.waiting import set_within
 from linux.errors import CommandError, KernelError
+from linux.links import is_there
 from linux.prefixes import Prefix
 
 IDLE_BEAT = 10.0
@@ -417,7 +418,7 @@ class Dataplane:
         self._unsafe = frozenset()
         # What may go in this commit is not relied upon, even if the commit is refused.
         self._guarded &= asked
-        sweep = self._sweep_now()
+        sweep = self._sweep_now(host)
         failures: dict[str, str] = {}
         if self.state.applied and self.tables.commit_now(sweep=sweep):
             # Written, without a program or a thread.
@@ -468,9 +469,8 @@ class Dataplane:
             self.kick()
         if not failures:
             self._guarded = asked
-            self._desire.written()
+            came = self._desire.written()
             # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
-            came = about is None or not active.keys().isdisjoint(about)
             served = came and not self._wake.is_set()
             leftovers = self._sweeping.sets(self.tables, self._sets, served=served)
             self._cleaner.clean(self.tables.name, self.config.iptables_lock_timeout)
@@ -491,11 +491,12 @@ class Dataplane:
         self.state.applied = self.state.applied or not failures
         return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
 
-    def _sweep_now(self) -> bool:
+    def _sweep_now(self, host: Host) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""
-        if not self.state.applied or (self._desire is not None and self._desire.narrowed):
+        if not self.state.applied or self._sweeping.due:
             return True
-        return self._sweeping.due
+        desire = self._desire
+        return desire is not None and desire.open_ways(lambda name: is_there(host.sock, name))
 
     async def _read_back(self, tables: backend.Tables, desire: Desire) -> None:
         if await tables.read_back() or await desire.reconsider() or self._drifted:

@@ -21,7 +21,8 @@ Invariants:
   RBK-5  In a family of which a workload has no address it has no chains: its packets are dropped as
          those of an unknown interface (DSP-1), link-local ones to the node too, whatever
          `defaultEndpointToHostAction` says. One that loses a family sets `narrowed`: the way to
-         its old chains goes with this commit, while an interface that is gone can wait.
+         its old chains goes with this commit, while an interface that is gone can wait. Those that
+         left are in `departed` until somebody took note of them.
 Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
 test_policy_packets.py.
 """
@@ -109,6 +110,7 @@ class RuleBook:
         self._due_endpoints: dict[str, None] = {}
         self._due_hosts = True
         self.narrowed = False
+        self.departed: set[str] = set()
         self.renders = 0
 
     @property
@@ -125,6 +127,11 @@ class RuleBook:
     def unusable(self) -> frozenset[str]:
         """Sets in use that the kernel does not hold as wanted."""
         return self._unusable
+
+    def beyond(self, interface: str) -> list[tuple[int, str]]:
+        """The chains, with their families, that this endpoint would have elsewhere (RBK-5)."""
+        others = self._families - self._reach.get(interface, self._families)
+        return [(family, name) for family in others for name in _own(interface)]
 
     def judged(self, interfaces: Iterable[str], differs: Callable[[str], bool]) -> frozenset[str]:
         """Those of these endpoints whose chains, or chains that these name, `differs` says so of.
@@ -321,6 +328,7 @@ class RuleBook:
         if before is not None:
             self._uses.leave(self._kinds[interface], before.profiles, moved)
         self._endpoints[interface], self._kinds[interface] = policy, kind
+        self.departed.discard(interface)
         self._due_endpoints[interface] = None
         self._settle(moved)
         for family in reached - reach:
@@ -336,6 +344,7 @@ class RuleBook:
         if before is None:
             return
         self._due_endpoints.pop(interface, None)
+        self.departed.add(interface)
         for family in self._reach.pop(interface):
             self._withdraw(family, interface)
         moved = Moved()

@@ -2,11 +2,11 @@
 
 What is taken away holds up what comes: the kernel takes no new rule of iptables (nft) before its
 readers have left the old ones, 10 to 20 ms, and who removes links waits for that too; with legacy
-it is a program's start and 0.25 ms a pod. So it waits for a quiet moment and is then done at once.
-A node that is never quiet does it right behind a new endpoint, now and then: who starts pods one
-after another has enough to do with this one. What stays until then costs a commit 6 microseconds
-a pod.
-Tested in tests/felix/test_touched.py.
+it is a program's start and 0.25 ms a pod. So, unless packets could still come to it, it waits for a
+quiet moment and is then done at once. A node that is never quiet does it right behind a new
+endpoint, now and then: who starts pods one after another has enough to do with this one. What
+stays until then costs a commit 6 microseconds a pod.
+Tested in tests/felix/test_touched.py and, with a kernel, tests/felix/test_sweeps.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ and every batch that the kernel refuses.
 PKD-1: a packed batch leaves the same rules as a restore of the same lines.
 PKD-2: nothing is packed that could carry state over from the rule it was learned of (counters
        start at zero; only matches and actions that are known to be plain).
-PKD-3: no rule is taken away but the one whose hash was asked for.
+PKD-3: a packed batch takes no rule away but the one whose hash was asked for.
 Tested in tests/linux/test_iptables_packed.py and tests/linux/test_iptables_packed_sweep.py.
 """
 
@@ -71,13 +71,13 @@ class Packer:
         """
         requests: list[bytes] = []
         places: dict[str, bytes] = {}
-        there: dict[str, list[m.Attributes]] = {}
+        # First, so that a restore instead of this does not take another rule away either.
+        gone = self._removals([step for step in lines if isinstance(step, Removal)])
+        if gone is None:
+            return None
         for step in lines:
             if isinstance(step, Removal):
-                gone = self._removed(step, there)
-                if gone is None:
-                    return None
-                requests.append(gone)
+                requests.append(gone[step])
                 continue
             if not isinstance(step, Filling):
                 if not self._pack(step, requests, places):
@@ -143,6 +143,13 @@ class Packer:
         if known is None or way.interface in shape or way.target in shape:
             return None
         return known.named(own.encode(), way.target.encode(), way.interface.encode())
+
+    def _removals(self, steps: Sequence[Removal]) -> dict[Removal, bytes] | None:
+        """How each of these rules is taken away; None where the kernel does not say."""
+        there: dict[str, list[m.Attributes]] = {}
+        found = {step: self._removed(step, there) for step in steps}
+        done = {step: request for step, request in found.items() if request is not None}
+        return done if len(done) == len(found) else None
 
     def _removed(self, step: Removal, there: dict[str, list[m.Attributes]]) -> bytes | None:
         """Take one rule away (PKD-3); `there`: the rules of chains that were read before.

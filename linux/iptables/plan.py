@@ -169,6 +169,16 @@ class Plan:
         return len(self.steps) + sum(len(each.content.hashes) - 1 for each in fillings)
 
     @property
+    def adds(self) -> bool:
+        """Whether it adds rules."""
+        return any(isinstance(step, Addition | Filling) for step in self.steps)
+
+    @property
+    def removes(self) -> bool:
+        """Whether it takes single rules away."""
+        return any(isinstance(step, Removal) for step in self.steps)
+
+    @property
     def after(self) -> Actual:
         """The whole actual state once the restore succeeded."""
         chains = {**self.before.chains, **self.chains}

@@ -5,8 +5,8 @@ remembered, a commit compares with the memory, and the periodic `refresh` finds 
 goes wrong drops the memory, and the next attempt starts from a dump.
 
 What is wanted is kept here too, chain by chain, so a change costs what it touches. Taking rules
-away makes iptables-nft wait for the kernel's readers (10 to 20 ms), so `commit` may leave what
-nobody wants to a later sweep.
+away makes iptables-nft, or whoever writes rules next, wait for the kernel's readers (10 to 20 ms),
+so `commit` may leave what nobody wants to a later sweep.
 
 IPT-5: no program runs while nothing changed; a change costs one restore.
 IPT-6: a chain that cannot be removed (a foreign rule names it) is left empty and does not hold
@@ -276,7 +276,7 @@ class Table:
             try:
                 self._packer.send(requests)
             except Refused:
-                self._packer.forget()
+                self._doubt(plan)
                 return None
             except (KernelError, OSError):
                 # No answer: it may have happened. The next commit looks first.
@@ -289,6 +289,11 @@ class Table:
         self._changed.clear()
         self._committed, self._garbage = True, plan.garbage
         return Report(plan.written, plan.deleted, plan.edited, lines=lines, garbage=plan.garbage)
+
+    def _doubt(self, plan: Plan) -> None:
+        """The kernel refused this as a batch: what was learned may be the reason."""
+        if plan.adds and self._packer is not None:
+            self._packer.forget()
 
     def _holds(self, plan: Plan, actual: Actual) -> None:
         """The kernel has what the plan wanted."""
@@ -361,9 +366,11 @@ class Table:
                 self._packer.send(requests)
             else:
                 await _to_its_end(asyncio.to_thread(self._packer.send, requests))
-        except Refused:
+        except Refused as refused:
+            self._doubt(plan)
+            if plan.removes:
+                raise CommandError("a batch of nf_tables", 0, str(refused)) from refused
             # The restore knows what to say of it, if there is anything to be said.
-            self._packer.forget()
             return False
         except (KernelError, OSError) as error:
             self._packer.forget()

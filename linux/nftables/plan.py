@@ -109,12 +109,13 @@ class Plan:
         self._change_elements(family, wanted, actual, elements, messages.NEWSETELEM)
         for name in doomed:
             self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
-        for name in doomed:
-            self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
-            del actual.chains[name]
+        # Their rules no longer ask maps, whose elements may go to chains.
         for name in actual.maps.keys() - wanted.maps.keys():
             self._add(f"remove map {name}", messages.delete_set(family, table, name))
             del actual.maps[name]
+        for name in doomed:
+            self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
+            del actual.chains[name]
         self._cut()
         self.written += write
         self.deleted += doomed

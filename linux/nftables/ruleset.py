@@ -8,7 +8,7 @@ wrong drops the memory, and the next attempt starts from a dump.
 A changed chain is emptied and filled again in the same batch; unchanged chains, and the counters
 of their rules, stay as they are. Nobody sees a state between two batches. What is taken away the
 kernel holds until its readers have left, and who removes links waits for that too; so a commit may
-leave to a later sweep what nobody wants, but for chains that the kernel calls.
+leave to a later sweep what nobody wants: elements, and chains that the kernel does not call.
 
 NFT-1: nothing is sent while nothing changed; all changes of both families are one batch.
 NFT-2: only tables of our name are written.
@@ -71,7 +71,7 @@ class Ruleset(Closing):
         self._actual: dict[Family, Actual] | None = None
         self._changed: set[tuple[Family, str]] = set()
         self._touched: set[tuple[Family, str, str]] = set()
-        # Of these, what nobody wants any more, since a commit without sweep.
+        # Chains and elements that nobody wants any more, since a commit without sweep.
         self._unswept: tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]] = set(), set()
         self._committed = False
         self._turn = asyncio.Lock()
@@ -204,15 +204,16 @@ class Ruleset(Closing):
         """Makes the tables as wanted with at most one batch.
 
         The first commit, one after an error and one with `refresh` dump before they compare.
-        Without `sweep` chains and elements that nobody wants stay. Raises `KernelError` when the
-        kernel still refuses after retries.
+        Without `sweep` what nobody wants may stay. Raises `KernelError` when the kernel still
+        refuses after retries.
         """
         async with self._turn:
             drift: tuple[str, ...] = ()
             for attempt in range(1, _TRIES + 1):
                 if self._actual is None or (refresh and attempt == 1):
                     drift = await self._dump() or drift
-                changed, touched = self._take(sweep)
+                # What was to stay may need what is to go.
+                changed, touched = self._take(sweep or attempt > 1)
                 plan = self._plan(changed, touched)
                 try:
                     await self._send(plan)
@@ -261,8 +262,7 @@ class Ruleset(Closing):
         return True
 
     def _take(self, sweep: bool) -> tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]]:
-        """The chains and elements that a commit is about; the others are put aside."""
-        assert self._actual is not None
+        """The chains and elements that a commit is about; what waits for a sweep is put aside."""
         changed, self._changed = self._changed, set()
         touched, self._touched = self._touched, set()
         chains, elements = self._unswept

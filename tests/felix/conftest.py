@@ -15,7 +15,7 @@ from tests.felix.world import World, make_world
 # The fast tier runs these on nftables too; full size runs everything on all back ends.
 _FAST_MODULES = (
     "test_policy_packets", "test_policy_in_force", "test_hosts", "test_restart_matrix",
-    "test_rules_met", "test_quarantine_kernel", "test_ipvs_link",
+    "test_rules_met", "test_quarantine_kernel", "test_ipvs_link", "test_sweeps",
 )  # fmt: skip
 _FAST_TESTS = (
     "test_a_spoofed_source_is_dropped",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from linux.iptables import Desired, Table
+from linux.iptables.packed import Packer
 from tests.linux.test_iptables_packed import Family, commit, grow, saved, wanted
 from tests.support.netns import Namespace, network_namespace
 
@@ -40,6 +41,15 @@ def without(*gone: int) -> Desired:
         unordered=full.unordered,
         closed=full.closed,
     )
+
+
+WAY = "-A our-dispatch -i pod{:011d}"
+
+
+def ways(space: Namespace) -> list[int]:
+    """The pods to which rules lead."""
+    text = "\n".join(saved(space, 4))
+    return sorted(map(int, re.findall(r"(?m)^-A our-dispatch -i pod(\d+)", text)))
 
 
 def sweep(space: Namespace, made: Table, desired: Desired, *, now: bool) -> None:
@@ -78,13 +88,17 @@ def test_what_is_taken_away_is_what_a_restore_takes(
 
 
 def test_a_pod_of_the_same_name_comes_again(spaces: tuple[Namespace, Namespace]) -> None:
-    """Its chain goes and comes in one batch with others that go."""
+    """In one batch with others that go, too."""
     space, other = spaces
     made = grow(space, 4, warm=True, pods=PODS)
-    for desired in (without(3), wanted(PODS), without(0, 1, 2, 3, 4), wanted(PODS)):
+    restores = made.restores
+    for desired in (without(3), without(1, 5), without(1, 2, 3, 4, 5), wanted(PODS)):
         sweep(space, made, desired, now=False)
+    assert made.restores == restores
     grow(other, 4, warm=False, pods=PODS)
     assert sorted(saved(space, 4)) == sorted(saved(other, 4))
+    dispatch = [line for line in saved(space, 4) if line.startswith("-A our-dispatch")]
+    assert "-j DROP" in dispatch[-1]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -174,10 +188,53 @@ def test_a_chain_that_a_foreign_rule_names_does_not_hold_up_the_rest(
 def test_a_chain_that_somebody_removed_is_gone(spaces: tuple[Namespace, Namespace]) -> None:
     space, _ = spaces
     made = grow(space, 4, warm=True, pods=PODS)
-    start = "-A our-dispatch -i pod00000000003"
-    [rule] = [line for line in saved(space, 4) if line.startswith(start)]
+    [rule] = [line for line in saved(space, 4) if line.startswith(WAY.format(3))]
     space.run("iptables-nft", *rule.replace("-A", "-D", 1).replace('"', "").split())
     for action in ("-F", "-X"):
         space.run("iptables-nft", action, "our-fw-pod00000000003")
     sweep(space, made, without(3), now=False)
+    assert ways(space) == [0, 1, 2, 4, 5]
     assert "pod00000000003" not in "\n".join(saved(space, 4))
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_rule_that_somebody_took_while_the_batch_was_on_its_way(
+    spaces: tuple[Namespace, Namespace], monkeypatch: pytest.MonkeyPatch, now: bool
+) -> None:
+    """The kernel refuses the batch; no number of it is believed any more."""
+    space, _ = spaces
+    made = grow(space, 4, warm=True, pods=PODS)
+    send = Packer.send
+
+    def late(packer: Packer, requests: Sequence[bytes]) -> None:
+        monkeypatch.setattr(Packer, "send", send)
+        [rule] = [line for line in saved(space, 4) if line.startswith(WAY.format(2))]
+        space.run("iptables-nft", *rule.replace("-A", "-D", 1).replace('"', "").split())
+        send(packer, requests)
+
+    async def story() -> None:
+        made.unwant("our-fw-pod00000000002")
+        await commit(made, without(2))
+        monkeypatch.setattr(Packer, "send", late)
+        if now:
+            assert made.commit_now(sweep=True) is None
+        await made.commit(without(2))
+        made.close()
+
+    with space.entered():
+        asyncio.run(story())
+    assert ways(space) == [0, 1, 3, 4, 5]
+
+
+def test_a_refused_sweep_is_no_reason_to_learn_everything_again(
+    spaces: tuple[Namespace, Namespace],
+) -> None:
+    space, _ = spaces
+    made = grow(space, 4, warm=True, pods=PODS)
+    space.run("iptables-nft", "-N", "other")
+    space.run("iptables-nft", "-A", "other", "-j", "our-fw-pod00000000001")
+    sweep(space, made, without(1), now=False)
+    restores = made.restores
+    sweep(space, made, wanted(PODS), now=False)
+    assert ways(space) == [0, 1, 2, 3, 4, 5]
+    assert made.restores == restores

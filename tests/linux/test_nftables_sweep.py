@@ -122,6 +122,35 @@ def test_a_sweep_that_fails_comes_again(space: Namespace) -> None:
     story(told)
 
 
+FOREIGN = {
+    "a chain that asks a map": """
+        add map ip mine foo { type ifname : verdict; }
+        add chain ip mine bar
+        add rule ip mine bar iifname vmap @foo
+    """,
+    "a map that leads to a chain of ours": """
+        add map ip mine foo { type ifname : verdict; }
+        add element ip mine foo { "eth7" : goto cali0 }
+    """,
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_what_others_put_into_our_table_holds_nothing_up(space: Namespace, foreign: str) -> None:
+    async def told(rules: Ruleset) -> None:
+        want(rules, "cali0")
+        await commit(rules, sweep=False)
+        space.run("nft", "-f", "-", input=FOREIGN[foreign])
+        await rules.refresh()
+        want(rules, "cali1")
+        await commit(rules, sweep=False)
+        assert '"cali1" : goto cali1' in listed(space)
+        await commit(rules, sweep=True)
+        assert not {"foo", "bar", "cali0"} & set(listed(space).replace('"', " ").split())
+
+    story(told)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_whatever_came_and_went_between_two_sweeps_the_rest_is_what_is_wanted(
     space: Namespace, seed: int

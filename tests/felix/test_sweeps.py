@@ -1,0 +1,108 @@
+"""What nobody wants any more: gone soon, and at once where packets could still come to it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from felix.dataplane.sweeping import DELAY, LATER
+from tests.felix.test_policy_in_force import saved
+from tests.felix.world import World, eventually
+
+RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
+GATEWAY6 = "fe80::ecee:eeff:feee:eeee%eth0"
+"""The node's end of every pod's link."""
+SOON = 1.0
+
+
+@contextmanager
+def never_quiet(world: World) -> Iterator[None]:
+    """Addresses come and go on the node, so that felix always has something to do."""
+    ended = threading.Event()
+
+    def stir() -> None:
+        for verb in itertools.cycle(("add", "del")):
+            world.node.run("ip", "address", verb, "192.0.2.1/32", "dev", "lo")
+            if verb == "del" and ended.wait(DELAY / 5):
+                return
+
+    thread = threading.Thread(target=stir)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def chains(world: World, interface: str) -> str:
+    """What stands of an endpoint's chains, and of the way to them."""
+    dispatch = f"cali-from-wl-dispatch-{interface.removeprefix('cali')[0]}"
+    ways = [line for line in world.chain(dispatch).splitlines() if interface in line]
+    return "".join([world.chain(f"cali-fw-{interface}"), *ways])
+
+
+def test_chains_ways_and_sets_of_a_pod_that_left_go(world: World) -> None:
+    spec = {"selector": "role == 'web'", "types": ["Ingress"], "ingress": [RULE]}
+    world.put("globalnetworkpolicies", "web", "GlobalNetworkPolicy", spec)
+    before = set(world.kernel.sets())
+    pod = world.wire("cali1web", "10.65.0.21")
+    world.put_endpoint("web", pod, labels={"role": "web"})
+    eventually(lambda: world.route("10.65.0.21/32") and chains(world, "cali1web"))
+    assert set(world.kernel.sets()) > before
+    world.node.run("ip", "link", "del", "cali1web")
+    world.delete_endpoint("web")
+    eventually(lambda: not chains(world, "cali1web"), within=5 * DELAY)
+    eventually(lambda: set(world.kernel.sets()) == before, within=SOON)
+    world.delete("globalnetworkpolicies", "web")
+
+
+def test_it_waits_while_pods_come_and_goes_behind_one_of_them(world: World) -> None:
+    pod = world.wire("cali2old", "10.65.0.22")
+    world.put_endpoint("old", pod)
+    eventually(lambda: world.route("10.65.0.22/32"))
+    with never_quiet(world):
+        world.node.run("ip", "link", "del", "cali2old")
+        world.delete_endpoint("old")
+        with pytest.raises(AssertionError):
+            eventually(lambda: not chains(world, "cali2old"), within=LATER + SOON)
+        world.add_pod("new", "cali2new", "10.65.0.23")
+        eventually(lambda: not chains(world, "cali2old"), within=SOON)
+        assert chains(world, "cali2new")
+    world.delete_endpoint("new")
+
+
+def test_an_endpoint_whose_interface_stays_is_shut_at_once(world: World) -> None:
+    """Its IPv6 link-local packets to the node need no route."""
+    pod = world.wire("cali3stays", "10.65.0.24", "fd65::24")
+    world.put_endpoint("stays", pod)
+    eventually(lambda: pod.reaches(GATEWAY6, wait=0.2))
+    with never_quiet(world):
+        world.delete_endpoint("stays")
+        eventually(lambda: not chains(world, "cali3stays"), within=SOON)
+        assert not pod.reaches(GATEWAY6, wait=0.3)
+
+
+def test_a_successor_has_nothing_of_a_family_that_it_lacks(world: World) -> None:
+    """RBK-5: nor has it for the moment until the next sweep."""
+    world.put("profiles", "kns.shut", "Profile", {})
+    old = world.wire("cali4again", "10.65.0.25", "fd65::25")
+    world.put_endpoint("again", old)
+    eventually(lambda: world.route("10.65.0.25/32") and "cali4again" in saved(world)[1])
+    with never_quiet(world):
+        world.node.run("ip", "link", "del", "cali4again")
+        world.delete_endpoint("again")
+        eventually(lambda: not world.route("10.65.0.25/32"))
+        new = world.wire("cali4again", "10.65.0.25", "fd65::25")
+        world.put_endpoint(
+            "again", new, "d" * 64, ipNetworks=["10.65.0.25/32"], profiles=["kns.shut"]
+        )
+        eventually(lambda: world.route("10.65.0.25/32"))
+        four, six, _ = saved(world)
+        assert "cali4again" in four
+        assert "cali4again" not in six
+    world.delete_endpoint("again")
