@@ -84,7 +84,7 @@ async def test_in_force_means_routes_sets_policies_and_chains(world: World) -> N
 
 
 def test_a_successor_is_never_met_by_its_predecessors_policy(world: World) -> None:
-    """The same interface comes back closed while its open chains still wait to be swept."""
+    """The same interface comes back closed right after it was open."""
     world.put("profiles", "kns.closed", "Profile", {})
     pod = world.wire("cali000comeback", "10.65.0.30")
     receiver = pod.space.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.felix.test_sweeps import never_quiet
 from tests.felix.world import NODE, POOL, World, eventually
 
 ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"
@@ -110,14 +111,19 @@ def test_a_successor_waits_for_its_rules(refusing: tuple[World, Path], change: s
     # The route may come first: without the predecessor's chains the successor meets none.
     eventually(lambda: in_force(world) == 1)
     flag.touch()
-    world.delete_endpoint("second")
-    eventually(lambda: not world.route(ROUTE))
-    if change == "policy":
-        world.put("globalnetworkpolicies", "case", "GlobalNetworkPolicy", policy | {"ingress": []})
-        world.put_endpoint("second", pod, container="b" * 64, labels=labels)
-    else:
-        world.put_endpoint("second", pod, container="b" * 64, profiles=["kns.closed"])
-    never_routed(world, 2.0)
+    with never_quiet(world):
+        # With its interface, so that its chains wait for a sweep.
+        world.node.run("ip", "link", "del", "cali0second")
+        world.delete_endpoint("second")
+        eventually(lambda: in_force(world) == 0)
+        pod = world.wire("cali0second", ADDRESS)
+        if change == "policy":
+            shut = policy | {"ingress": []}
+            world.put("globalnetworkpolicies", "case", "GlobalNetworkPolicy", shut)
+            world.put_endpoint("second", pod, container="b" * 64, labels=labels)
+        else:
+            world.put_endpoint("second", pod, container="b" * 64, profiles=["kns.closed"])
+        never_routed(world, 2.0)
     eventually(lambda: "refused" in world.log(), 15)
     never_routed(world, 0.5)
     flag.unlink()
