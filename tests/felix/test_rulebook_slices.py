@@ -235,8 +235,8 @@ def test_a_step_renders_one_thing() -> None:
 
 
 def test_the_loop_has_its_turn_while_the_first_rules_are_made() -> None:
-    """DES-2, measured at a quarter of the size: CPU of this thread between two turns of another."""
-    node = crowd(2500, 50)
+    """DES-2, measured at a sixth of the size: CPU of this thread between two turns of another."""
+    node = crowd(1600, 50)
     busy: list[float] = []
 
     async def other() -> None:
