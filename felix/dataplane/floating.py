@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
-from felix.calc.endpoints import Endpoint, IPNetwork
+from felix.calc.endpoints import Endpoint, IPNetwork, addresses
 from felix.rules.nat import Floating
 from libcalico.model.keys import ResourceKey
 
@@ -38,7 +38,7 @@ def floating_addresses(endpoints: Mapping[str, Endpoint]) -> FloatingAddresses:
     asking = [endpoint for endpoint in endpoints.values() if endpoint.floating]
     if not asking:
         return NONE_FLOATING
-    taken = {network.network_address for e in endpoints.values() for network in e.networks}
+    taken = set(addresses(endpoints, endpoints))
     pairs, refused = [], {}
     networks: dict[str, tuple[IPNetwork, ...]] = {}
     for endpoint in sorted(asking, key=lambda endpoint: endpoint.key):

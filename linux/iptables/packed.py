@@ -72,8 +72,10 @@ class Packer:
         requests: list[bytes] = []
         places: dict[str, bytes] = {}
         # First, so that a restore instead of this does not take another rule away either.
-        gone = self._removals([step for step in lines if isinstance(step, Removal)])
-        if gone is None:
+        removals = [step for step in lines if isinstance(step, Removal)]
+        try:
+            gone = self._removals(removals, places)
+        except (KernelError, OSError):
             return None
         for step in lines:
             if isinstance(step, Removal):
@@ -144,31 +146,24 @@ class Packer:
             return None
         return known.named(own.encode(), way.target.encode(), way.interface.encode())
 
-    def _removals(self, steps: Sequence[Removal]) -> dict[Removal, bytes] | None:
-        """How each of these rules is taken away; None where the kernel does not say."""
-        there: dict[str, list[m.Attributes]] = {}
-        found = {step: self._removed(step, there) for step in steps}
-        done = {step: request for step, request in found.items() if request is not None}
-        return done if len(done) == len(found) else None
+    def _removals(self, steps: Sequence[Removal], places: dict[str, bytes]) -> dict[Removal, bytes]:
+        """How each of these rules is taken away (PKD-3); `places`: the chains of before.
 
-    def _removed(self, step: Removal, there: dict[str, list[m.Attributes]]) -> bytes | None:
-        """Take one rule away (PKD-3); `there`: the rules of chains that were read before.
-
-        None: the kernel does not say which. Raises `Drifted`: another rule stands there.
+        Raises `Drifted`: another rule stands there; `KernelError`, `OSError`: the kernel does not
+        say which.
         """
-        rules = there.get(step.chain)
-        if rules is None:
-            try:
-                rules = self._connect().rules(self._family, self._table, step.chain)
-            except (KernelError, OSError):
-                return None
-            there[step.chain] = rules
-        rule = rules[step.number - 1] if step.number <= len(rules) else {}
-        own = f"{self._mark[1:]}{step.hash}".encode()
-        if not step.hash or not any(own in rule.get(part, b"") for part in _SAYING):
-            raise Drifted(step.chain)
-        place = messages.chain_place(self._table, step.chain)
-        return messages.delete_rule(self._family, place, rule[messages.RULE_HANDLE])
+        chains = {step.chain for step in steps}
+        there = {chain: self._connect().rules(self._family, self._table, chain) for chain in chains}
+        found: dict[Removal, bytes] = {}
+        for step in steps:
+            rules = there[step.chain]
+            rule = rules[step.number - 1] if step.number <= len(rules) else {}
+            own = f"{self._mark[1:]}{step.hash}".encode()
+            if not step.hash or not any(own in rule.get(part, b"") for part in _SAYING):
+                raise Drifted(step.chain)
+            place, handle = self._place(step.chain, places), rule[messages.RULE_HANDLE]
+            found[step] = messages.delete_rule(self._family, place, handle)
+        return found
 
     def _declared(self, chain: str) -> tuple[bytes, ...]:
         """Have an empty chain; names of one length leave everything else as it is."""

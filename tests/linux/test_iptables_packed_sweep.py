@@ -43,13 +43,25 @@ def without(*gone: int) -> Desired:
     )
 
 
-WAY = "-A our-dispatch -i pod{:011d}"
-
-
 def ways(space: Namespace) -> list[int]:
     """The pods to which rules lead."""
     text = "\n".join(saved(space, 4))
     return sorted(map(int, re.findall(r"(?m)^-A our-dispatch -i pod(\d+)", text)))
+
+
+def take_way(space: Namespace, pod: int) -> None:
+    """As somebody else would."""
+    way = f"-A our-dispatch -i pod{pod:011d}"
+    [rule] = [line for line in saved(space, 4) if line.startswith(way)]
+    space.run("iptables-nft", *rule.replace("-A", "-D", 1).replace('"', "").split())
+
+
+def name_chain(space: Namespace, pod: int) -> tuple[str, ...]:
+    """Have somebody else's rule go to a pod's chain; the rule."""
+    foreign = ("other", "-j", f"our-fw-pod{pod:011d}")
+    space.run("iptables-nft", "-N", "other")
+    space.run("iptables-nft", "-A", *foreign)
+    return foreign
 
 
 def sweep(space: Namespace, made: Table, desired: Desired, *, now: bool) -> None:
@@ -169,9 +181,7 @@ def test_a_chain_that_a_foreign_rule_names_does_not_hold_up_the_rest(
     """IPT-6, with a kernel that refuses the packed batch."""
     space, _ = spaces
     made = grow(space, 4, warm=True, pods=PODS)
-    space.run("iptables-nft", "-N", "other")
-    foreign = ("other", "-j", "our-fw-pod00000000001")
-    space.run("iptables-nft", "-A", *foreign)
+    foreign = name_chain(space, 1)
     sweep(space, made, without(1, 4), now=False)
     named = [line for line in saved(space, 4) if "pod00000000001" in line]
     assert sorted(line.split()[0] for line in named) == ["-A", ":our-fw-pod00000000001"]
@@ -188,8 +198,7 @@ def test_a_chain_that_a_foreign_rule_names_does_not_hold_up_the_rest(
 def test_a_chain_that_somebody_removed_is_gone(spaces: tuple[Namespace, Namespace]) -> None:
     space, _ = spaces
     made = grow(space, 4, warm=True, pods=PODS)
-    [rule] = [line for line in saved(space, 4) if line.startswith(WAY.format(3))]
-    space.run("iptables-nft", *rule.replace("-A", "-D", 1).replace('"', "").split())
+    take_way(space, 3)
     for action in ("-F", "-X"):
         space.run("iptables-nft", action, "our-fw-pod00000000003")
     sweep(space, made, without(3), now=False)
@@ -208,8 +217,7 @@ def test_a_rule_that_somebody_took_while_the_batch_was_on_its_way(
 
     def late(packer: Packer, requests: Sequence[bytes]) -> None:
         monkeypatch.setattr(Packer, "send", send)
-        [rule] = [line for line in saved(space, 4) if line.startswith(WAY.format(2))]
-        space.run("iptables-nft", *rule.replace("-A", "-D", 1).replace('"', "").split())
+        take_way(space, 2)
         send(packer, requests)
 
     async def story() -> None:
@@ -231,8 +239,7 @@ def test_a_refused_sweep_is_no_reason_to_learn_everything_again(
 ) -> None:
     space, _ = spaces
     made = grow(space, 4, warm=True, pods=PODS)
-    space.run("iptables-nft", "-N", "other")
-    space.run("iptables-nft", "-A", "other", "-j", "our-fw-pod00000000001")
+    name_chain(space, 1)
     sweep(space, made, without(1), now=False)
     restores = made.restores
     sweep(space, made, wanted(PODS), now=False)
