@@ -18,8 +18,11 @@ from tests.turns import left_out
 if TYPE_CHECKING:
     from tests.netpol.world import World
 
-settings.register_profile("fast", max_examples=30, deadline=None, derandomize=True)
-settings.register_profile("full", max_examples=1000, deadline=None)
+# Where CI is set, Hypothesis starts from a profile that takes the same examples each time; `./run
+# test` prints the seed of the run instead, so that a failure can be repeated (tests/tiers.py).
+_new_each_time = settings(deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("fast", _new_each_time, max_examples=30)
+settings.register_profile("full", _new_each_time, max_examples=1000)
 # What is named by hand, and every tier of `./run test --full`, runs at full size (tests/tiers.py).
 settings.load_profile("full" if os.environ.get("MUSLIN_FULL_SIZE") else "fast")
 

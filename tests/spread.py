@@ -1,9 +1,9 @@
 """How `./run test` spreads the tests over processes: whole worlds, the longest first.
 
 A group is what shares a world: a file, and of a file that runs on several back ends each back
-end. Rooms whose world lives for the session are one group a back end. A group stays in one
-process, in the order of the file. Everything that a test names on the machine (namespaces, labs,
-ports, files) carries the process id, lies in its own folder or was free when asked for; what
+end. Rooms whose world lives as long as their tests run are one group a back end. A group stays in
+one process, in the order of the file. Everything that a test names on the machine (namespaces,
+labs, ports, files) carries the process id, lies in its own folder or was free when asked for; what
 needs the machine for itself is marked `alone` and runs afterwards, in one process.
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BACKEND = re.compile(r"\[(?:.*[-_])?(nft|nftables|legacy)(?:-.*)?\]$")
 _SESSION_WORLDS = {
     "advisories": "advisories",
+    "apiserver": "api server",
     "cri": "containerd",
     "cyclonus": "nine pods",
     "netpol": "nine pods",
@@ -31,6 +32,7 @@ _SESSION_WORLDS = {
 _LONGEST = (
     "tests/e2e/test_demo.py",
     "tests/k8s/test_cluster.py",
+    "api server",
     "tests/uml/test_ipip.py",
     "tests/e2e/test_bad_input.py",
     "tests/e2e/test_planted_faults.py",

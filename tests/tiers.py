@@ -2,30 +2,33 @@
 
 Without arguments the fast tier runs: every behaviour at reduced counts, at most 20 minutes
 on two cores, in a few processes side by side (tests/spread.py; `-n 0` is one process), and then
-what is marked `alone`, in one. A few failures get one second try, said aloud. A path or marker
-named by hand runs that selection at full size, in one process unless `-n` says more. `--full`
-runs every tier one after another; a tier that passed at this commit is not run again, so an
-interrupted run is resumed by calling it again.
+what is marked `alone`, in one. No test is tried twice. Property tests take a new seed each run;
+it is printed, and `--hypothesis-seed N` repeats it. At the end stands what the tier left to full
+size, and which rooms lacked programs. A path or marker named by hand runs that selection at full
+size, in one process unless `-n` says more. `--full` runs every tier one after another; a tier that
+passed at this commit is not run again, so an interrupted run is resumed by calling it again.
+Every run is in a box (tests/box.py): interrupted or killed, it leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import junit
+from tests import box, junit, left_out
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / ".test-results"
 FULL_SIZE = "MUSLIN_FULL_SIZE"
-SECOND_TRIES = 6
 ALONE = "alone"
 EXTRA_WORKERS = 2
 """Processes beside one a core: most tests wait for daemons and the kernel.
@@ -67,12 +70,8 @@ def run_tier(name: str, stamp: str) -> dict[str, object]:
     report = RESULTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     began = time.monotonic()
-    status = subprocess.run(
-        pytest_command(["-q", f"--junitxml={report}", f"tests/{name}"]),
-        cwd=ROOT,
-        env={**os.environ, FULL_SIZE: "1"},
-        check=False,
-    ).returncode
+    words = pytest_command(["-q", f"--junitxml={report}", f"tests/{name}"])
+    status = box.run(words, ROOT, {**os.environ, FULL_SIZE: "1"})
     passed, failed, skipped = junit.summarise(report)
     result: dict[str, object] = {
         "commit": stamp,
@@ -143,18 +142,23 @@ def warm(tests: Path = ROOT / "tests") -> None:
         one.wait()
 
 
-def run_fast(arguments: list[str]) -> int:
-    """The fast tier: side by side, then alone. A few failures get one second try, said aloud.
+def seed_words(arguments: Sequence[str]) -> list[str]:
+    """A new seed for the property tests, as pytest's words; none where the caller chose one."""
+    if any(a.startswith("--hypothesis-seed") for a in arguments):
+        return []
+    return [f"--hypothesis-seed={random.SystemRandom().randrange(1 << 32)}"]
 
-    The tests share two cores with whatever else the machine does, and many of them hold real
-    daemons to deadlines. A defect fails twice; what fails twice, fails.
-    """
+
+def run_fast(arguments: list[str]) -> int:
+    """The fast tier: side by side, then alone. Returns pytest's exit code, the worse of both."""
     began = time.monotonic()
     RESULTS.mkdir(exist_ok=True)
     # Which tests failed last is noted here, apart from what was run by hand.
     cache = RESULTS / "cache"
     shutil.rmtree(cache, ignore_errors=True)
     warm()
+    seed = seed_words(arguments)
+    print(*seed, flush=True)
     spread = [] if says_workers(arguments) else ["-n", str(workers())]
     told: list[junit.Case] = []
     worst = 5
@@ -164,25 +168,26 @@ def run_fast(arguments: list[str]) -> int:
     ):
         report = RESULTS / f"{name}.xml"
         report.unlink(missing_ok=True)
-        common = ["-q", "-o", f"cache_dir={cache}", f"--junitxml={report}"]
-        status = subprocess.run(pytest_command([*common, *chosen]), check=False).returncode
+        common = ["-q", "-o", f"cache_dir={cache}", f"--junitxml={report}", *seed]
+        status = box.run(pytest_command([*common, *chosen]), ROOT)
         if status not in (0, 1, 5):
             return status
         if report.exists():
             told += junit.cases(report)
         worst = 1 if 1 in (status, worst) else min(status, worst)
-    print(f"\n{junit.as_text(told)}")
-    print(f"{junit.counts(told)} in {(time.monotonic() - began) / 60:.1f} min", flush=True)
-    failed = sum(case.outcome == "failed" for case in told)
-    if worst != 1 or not 0 < failed <= SECOND_TRIES:
-        return worst
-    print(f"\n{failed} failed: they get a second try, alone", flush=True)
-    again = ["-v", "-o", f"cache_dir={cache}", "--last-failed", "--last-failed-no-failures=none"]
-    second = subprocess.run(
-        pytest_command([*again, *without_workers(arguments)]), check=False
-    ).returncode
-    print(f"second try: {'passed' if second == 0 else 'FAILED'}", flush=True)
-    return second
+    print(f"\n{junit.as_text(told)}\n{left_out.as_text(left_out.full_size(ROOT), told)}")
+    print(*seed)
+    print(f"{junit.counts(told)} in {(time.monotonic() - began) / 60:.1f} min")
+    print(left_out.untested(told), flush=True)
+    return worst
+
+
+def run_named(arguments: list[str]) -> int:
+    """A selection at full size; its report is kept for `./run promises`."""
+    report = RESULTS / "named" / f"{zlib.crc32(repr(arguments).encode()):08x}.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    kept = [] if any(a.startswith("--junit") for a in arguments) else [f"--junitxml={report}"]
+    return box.run(pytest_command([*kept, *arguments]), ROOT, {**os.environ, FULL_SIZE: "1"})
 
 
 def files_with_mark(mark: str, tests: Path = ROOT / "tests") -> list[str]:
@@ -214,8 +219,7 @@ def main() -> None:
         sys.exit(run_full())
     os.chdir(ROOT)
     if is_named(arguments):
-        command = pytest_command(arguments)
-        os.execve(command[0], command, {**os.environ, FULL_SIZE: "1"})
+        sys.exit(run_named(arguments))
     sys.exit(run_fast(arguments))
 
 

@@ -16,16 +16,11 @@ from collections.abc import Sequence
 _BACKEND = re.compile(r"(?<![a-z])(?:nftables|nft|legacy)(?![a-z])")
 # Files, or single tests of a file.
 IN_TURNS = (
-    "tests/advisories/test_open_before_sync.py",
     "tests/advisories/test_router_advertisements.py",
-    "tests/advisories/test_spoofing.py",
     "tests/advisories/test_tunnels.py",
     "tests/cyclonus/test_families.py",
     "tests/felix/test_foreign_rules.py::test_two_writers_lose_nothing",
     "tests/felix/test_hosts.py",
-    "tests/felix/test_policy_extremes.py",
-    "tests/felix/test_policy_in_force.py",
-    "tests/felix/test_policy_kinds.py",
     "tests/felix/test_policy_packets.py",
     "tests/felix/test_restart_matrix.py::test_the_probes_hear_a_leak_and_miss_what_is_lost",
 )

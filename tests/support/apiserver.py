@@ -27,6 +27,7 @@ from libcalico.kubernetes.client import Client
 from tests.k8s.binaries import folder as binaries
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd, free_ports
+from tests.support.patience import patient
 
 START_DEADLINE = 240.0
 ADMIN = "admin-token"
@@ -74,7 +75,7 @@ class ApiServer:
 
     def wait(self) -> None:
         """Until it is ready."""
-        deadline = time.monotonic() + START_DEADLINE
+        deadline = time.monotonic() + patient(START_DEADLINE)
         while time.monotonic() < deadline and self.running:
             try:
                 if self.call("GET", "/readyz", raw=True) == b"ok":

@@ -11,6 +11,7 @@ import yaml
 from libcalico.crds.document import files
 from tests.k8s.binaries import folder as binaries
 from tests.support.apiserver import ADMIN, ApiRefused, ApiServer
+from tests.support.patience import patient
 
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEADLINE = 60.0
@@ -32,7 +33,7 @@ def install(api: ApiServer) -> None:
 
 def wait_served(api: ApiServer, one: dict[str, Any]) -> None:
     """Wait until a definition's objects can be asked for."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + patient(DEADLINE)
     while not _served(api, one):
         if time.monotonic() > deadline:
             raise RuntimeError(f"{one['metadata']['name']} is not served")

@@ -22,6 +22,7 @@ from pathlib import Path
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
+from tests.support.patience import patient
 
 START_DEADLINE = 20.0
 
@@ -104,7 +105,7 @@ class Etcd:
 
     def wait(self) -> None:
         """Wait until it answers."""
-        deadline = time.monotonic() + START_DEADLINE
+        deadline = time.monotonic() + patient(START_DEADLINE)
         while time.monotonic() < deadline:
             if not self.running:
                 break
@@ -169,7 +170,7 @@ class Etcd:
         """SIGSTOP: connections stay open and nothing answers."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while not self._stopped() and time.monotonic() < deadline:
             time.sleep(0.002)
 

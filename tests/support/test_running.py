@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests import junit, spread, tiers, turns
+from tests import junit, left_out, promises, spread, tiers, turns
 from tests.support.etcd import free_ports
 
 CONFTEST = f"""\
@@ -28,6 +29,16 @@ def test_it(backend, n):
     if n == 1 and backend == "nft":
         pytest.skip("not here")
     assert (file.stem, n, backend) != ("test_two", 2, "nftables")
+"""
+PROPERTY = """\
+from hypothesis import given, strategies as st
+TAKEN = []
+@given(st.integers())
+def check(number):
+    TAKEN.append(number)
+def test_it():
+    check()
+    print("taken:", TAKEN)
 """
 
 
@@ -137,7 +148,7 @@ def test_ports_are_not_given_twice() -> None:
 
 def test_files_with_a_mark_are_found_by_their_text(tmp_path: Path) -> None:
     found = tiers.files_with_mark("alone")
-    assert str(tiers.ROOT / "tests" / "cni" / "test_executable.py") in found
+    assert str(tiers.ROOT / "tests" / "bgp" / "test_sending.py") in found
     assert str(Path(__file__)) not in found
     assert tiers.files_with_mark("alone", tmp_path) == [str(tmp_path)]
 
@@ -163,3 +174,64 @@ def test_what_a_room_thins_is_not_thinned_again() -> None:
     """Their conftest.py files choose by back end themselves."""
     thinned = ("tests/felix/test_forwarding.py", "tests/netpol/", "tests/netpol_cluster/")
     assert not [name for name in turns.IN_TURNS if name.startswith(thinned)]
+
+
+def test_a_run_says_what_it_left_to_full_size() -> None:
+    a, b = "tests/felix/a.py", "tests/cni/b.py"
+    full = {left_out.as_case(f"{a}::test_one[{n}]") for n in ("nft", "x::y", "z[1]")}
+    full |= {left_out.as_case(f"{b}::TestAll::test_two")}
+    told = [junit.Case("tests.felix.a", "test_one[x::y]", 0.1, "passed")]
+    assert left_out.as_text(full, told).endswith("3 of 4 cases: felix 2, cni 1")
+    told += [junit.Case("tests.cni.b.TestAll", "test_two", 0.1, "passed")]
+    assert left_out.as_text(full, told).endswith("2 of 4 cases: felix 2")
+
+
+def test_the_last_line_names_rooms_that_lacked_programs_and_the_cure() -> None:
+    assert left_out.untested([]) == "every room had the programs that it needs"
+    reasons = {
+        "k8s": "Kubernetes 1.36.3 is not built (etcd): ./run k8s binaries",
+        "apiserver": "Kubernetes 1.36.3 is not built (etcd): ./run k8s binaries",
+        "monitoring": "no promtool here: apt-get install prometheus, or run this at full size",
+        "cni": "not asked of the daemon",
+    }
+    told = [
+        junit.Case(f"tests.{room}.test_x", "test_y", 0.0, "skipped", reason)
+        for room, reason in reasons.items()
+    ]
+    assert left_out.untested(told) == (
+        "not tested for want of programs: apiserver, k8s: ./run k8s binaries; "
+        "monitoring: apt-get install prometheus"
+    )
+
+
+def test_every_run_of_the_fast_tier_has_a_seed_of_its_own() -> None:
+    assert len({*tiers.seed_words([]), *tiers.seed_words([])}) == 2
+    assert tiers.seed_words(["-x", "--hypothesis-seed=7"]) == []
+
+
+def test_property_tests_take_new_examples_where_ci_is_set(tmp_path: Path) -> None:
+    """Hypothesis takes the same examples in CI unless it is told not to (tests/conftest.py)."""
+    (tmp_path / "test_it.py").write_text(PROPERTY)
+    words = ["-q", "-s", "-p", "tests.conftest", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    told = set()
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words, f"--hypothesis-seed={seed}", str(tmp_path)],
+            cwd=tiers.ROOT,
+            env={**os.environ, "CI": "true"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        told.add(next(line for line in done.stdout.splitlines() if "taken:" in line))
+    assert len(told) == 2
+
+
+def test_a_promise_is_shown_by_a_test_that_ran_and_passed() -> None:
+    one, other = "tests/a.py::test_one", "tests/a.py::test_other"
+    said = {left_out.as_case(one): {"passed", "skipped"}}
+    assert promises.state([one, other], said) == "shown"
+    assert promises.state([other], said) == "not run"
+    assert promises.state([one], {left_out.as_case(one): {"skipped"}}) == "not run"
+    assert promises.state([one], {left_out.as_case(one): {"passed", "failed"}}) == "failed"

@@ -1,0 +1,58 @@
+"""A run of tests in a box of its own, so that nothing outlives it, whatever ends it.
+
+The box is a namespace of processes and one of mounts. Its first process is a shell that reaps
+orphans; when it ends, or what started it is killed, the kernel ends every process inside, and the
+network namespaces and mounts that only they held go with them. The network is the machine's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+BOX = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
+# Names of labs and namespaces carry process ids, and some lie where other runs see them: ids go on
+# from the number that the caller has outside, so two boxes do not choose the same ones.
+# What is written below /run goes with the box; without overlayfs, at least the namespaces' names.
+INSIDE = """
+echo "$1" >/proc/sys/kernel/ns_last_pid
+mount -t tmpfs tmpfs /mnt && mkdir -p /mnt/upper /mnt/work /run/netns || exit 97
+mount -t overlay overlay -o lowerdir=/run,upperdir=/mnt/upper,workdir=/mnt/work /run ||
+    mount -t tmpfs tmpfs /run/netns || exit 97
+umount -l /mnt
+shift
+"$@"
+exit $?
+"""
+_PR_SET_PDEATHSIG = 1
+
+
+def command(words: Sequence[str]) -> list[str]:
+    """The words that run `words` in a box; `words` themselves where there can be none.
+
+    Namespaces of processes need root and `unshare`.
+    """
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return list(words)
+    return [*BOX, "sh", "-c", INSIDE, "sh", str(os.getpid()), *words]
+
+
+def _ends_with_its_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run(words: Sequence[str], root: Path, environ: Mapping[str, str] = os.environ) -> int:
+    """Run words in a box and in a folder; the exit code. It ends when this process does."""
+    with subprocess.Popen(
+        command(words), cwd=root, env=environ, preexec_fn=_ends_with_its_parent
+    ) as inside:
+        while True:
+            try:
+                return inside.wait()
+            except KeyboardInterrupt:
+                continue  # the terminal told the tests too: they clean up and end

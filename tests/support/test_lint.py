@@ -1,0 +1,35 @@
+"""The checks of `./run lint` that are ours can fail: each finds what it is there for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from tests import lint
+
+
+def test_a_blind_except_is_found() -> None:
+    """In what we ship; of a test only one that passes over what it caught."""
+    for folder, found in (("felix", {"BLE001", "S110"}), ("tests", {"S110"})):
+        source = "try:\n    work()\nexcept Exception:\n    pass\n"
+        where = lint.ROOT / folder / "blind.py"
+        done = subprocess.run(
+            [lint.BIN / "ruff", "check", "--stdin-filename", where, "--output-format=json", "-"],
+            input=source, cwd=lint.ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        codes = {each["code"] for each in json.loads(done.stdout)}
+        assert codes & {"BLE001", "S110"} == found
+    assert lint.blind_suppressions() == []
+
+
+def test_a_task_that_no_group_owns_is_found() -> None:
+    source = """
+async def story():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+    asyncio.create_task(work())
+    loop.create_task(work())
+    asyncio.ensure_future(work())
+"""
+    assert lint.tasks_in(source) == [5, 6, 7]
+    assert lint.bare_tasks() == []
