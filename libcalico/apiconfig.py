@@ -18,10 +18,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from libcalico import paths
+from libcalico import parsing, paths, yamltext
 from libcalico.errors import InvalidValue, MuslinError
 
 ETCD, KUBERNETES = "etcdv3", "kubernetes"
+FLAGS = ("k8s_insecure", "k8s_disable_node_poll", "use_pod_cidr")
+FILES = (
+    *("key_file", "cert_file", "ca_file"),
+    *("kubeconfig", "k8s_key_file", "k8s_cert_file", "k8s_ca_file"),
+)
 SECRETS = ("password", "key", "k8s_token", "kubeconfig_inline")
 
 
@@ -60,10 +65,17 @@ class DatastoreConfig:
     api_group: str = _option("calicoAPIGroup", "CALICO_API_GROUP")
     timeout: float = 5.0
     """The deadline of every call, in seconds."""
-    keepalive: float = 30.0
-    """Seconds of silence after which an endpoint is asked whether it lives (data model 1.1)."""
-    keepalive_timeout: float = 10.0
-    """Seconds within which it must say so; else the connection is given up."""
+    keepalive: float = 6.0
+    """Seconds of silence after which an etcd endpoint is asked whether it lives. One that is asked
+    more often than every 5 s ends the connection (`--grpc-keepalive-min-time` of etcd)."""
+    keepalive_timeout: float = 3.0
+    """Seconds within which it must say so; else the connection is given up: 10 s after the last
+    sign of life at most every status says that the datastore is away."""
+    idle: float = 30.0
+    """Seconds without a call after which the connection for single calls is given up: nobody asks
+    there whether the endpoint lives."""
+    by_environment: bool = field(default=False, repr=False, compare=False)
+    """Errors name the variable, not the key of a file."""
     notices: tuple[str, ...] = field(default=(), repr=False)
     """What the operator should know about where these settings came from."""
 
@@ -72,41 +84,56 @@ class DatastoreConfig:
         """The etcd endpoints, one URL each."""
         return tuple(part.strip() for part in self.etcd_endpoints.split(",") if part.strip())
 
+    def name(self, attribute: str) -> str:
+        """What an operator calls a setting, where these came from."""
+        known = {one.name: one.metadata for one in fields(self) if one.metadata}[attribute]
+        return str((self.by_environment and known["env"]) or known["spec"])
+
     def check(self) -> None:
         """Raise InvalidValue for settings that contradict each other (data model 1.1)."""
         if self.datastore_type not in (ETCD, KUBERNETES):
             raise InvalidValue(
-                "datastoreType", self.datastore_type, f"must be {ETCD} or {KUBERNETES}"
+                self.name("datastore_type"), self.datastore_type, f"must be {ETCD} or {KUBERNETES}"
             )
-        if self.datastore_type != ETCD:
-            return
-        if self.etcd_endpoints and self.discovery_srv:
-            raise InvalidValue(
-                "etcdDiscoverySrv", self.discovery_srv, "not together with etcdEndpoints"
-            )
-        if not self.endpoints and not self.discovery_srv:
-            raise InvalidValue(
-                "etcdEndpoints", self.etcd_endpoints, "must name at least one etcd endpoint"
-            )
-        for endpoint in self.endpoints:
-            scheme, _, rest = endpoint.partition("://")
-            if scheme not in ("http", "https") or not rest:
+        for attribute in FLAGS:
+            if text := getattr(self, attribute):
+                parsing.flag(self.name(attribute), text)
+        for attribute in FILES:
+            if "\0" in getattr(self, attribute):
                 raise InvalidValue(
-                    "etcdEndpoints", endpoint, "each endpoint is http://host:port or https://..."
+                    self.name(attribute), getattr(self, attribute), "must be a file's path"
                 )
+        if self.datastore_type == ETCD:
+            self._check_etcd()
+
+    def _check_etcd(self) -> None:
+        if self.etcd_endpoints and self.discovery_srv:
+            rule = f"not together with {self.name('etcd_endpoints')}"
+            raise InvalidValue(self.name("discovery_srv"), self.discovery_srv, rule)
+        where = self.name("etcd_endpoints")
+        if not self.endpoints and not self.discovery_srv:
+            raise InvalidValue(where, self.etcd_endpoints, "must name at least one etcd endpoint")
+        for endpoint in self.endpoints:
+            parsing.url(where, endpoint, parsing.ETCD_PORT)
         inline = any((self.key, self.cert, self.ca))
         if inline and any((self.key_file, self.cert_file, self.ca_file)):
-            raise InvalidValue(
-                "etcdKeyFile", self.key_file, "files and inline PEM must not be mixed"
-            )
+            rule = "files and inline PEM must not be mixed"
+            raise InvalidValue(self.name("key_file"), self.key_file, rule)
         if bool(self.key_file) != bool(self.cert_file) or bool(self.key) != bool(self.cert):
-            raise InvalidValue("etcdKeyFile", self.key_file, "key and certificate go together")
+            rule = "key and certificate go together"
+            raise InvalidValue(self.name("key_file"), self.key_file, rule)
 
 
-def _finish(values: dict[str, str], notices: tuple[str, ...]) -> DatastoreConfig:
+def _finish(
+    values: dict[str, str], notices: tuple[str, ...], *, by_environment: bool = False
+) -> DatastoreConfig:
     if not values.get("datastore_type"):
         values["datastore_type"] = ETCD if values.get("etcd_endpoints") else KUBERNETES
-    return DatastoreConfig(**values, notices=notices)  # type: ignore[arg-type]
+    return DatastoreConfig(
+        **values,  # type: ignore[arg-type]
+        notices=notices,
+        by_environment=by_environment,
+    )
 
 
 def from_environment(environ: Mapping[str, str]) -> DatastoreConfig:
@@ -121,7 +148,7 @@ def from_environment(environ: Mapping[str, str]) -> DatastoreConfig:
                 values[one.name] = text
                 if one.name in SECRETS:
                     notices += (_exposed(name),)
-    return _finish(values, notices)
+    return _finish(values, notices, by_environment=True)
 
 
 def _exposed(name: str) -> str:
@@ -137,15 +164,15 @@ def from_file(path: Path) -> DatastoreConfig:
 
     Raises MuslinError when it cannot be read, InvalidValue for an unknown or wrong key.
     """
-    import yaml
-
     try:
-        tree = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as problem:
+        text = path.read_text()
+    except (OSError, ValueError) as problem:
         raise MuslinError(f"Error reading config file: {path}: {problem}") from problem
-    except yaml.YAMLError as problem:
-        raise MuslinError(f"{path} is not YAML: {problem}") from problem
     subject = str(path)
+    documents = yamltext.load(text, subject)
+    if len(documents) > 1:
+        raise InvalidValue("kind", "...", "the file must hold one CalicoAPIConfig", subject)
+    tree: Any = documents[0].value if documents else None
     notices: tuple[str, ...] = ()
     if isinstance(tree, dict) and tree.get("apiVersion") == "v1":
         from libcalico.legacy.apiconfig import as_v3

@@ -15,12 +15,24 @@ from urllib.parse import quote
 
 import msgspec
 
+LONGEST = 255
+
 IPNetwork = IPv4Network | IPv6Network
 
 
 def file_name(identity: Sequence[str]) -> str:
     """Such as `k8s default%2Fweb eth0`; identity: orchestrator, workload, endpoint."""
     return " ".join(quote(part, safe="") for part in identity)
+
+
+def too_long(name: str) -> str:
+    """Why no file can have this name, empty if one can: Linux ends names at 255 bytes.
+
+    Calico's felix shortens nothing, so neither does ours: the reader would look elsewhere. An
+    endpoint whose namespace and pod have together some 240 characters has no file with either.
+    """
+    size = len(name.encode())
+    return f"its name would have {size} bytes, at most {LONGEST}" if size > LONGEST else ""
 
 
 def content(interface: str, mac: str, networks: Iterable[IPNetwork]) -> bytes:

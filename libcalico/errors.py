@@ -6,6 +6,9 @@ what to do. The edges (CNI result, `calicoctl`, logs) print `str(error)` and not
 
 from __future__ import annotations
 
+LONGEST_VALUE = 300
+"""Characters of a wrong value that an error shows."""
+
 
 class MuslinError(Exception):
     """The base of every error that an operator may read."""
@@ -20,7 +23,10 @@ class InvalidValue(MuslinError):
     def __init__(self, field: str, value: object, rule: str, subject: str = "") -> None:
         self.field, self.value, self.rule, self.subject = field, value, rule, subject
         where = f"{subject}: " if subject else ""
-        super().__init__(f"{where}{field}: {value!r} is not valid: {rule}")
+        shown = repr(value)
+        if len(shown) > LONGEST_VALUE:
+            shown = f"{shown[:LONGEST_VALUE]}..."
+        super().__init__(f"{where}{field}: {shown} is not valid: {rule}")
 
 
 class DatastoreError(MuslinError):

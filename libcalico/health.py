@@ -30,7 +30,8 @@ class Reporter:
     """One part of a process that says how it is.
 
     `timeout` in seconds: without a heartbeat for that long it counts as dead; 0 means that
-    it has no heartbeat. It is not ready until it says so, unless `ready=True`.
+    it has no heartbeat. It is not ready until it says so, unless `ready=True`. `note`: what it does
+    now, where that is worth saying.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Reporter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.timeout = name, timeout
-        self.detail = ""
+        self.detail = self.note = ""
         self._clock = clock
         self._ready = ready
         self._last = clock()
@@ -57,8 +58,11 @@ class Reporter:
         self.alive()
 
     def state(self, ready: bool, detail: str = "") -> None:
-        """As `ready`, told by somebody else than this part: no heartbeat."""
-        self._ready, self.detail = ready, detail
+        """As `ready`, told by another than this part: no heartbeat.
+
+        `detail` says why it is not ready; of what is ready again it says nothing.
+        """
+        self._ready, self.detail = ready, "" if ready else detail
 
     @property
     def is_alive(self) -> bool:
@@ -158,7 +162,7 @@ class HealthServer:
                     f"{one.timeout:g}s" if one.timeout > 0 else "-",
                     "alive" if one.is_alive else "timed out",
                     "ready" if one.is_ready else "not ready",
-                    one.detail,
+                    one.detail or one.note,
                 )
             )
         widths = [max(len(row[column]) for row in rows) for column in range(5)]

@@ -7,6 +7,7 @@ they follow the message as `key=value`, in JSON they are members.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,6 +16,8 @@ from typing import Any, Literal
 import msgspec
 
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# Control characters of both sets, and what else ends a line or turns its direction.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _LEVELS = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -48,6 +51,18 @@ def _time(record: logging.LogRecord) -> str:
     return f"{_second(int(second))}.{int(rest * 1000):03d}Z"
 
 
+def one_line(text: str) -> str:
+    """A text with its control characters, and other line breaks, as escapes: `a\\nb`.
+
+    Names come from outside, and one with a line break could forge a line of the log.
+    """
+    return text if text.isprintable() else _UNPRINTABLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found.group().encode("unicode_escape").decode()
+
+
 class TextFormatter(logging.Formatter):
     """`time level process logger: message key=value ...`."""
 
@@ -58,12 +73,12 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line; a traceback follows on lines of its own."""
         fields = "".join(f" {key}={value!s}" for key, value in _fields(record).items())
-        line = (
-            f"{_time(record)} {record.levelname:<7} {self._process} {record.name}: "
-            f"{record.getMessage()}{fields}"
-        )
+        said = one_line(f"{record.getMessage()}{fields}")
+        line = f"{_time(record)} {record.levelname:<7} {self._process} {record.name}: {said}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            # Indented, so that no line of it, such as an exception's text, looks like an event.
+            for each in self.formatException(record.exc_info).split("\n"):
+                line += "\n  " + one_line(each)
         return line
 
 

@@ -17,6 +17,8 @@ LIB = Path("/var/lib/calico")
 NODENAME = LIB / "nodename"
 MTU = LIB / "mtu"
 CNI_PENDING = LIB / "cni" / "pending"
+LAST_READABLE = LIB / "felix" / "last-readable"
+CNI_ATTACHMENTS = LIB / "cni" / "attachments"
 
 CONFIG = Path("/etc/calico")
 CALICOCTL_CONFIG = CONFIG / "calicoctl.cfg"

@@ -11,6 +11,8 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
+from libcalico import tasks
+
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
@@ -54,7 +56,7 @@ def run_until_signal(main: Coroutine[Any, Any, int | None]) -> int:
     """
 
     async def supervise() -> int:
-        task = asyncio.ensure_future(main)
+        task = tasks.start(main, "the process")
         stopped = False
 
         def stop() -> None:

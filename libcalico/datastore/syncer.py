@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -47,6 +47,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key
+from libcalico.tasks import ended, start
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +86,11 @@ class Sink(Protocol):
     def take(self, rows: Sequence[Row]) -> None:
         """These are so now; of a listing many may be as they were."""
 
-    def end(self) -> None:
-        """The listing is complete."""
+    def end(self, revision: int) -> None:
+        """The listing is complete, as of this revision."""
 
-    def gone(self, name: str) -> None:
-        """This one was deleted."""
+    def gone(self, name: str, revision: int) -> None:
+        """This one was deleted, at this revision."""
 
     def __len__(self) -> int:
         """How many there are."""
@@ -110,7 +111,7 @@ class Syncer:
 
     Families that have a sink come to it instead; `in_sync` waits for them too. `connected` is
     true while every selection is listed or watched without trouble; `error` says what the last
-    trouble was.
+    trouble was. `on_connection` is called whenever `connected` may be another.
 
     `resident` takes all that the process has made out of the collector's sight after each
     first listing; what is garbage in a cycle at that moment stays for ever.
@@ -124,8 +125,10 @@ class Syncer:
         backoff_maximum: float = 2.0,
         sinks: Mapping[str, Sink] = MappingProxyType({}),
         resident: bool = False,
+        on_connection: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
+        self._on_connection = on_connection
         self._feeds = [
             _Feed(replace(one, raw=one.family in sinks), sinks.get(one.family))
             for one in selections
@@ -160,7 +163,7 @@ class Syncer:
 
     async def batches(self) -> AsyncIterator[SyncBatch]:
         """Batches for ever; the first with `in_sync` may be empty. Cancel or close to stop."""
-        tasks = [asyncio.create_task(self._follow(feed)) for feed in self._feeds]
+        tasks = [start(self._follow(feed), feed.selection.family) for feed in self._feeds]
         announced = False
         try:
             while True:
@@ -181,7 +184,7 @@ class Syncer:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(tasks)
 
     def _take(self) -> list[Update]:
         if self._before_sync is None and self.in_sync:
@@ -225,13 +228,18 @@ class Syncer:
             feed.connected = False
             self._wake.set()
 
+    def _connected(self, feed: _Feed, connected: bool) -> None:
+        if feed.connected != connected:
+            feed.connected = connected
+            self._on_connection()
+
     async def _list(self, feed: _Feed) -> None:
         if feed.sink is None:
             feed.revision = await self._list_entries(feed)
         else:
             feed.revision = await self._list_rows(feed, feed.sink)
         feed.listed = True
-        feed.connected = True
+        self._connected(feed, True)
         self._wake.set()
 
     async def _list_rows(self, feed: _Feed, sink: Sink) -> int:
@@ -239,7 +247,7 @@ class Syncer:
         revision = 0
         async for rows, revision in rows_of(self._store, feed.selection):  # noqa: B007
             sink.take(rows)
-        sink.end()
+        sink.end(revision)
         return revision
 
     async def _list_entries(self, feed: _Feed) -> int:
@@ -271,7 +279,7 @@ class Syncer:
         async for batch in self._store.watch([feed.selection], feed.revision):
             backoff.reset()
             if not feed.connected:
-                feed.connected = True
+                self._connected(feed, True)
                 log.info("the datastore is back", extra={"family": feed.selection.family})
             for event in batch:
                 self._changed(feed, event)
@@ -283,7 +291,7 @@ class Syncer:
         if feed.sink is not None:
             name = name_of(event.key)
             if event.entry is None:
-                feed.sink.gone(name)
+                feed.sink.gone(name, event.revision)
             else:
                 feed.sink.take([(name, event.entry.raw, event.revision)])
             return
@@ -308,7 +316,7 @@ class Syncer:
             log.warning(
                 "the datastore is away: %s", problem, extra={"family": feed.selection.family}
             )
-        feed.connected = False
+        self._connected(feed, False)
 
 
 def _mark(entry: Entry) -> int:

@@ -19,8 +19,8 @@ import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
-from urllib.parse import urlsplit
 
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
 from libcalico.datastore.pem import Material, identify, labels, settle
@@ -101,10 +101,9 @@ class _Probe:
     """One look at one endpoint."""
 
     def __init__(self, endpoint: str, config: DatastoreConfig) -> None:
-        parts = urlsplit(endpoint)
+        found = parsing.url(config.name("etcd_endpoints"), endpoint, parsing.ETCD_PORT)
         self.endpoint, self.config = endpoint, config
-        self.host, self.port = parts.hostname or "", parts.port or 2379
-        self.secure = parts.scheme == "https"
+        self.host, self.port, self.secure = found.host, found.port, found.secure
 
     async def run(self) -> Finding:
         try:

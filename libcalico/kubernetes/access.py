@@ -18,13 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from libcalico import paths
+from libcalico import parsing, paths
 from libcalico.apiconfig import DatastoreConfig
+from libcalico.errors import InvalidValue
 from libcalico.kubernetes.errors import NoAccess
 
-TRUE = ("true", "1", "t", "yes")
 _REFUSED_USER = {
     "exec": "a program that fetches credentials is not run",
     "auth-provider": "Kubernetes itself has no such providers any more",
@@ -54,8 +53,8 @@ class Access:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
-        parts = urlsplit(self.server)
-        return parts.hostname or "", parts.port or (443 if self.secure else 80)
+        found = parsing.address(self.server, path=True)
+        return found.host, found.port
 
     @property
     def secure(self) -> bool:
@@ -65,7 +64,7 @@ class Access:
     @property
     def base(self) -> str:
         """The path that stands before every path of the API; usually empty."""
-        return urlsplit(self.server).path.rstrip("/")
+        return parsing.address(self.server, path=True).path
 
 
 Source = Callable[[], Access]
@@ -153,11 +152,9 @@ class Kubeconfig:
         )
 
     def _parse(self, raw: bytes) -> dict[str, Any]:
-        import yaml
-
         try:
-            tree = yaml.safe_load(raw)
-        except yaml.YAMLError as problem:
+            tree = parsing.yaml_tree(raw)
+        except ValueError as problem:
             raise NoAccess(f"{self._label} is not YAML: {problem}") from None
         if not isinstance(tree, dict):
             raise NoAccess(f"{self._label} is no kubeconfig")
@@ -170,7 +167,10 @@ class Kubeconfig:
         return name
 
     def _named(self, list_name: str, inner: str, name: str) -> dict[str, Any]:
-        for one in self._tree.get(list_name) or ():
+        listed = self._tree.get(list_name) or ()
+        if not isinstance(listed, list | tuple):
+            raise self._bad(list_name, "must be a list")
+        for one in listed:
             if isinstance(one, dict) and one.get("name") == name:
                 value = one.get(inner)
                 return value if isinstance(value, dict) else {}
@@ -205,13 +205,10 @@ class Kubeconfig:
 
 def checked(access: Access) -> Access:
     """The same, if it can be used at all. Raises NoAccess."""
-    scheme, _, rest = access.server.partition("://")
-    if scheme not in ("http", "https") or not rest:
-        raise NoAccess(f"the API's address must be https://host:port, not {access.server!r}")
     try:
-        access.address  # noqa: B018 - a port that is no number raises here
-    except ValueError as problem:
-        raise NoAccess(f"the API's address {access.server!r}: {problem}") from None
+        parsing.url("the API's address", access.server, path=True)
+    except InvalidValue as problem:
+        raise NoAccess(str(problem)) from None
     if bool(access.cert) != bool(access.key):
         raise NoAccess("a client certificate and its key go together: one of them is missing")
     if not access.secure and (access.token or access.cert):
@@ -236,9 +233,14 @@ def _settled(config: DatastoreConfig, below: Access | None) -> Access:
             key=key,
             token=_token(config.k8s_token.encode(), "k8sAPIToken") or below.token,
             server_name=below.server_name,
-            insecure=below.insecure or config.k8s_insecure.lower() in TRUE,
+            insecure=below.insecure or _insecure(config),
         )
     )
+
+
+def _insecure(config: DatastoreConfig) -> bool:
+    text = config.k8s_insecure
+    return bool(text) and parsing.flag(config.name("k8s_insecure"), text)
 
 
 def _token(raw: bytes, where: str) -> str:
@@ -255,5 +257,6 @@ def _token(raw: bytes, where: str) -> str:
 def _file(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as problem:
-        raise NoAccess(f"{what} cannot be read: {path}: {problem.strerror}") from None
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise NoAccess(f"{what} cannot be read: {path}: {why}") from None

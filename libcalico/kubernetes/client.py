@@ -263,7 +263,10 @@ class Client:
         return access.server, self._contexts.of(access)
 
     async def _open(self, access: Access) -> Connection:
-        host, port = access.address
+        try:
+            host, port = access.address
+        except ValueError as problem:
+            raise Unreachable(f"{access.server}: no connection: {problem}") from None
         try:
             return await Connection.open(host, port, self._contexts.of(access), access.server_name)
         except Unreachable as problem:

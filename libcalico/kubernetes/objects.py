@@ -216,6 +216,22 @@ class Node(Object, kw_only=True):
         return [one.address for one in self.status.addresses or () if one.type == kind]
 
 
+class LeaseSpec(msgspec.Struct, omit_defaults=True):
+    """Who holds a lease; times are RFC 3339 with microseconds."""
+
+    holderIdentity: str | None = None
+    leaseDurationSeconds: int | None = None
+    acquireTime: str | None = None
+    renewTime: str | None = None
+    leaseTransitions: int | None = None
+
+
+class Lease(Object, kw_only=True):
+    """`coordination.k8s.io/v1` Lease."""
+
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
 class ContainerPort(msgspec.Struct):
     """A port that a container lists."""
 
@@ -259,4 +275,5 @@ SECRETS = Resource("v1", "secrets", Secret)
 CONFIG_MAPS = Resource("v1", "configmaps", ConfigMap)
 NODES = Resource("v1", "nodes", Node, namespaced=False)
 PODS = Resource("v1", "pods", Pod)
+LEASES = Resource("coordination.k8s.io/v1", "leases", Lease)
 NAMESPACES = Resource("v1", "namespaces", Namespace, namespaced=False)

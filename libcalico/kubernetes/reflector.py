@@ -41,6 +41,9 @@ PAGE = 500
 SHORT = 1.0
 """Seconds: a watch that ends sooner is followed by a pause."""
 TRIES_IN_PAGES = 3
+UNREACHABLE_SECONDS = 2.0
+"""The longest pause where nothing answered: a network that heals is made use of at once, and an
+API that is not there is not burdened. One that answers with an error is asked ever less."""
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +240,10 @@ class Reflector(Generic[T]):
 
 def _pause(error: KubernetesError, backoff: Backoff) -> float:
     asked = error.retry_after if isinstance(error, ApiError) else 0.0
-    return max(backoff.next(), min(asked, 60.0))
+    delay = backoff.next()
+    if isinstance(error, Unreachable):
+        return min(delay, UNREACHABLE_SECONDS)
+    return max(delay, min(asked, 60.0))
 
 
 def _older(new: str, old: str) -> bool:

@@ -23,9 +23,12 @@ HEAD_LIMIT = 64 * 1024
 BODY_LIMIT = 512 * 1024 * 1024
 LINE_LIMIT = 64 * 1024 * 1024
 PIECE = 256 * 1024
-# Seconds until the kernel gives up a peer that is gone without a word (tcp(7)).
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
-_UNACKNOWLEDGED = 30_000
+CONNECT_SECONDS = 3.0
+"""A first packet that is lost is sent again after 1, 3, 7 and 15 s: a new attempt comes sooner."""
+# After 9 s the kernel gives up a peer that is gone without a word (tcp(7)): it probes after 5 and
+# 7 s, and at the third look the silence is longer than TCP_USER_TIMEOUT, in ms.
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 2}
+_UNACKNOWLEDGED = 8_000
 _NO_BODY = (204, 304)
 
 
@@ -62,9 +65,9 @@ class Connection:
     ) -> Connection:
         """Connect, with TLS where there is a context."""
         try:
+            plain = await _connected(host, port)
             reader, writer = await asyncio.open_connection(
-                host,
-                port,
+                sock=plain,
                 ssl=tls,
                 server_hostname=(server_name or host) if tls is not None else None,
                 limit=HEAD_LIMIT,
@@ -80,11 +83,6 @@ class Connection:
         except ValueError as problem:
             # A name that cannot be one: empty, or a label of it is too long.
             raise Unreachable(f"no connection to {host!r}: {problem}") from None
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE.items():
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED)
         return cls(reader, writer, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
     @property
@@ -201,6 +199,37 @@ class Connection:
                 raise Unreachable("the answer broke off: the connection ended")
             size -= len(piece)
             yield piece
+
+
+async def _connected(host: str, port: int) -> socket.socket:
+    """A connection to the first address that takes one. Raises OSError, ValueError of a name.
+
+    Without TLS: a server with much to do may take longer for that.
+    """
+    loop = asyncio.get_running_loop()
+    problem: OSError | None = None
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            for family, kind, protocol, _, address in found:
+                plain = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+                try:
+                    plain.setblocking(False)
+                    plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                    for option, value in _KEEPALIVE.items():
+                        plain.setsockopt(socket.IPPROTO_TCP, option, value)
+                    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED)
+                    await loop.sock_connect(plain, address)
+                    return plain
+                except OSError as error:
+                    plain.close()
+                    problem = problem or error
+                except BaseException:
+                    plain.close()
+                    raise
+    except TimeoutError:
+        raise Unreachable(f"no connection within {CONNECT_SECONDS:g} s") from None
+    raise problem or OSError(f"{host} has no address")
 
 
 def _number(text: str, base: int) -> int:

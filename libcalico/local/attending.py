@@ -49,7 +49,7 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
         elif not self._over.done():
             try:
                 self._take(data)
-            except Exception as problem:
+            except Exception as problem:  # noqa: BLE001 - handed to the attendant
                 self._over.set_exception(problem)
 
     def eof_received(self) -> bool | None:

@@ -32,9 +32,11 @@ from typing import Any, cast, get_args
 
 import msgspec
 
+from libcalico import tasks
 from libcalico.errors import MuslinError
 from libcalico.local.attending import StreamProtocol
 from libcalico.local.node_api import Hello, Message
+from libcalico.tasks import ended
 
 MAX_FRAME = 2 * 1024 * 1024
 HELLO_TIMEOUT = 5.0
@@ -275,7 +277,7 @@ class UnixServer:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await ended(self._tasks)
         try:
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
@@ -283,7 +285,7 @@ class UnixServer:
             pass
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        task = tasks.start(self._serve(reader, writer), "a connection")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

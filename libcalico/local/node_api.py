@@ -6,8 +6,8 @@ neighbours of a release understand each other.
 
 From `bgp`: `PathsBegin`, any number of `Paths`, `PathsEnd` (a snapshot), then more `Paths`
 as things change. Until the first `PathsEnd` felix keeps the routes that the kernel has.
-From `cni`: `Offer` an endpoint as soon as it is known, `Await` its being in force, and
-`Retract` it on DEL. From felix: `Refused` paths, `InForce`, `Fact`.
+From `cni`: `Offer` an endpoint as soon as it is known, `Await` its being in force, say that it is
+`Stored`, and `Retract` it on DEL. From felix: `Refused` paths, `InForce`, `Fact`.
 From `calicoctl`: `Ask` what felix decides about a packet and what the kernel has counted, answered
 by `Told`; `WatchDrops`, answered by `Watching` and then one `Dropped` for each denied packet that
 the kernel told of; `CountDrops`, answered by `DropCounts`.
@@ -67,7 +67,7 @@ class PathsEnd(msgspec.Struct, tag="paths_end", frozen=True):
 
 
 class RefusedPath(msgspec.Struct, tag="refused", frozen=True):
-    """Felix did not take a path, and why."""
+    """Felix did not take a path, and why; without a reason: it does now, or the path is gone."""
 
     prefix: str
     reason: str
@@ -79,6 +79,19 @@ class Offer(msgspec.Struct, tag="offer", frozen=True):
     namespace: str
     name: str
     value: str
+
+
+class Stored(msgspec.Struct, tag="stored", frozen=True):
+    """What was offered for this container is in the datastore since `revision`.
+
+    From that revision on the datastore's word counts, not the offer. 0: the revision is not known,
+    and the next word counts. An offer is followed by this or by `Retract`, in every case.
+    """
+
+    namespace: str
+    name: str
+    container_id: str
+    revision: int = 0
 
 
 class Retract(msgspec.Struct, tag="retract", frozen=True):
@@ -169,7 +182,8 @@ class Decided(msgspec.Struct, frozen=True):
 
     `policy` is kind, namespace and name; `rule` counts resolved rules from 0. `rules` are
     packets and bytes of each rule of the chain, None where the kernel has no such chain;
-    `stands`: the chain is as felix wants it.
+    `stands`: the chain is as felix wants it. `differs`: how else the kernel, or what felix follows,
+    is not as it should be for this endpoint.
     """
 
     unknown: bool = False
@@ -180,6 +194,7 @@ class Decided(msgspec.Struct, frozen=True):
     rule: int | None = None
     rules: list[tuple[int, int]] | None = None
     stands: bool = False
+    differs: list[str] = []
 
 
 class Told(msgspec.Struct, tag="told", frozen=True):
@@ -270,6 +285,7 @@ Message = (
     | PathsEnd
     | RefusedPath
     | Offer
+    | Stored
     | Retract
     | Await
     | InForce

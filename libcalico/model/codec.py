@@ -30,6 +30,7 @@ from libcalico.model.keys import (
     HostEndpointStatusKey,
     IPAMConfigKey,
     Key,
+    LifeSignKey,
     ResourceKey,
     WorkloadStatusKey,
 )
@@ -37,7 +38,7 @@ from libcalico.model.kinds import KINDS, Resource, kind_named
 from libcalico.model.overlay import overlay
 from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
 from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
-from libcalico.model.status import EndpointStatus, FelixStatus
+from libcalico.model.status import EndpointStatus, FelixStatus, LifeSign
 
 _TIERED = (
     NetworkPolicy,
@@ -52,6 +53,7 @@ _PLAIN_TYPES: dict[type, Any] = {
     HandleKey: Handle,
     IPAMConfigKey: IPAMConfig,
     FelixStatusKey: FelixStatus,
+    LifeSignKey: LifeSign,
     WorkloadStatusKey: EndpointStatus,
     HostEndpointStatusKey: EndpointStatus,
 }

@@ -18,7 +18,7 @@ from libcalico.model.controllers import (
     KubeControllersConfigurationSpec,
 )
 from libcalico.model.endpoint import WorkloadEndpoint
-from libcalico.model.felixconfig import FelixConfiguration
+from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.kinds import Resource
 from libcalico.model.meta import Duration
 from libcalico.model.overlay import item_struct
@@ -38,6 +38,7 @@ LEAK_GRACE = "15m0s"
 METRICS_PORT = 9094
 FELIX = {
     "nftablesMode": "Auto",
+    "nftablesFlowTableOffload": "Disabled",
     "bpfConnectTimeLoadBalancing": "TCP",
     "bpfHostNetworkedNATWithoutCTLB": "Enabled",
     "floatingIPs": "Disabled",
@@ -82,9 +83,21 @@ def _filled(resource: R) -> R:
         case WorkloadEndpoint():
             return cast(R, _endpoint(resource))
         case FelixConfiguration(spec=spec):
-            missing = {name: value for name, value in FELIX.items() if not getattr(spec, name)}
-            return replace(resource, spec=replace(spec, **missing))
+            return replace(resource, spec=_felix(spec))
     return resource
+
+
+def _felix(spec: FelixConfigurationSpec) -> FelixConfigurationSpec:
+    """With defaults, and the older field of connect-time load balancing in its successors' words.
+
+    `bpfConnectTimeLoadBalancingEnabled: true` is stored beside `Enabled`, not in place of it, and
+    NAT without it is then off, whatever the successors said: so Calico, whose operator sets it.
+    """
+    filled = {name: value for name, value in FELIX.items() if not getattr(spec, name)}
+    if (older := spec.bpfConnectTimeLoadBalancingEnabled) is not None:
+        filled["bpfConnectTimeLoadBalancing"] = "Enabled" if older else "Disabled"
+        filled["bpfHostNetworkedNATWithoutCTLB"] = "Disabled"
+    return replace(spec, **filled)
 
 
 def _controllers(spec: KubeControllersConfigurationSpec) -> KubeControllersConfigurationSpec:

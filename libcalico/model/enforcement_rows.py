@@ -143,7 +143,12 @@ ROWS: dict[str, Rows] = {
         **enforced("felix: where floatingIPs is Enabled", "spec.ipNATs"),
         **information("what the workload was told", "spec.ipv4Gateway", "spec.ipv6Gateway"),
         **enforced("felix: rules and labels of profiles", "spec.profiles"),
-        **enforced("felix: the interface and its neighbour", "spec.interfaceName", "spec.mac"),
+        **enforced("felix: the interface", "spec.interfaceName"),
+        **enforced(
+            "calico-cni: the workload's own interface; felix: its status file, and a permanent "
+            "neighbour with another MAC is removed",
+            "spec.mac",
+        ),
         **enforced(
             "felix: named ports", "spec.ports.name", "spec.ports.protocol", "spec.ports.port"
         ),

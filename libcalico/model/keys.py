@@ -84,6 +84,15 @@ class FelixStatusKey(NamedTuple):
         return f"FelixStatus({self.host}{', last' if self.last else ''})"
 
 
+class LifeSignKey(NamedTuple):
+    """That a machine lives under a node's name: calico-node writes it with a lease."""
+
+    host: str
+
+    def __str__(self) -> str:
+        return f"LifeSign({self.host})"
+
+
 class WorkloadStatusKey(NamedTuple):
     """Whether a workload's endpoint is up. `workload` of a pod is `namespace/pod`."""
 
@@ -107,5 +116,5 @@ class HostEndpointStatusKey(NamedTuple):
         return f"HostEndpointStatus({self.host}, {self.endpoint})"
 
 
-StatusKey = FelixStatusKey | WorkloadStatusKey | HostEndpointStatusKey
+StatusKey = FelixStatusKey | LifeSignKey | WorkloadStatusKey | HostEndpointStatusKey
 Key = ResourceKey | BlockKey | AffinityKey | HandleKey | IPAMConfigKey | HostKey | StatusKey

@@ -30,7 +30,7 @@ from libcalico.model.rules import Rule
 
 SETTINGS = "FelixConfiguration"
 KINDS_OF_POLICY = frozenset(
-    {*policy.POLICY_KINDS, "Profile", "NetworkSet", "GlobalNetworkSet", "HostEndpoint"}
+    {*policy.POLICY_KINDS, "Tier", "Profile", "NetworkSet", "GlobalNetworkSet", "HostEndpoint"}
 )
 UNREADABLE = Rule()
 UNREADABLE_TEXT = "?"
@@ -106,6 +106,9 @@ def _spec(type_: Any, value: Any) -> Any:
     elif doubtful and "profiles" in fields:
         # A profile that nobody can define: a host endpoint that it decides about is closed.
         known["profiles"] = [UNREADABLE_TEXT, *known.get("profiles", [])]
+    elif doubtful and "defaultAction" in fields:
+        # A tier that nobody can place denies at its end, as one that nobody defined.
+        known["defaultAction"] = UNREADABLE_TEXT
     elif doubtful:
         known["nets"] = [UNREADABLE_TEXT, *known.get("nets", [])]
     return type_(**known)

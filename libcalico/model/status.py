@@ -1,6 +1,7 @@
-"""Values of the status keys that felix writes: its own life sign and the endpoints' states.
+"""Values of the status keys: life signs of felix and of calico-node, and the endpoints' states.
 
-Source: data model 1.10. The bytes of a real Calico are held in tests/libcalico/test_etcd_keys.py.
+Source: data model 1.10; `LifeSign` is ours alone. The bytes of a real Calico are held in
+tests/libcalico/test_etcd_keys.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,21 @@ class FelixStatus(Struct, frozen=True, omit_defaults=False):
     time: str = ""
     uptime: int | float = 0
     first_update: bool = False
+
+
+class LifeSign(Struct, frozen=True, omit_defaults=False):
+    """calico-node's life sign: which machine lives under a node's name.
+
+    `bootID` is the kernel's, `network` the inode of the network namespace (nodes may share a
+    kernel); `interval` is in seconds. `host` and `addresses` are for a reader alone.
+    """
+
+    time: str = ""
+    bootID: str = ""
+    network: int = 0
+    host: str = ""
+    addresses: list[str] = []
+    interval: float = 0
 
 
 class EndpointStatus(Struct, frozen=True, omit_defaults=False):

@@ -11,6 +11,7 @@ from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.etcd.stream import Line
 from libcalico.datastore.interface import Batch, Datastore, Put
 from libcalico.model import Handle, HandleKey
+from tests.support.patience import patient
 
 SETTINGS = http2.frame(http2.SETTINGS, 0, 0, b"")
 LIMIT = 20.0
@@ -40,7 +41,7 @@ def line_of(store: Datastore) -> Line:
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait for it."""
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(patient(LIMIT)):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
 
@@ -53,7 +54,7 @@ async def stood(batches: AsyncIterator[Batch]) -> None:
 async def told(batches: AsyncIterator[Batch], count: int) -> list[tuple[str, bool]]:
     """So many events."""
     found: list[tuple[str, bool]] = []
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(patient(LIMIT)):
         while len(found) < count:
             found += [(str(one.key), one.entry is not None) for one in await anext(batches)]
     return found

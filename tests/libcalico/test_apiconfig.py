@@ -189,7 +189,7 @@ def test_every_key_counts_in_the_environment_and_in_a_file(tmp_path: Path, prefi
     assert sorted(values.values()) == sorted(
         str(text)
         for name, text in dataclasses.asdict(by_file).items()
-        if text and name not in ("timeout", "keepalive", "keepalive_timeout", "notices")
+        if text and name not in ("timeout", "keepalive", "keepalive_timeout", "idle", "notices")
     )
 
 
@@ -223,7 +223,7 @@ async def test_notices_are_logged_and_what_is_not_served_is_named(
     assert kubernetes.datastore_type == "kubernetes"
     with pytest.raises(MuslinError, match=r"no Kubernetes API: set KUBECONFIG.*ETCD_ENDPOINTS"):
         await connect(kubernetes)
-    with pytest.raises(InvalidValue, match=r"calicoAPIGroup.*must be crd.projectcalico.org/v1"):
+    with pytest.raises(InvalidValue, match=r"CALICO_API_GROUP.*must be crd.projectcalico.org/v1"):
         await connect(replace(kubernetes, api_group="projectcalico.org/v3"))
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube" / "config").write_text("{}")

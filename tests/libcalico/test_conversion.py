@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from libcalico import conversion
+from libcalico.conversion.ports import simplified
 from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.model import EntityRule, NetworkPolicy, Rule, key_of
 from libcalico.model.codec import encode_value
@@ -210,6 +213,22 @@ def test_ports_are_grouped_by_protocol(ports: str, by_protocol: dict[str, list[A
     assert [rule.protocol for rule in rules] == list(by_protocol)
     assert [rule.destination.ports for rule in rules] == list(by_protocol.values())
     assert all(rule.source == EntityRule() for rule in rules)
+
+
+near = st.integers(1, 12)
+
+
+@given(
+    st.lists(near | st.tuples(near, near).map(lambda ends: f"{min(ends)}:{max(ends)}"), min_size=1)
+)
+def test_simplified_ports_mean_the_same_ports(ports: list[int | str]) -> None:
+    """Also with gaps of one port: 80 and 82 are not 80:82."""
+
+    def meant(of: list[int | str]) -> set[int]:
+        ends = [[int(end) for end in str(port).split(":")] for port in of]
+        return {number for one in ends for number in range(one[0], one[-1] + 1)}
+
+    assert meant(simplified(list(ports))) == meant(ports)
 
 
 RULE = "spec.ingress[1]"

@@ -48,9 +48,40 @@ def stored(kind: str, spec: dict[str, Any] | None, name: str = "default") -> dic
         ("BGPFilter", {}, {}),
         (
             "FelixConfiguration",
+            {
+                "bpfConnectTimeLoadBalancingEnabled": True,
+                "bpfConnectTimeLoadBalancing": "Disabled",
+                "nftablesFlowTableOffload": "All",
+            },
+            {
+                "nftablesMode": "Auto",
+                "nftablesFlowTableOffload": "All",
+                "bpfLogLevel": "",
+                "bpfConnectTimeLoadBalancingEnabled": True,
+                "bpfConnectTimeLoadBalancing": "Enabled",
+                "bpfHostNetworkedNATWithoutCTLB": "Disabled",
+                "floatingIPs": "Disabled",
+            },
+        ),
+        (
+            "FelixConfiguration",
+            {"bpfConnectTimeLoadBalancingEnabled": False},
+            {
+                "nftablesMode": "Auto",
+                "nftablesFlowTableOffload": "Disabled",
+                "bpfLogLevel": "",
+                "bpfConnectTimeLoadBalancingEnabled": False,
+                "bpfConnectTimeLoadBalancing": "Disabled",
+                "bpfHostNetworkedNATWithoutCTLB": "Disabled",
+                "floatingIPs": "Disabled",
+            },
+        ),
+        (
+            "FelixConfiguration",
             {},
             {
                 "nftablesMode": "Auto",
+                "nftablesFlowTableOffload": "Disabled",
                 "bpfLogLevel": "",
                 "bpfConnectTimeLoadBalancing": "TCP",
                 "bpfHostNetworkedNATWithoutCTLB": "Enabled",
@@ -71,6 +102,7 @@ def stored(kind: str, spec: dict[str, Any] | None, name: str = "default") -> dic
                 "routeRefreshInterval": "x",
                 "reportingTTL": "1m30s",
                 "nftablesMode": "Enabled",
+                "nftablesFlowTableOffload": "Disabled",
                 "bpfLogLevel": "",
                 "bpfConnectTimeLoadBalancing": "Disabled",
                 "bpfHostNetworkedNATWithoutCTLB": "Disabled",

@@ -39,6 +39,7 @@ from libcalico.model.kinds import KINDS
 from libcalico.model.status import EndpointStatus, FelixStatus
 from tests.support.etcd import Etcd
 from tests.support.etcd_users import SCRIPT, enable_auth, make_roles
+from tests.support.patience import HANG, patient
 
 pytestmark = pytest.mark.asyncio
 
@@ -95,9 +96,9 @@ async def test_a_token_that_ended_is_renewed_unseen(guarded: Etcd) -> None:
             assert renewed != token
             token = renewed
         # A watch that began under an old token goes on, and a new one begins.
-        assert [event.key for event in await asyncio.wait_for(anext(stream), 5)][-1] == key
+        assert [event.key for event in await asyncio.wait_for(anext(stream), patient(5))][-1] == key
         again = store.watch([Selection("Handle")], 0)
-        await asyncio.wait_for(anext(again), 5)
+        await asyncio.wait_for(anext(again), patient(5))
 
 
 async def test_a_wrong_password_is_said_at_once_and_not_shown(guarded: Etcd) -> None:
@@ -105,7 +106,7 @@ async def test_a_wrong_password_is_said_at_once_and_not_shown(guarded: Etcd) -> 
         start = time.monotonic()
         with pytest.raises(LoginFailed, match="'calico-node'") as problem:
             await store.get(HandleKey("a"))
-        assert time.monotonic() - start < 1.0
+        assert time.monotonic() - start < HANG
         assert "geheim" not in str(problem.value)
     async with logged_in(guarded, "", "") as store:
         with pytest.raises(LoginFailed, match="set etcdUsername and etcdPassword"):
@@ -232,7 +233,7 @@ async def test_every_role_reads_everything(guarded: Etcd, user: str) -> None:
             await store.list(Selection(family))
         await store.get_many([key for key, _ in NODE_OWN])
         stream = store.watch([Selection(family) for family in families], 1)
-        assert list(await asyncio.wait_for(anext(stream), 5)) == []
+        assert list(await asyncio.wait_for(anext(stream), patient(5))) == []
 
 
 async def test_a_cluster_begins_under_the_role_of_nodes(guarded: Etcd) -> None:

@@ -26,6 +26,7 @@ from tests.libcalico.test_tls import World, config, ctl_flags, flags
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd
 from tests.support.etcd_users import logged_in
+from tests.support.patience import patient
 from tests.support.proxy import Proxy
 
 
@@ -249,7 +250,7 @@ async def test_a_server_that_says_nothing_costs_no_connection(
     line = Express(Peer("127.0.0.1", server.sockets[0].getsockname()[1]))
     try:
         assert not line.ready
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             await ended.wait()
         assert not line.ready
         assert "no HTTP/2 within 0.2 s" in line.take_problem()
@@ -274,7 +275,7 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     line = Express(Peer("127.0.0.1", server.sockets[0].getsockname()[1], None, (17.0, 8.5)))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while not line.ready:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert line._line is not None
@@ -286,7 +287,7 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
         assert [plain.getsockopt(tcp, name) for name in names] == [17, 3, 3]
         assert plain.getsockopt(tcp, socket.TCP_USER_TIMEOUT) == 8500
         first.ready, line._not_before = False, 0.0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while not line.ready:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await ended.wait()
@@ -300,7 +301,7 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
 async def test_a_name_that_is_none_is_a_connection_that_cannot_be_made() -> None:
     line = Express(Peer("a" * 70 + ".example", 1))
     assert not line.ready
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patient(20)):
         while not (problem := line.take_problem()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert problem

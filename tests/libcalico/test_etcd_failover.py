@@ -22,6 +22,7 @@ from libcalico.datastore.syncer import Syncer
 from libcalico.errors import DatastoreError, DatastoreUnavailable
 from libcalico.model import Handle, HandleKey
 from tests.support.etcd import Etcd, free_ports, make_cluster
+from tests.support.patience import HANG, patient
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
@@ -128,7 +129,7 @@ async def test_one_of_three_members_dies_under_load(members: list[Etcd], victim:
         assert len(load.writes.failed) <= 5, load.writes.failed
         assert load.reads.failed == []
         last = load.written
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while load.seen < last:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
@@ -193,7 +194,7 @@ async def test_a_member_that_lost_the_others_is_left(
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable) as problem:
             await store.get(HandleKey("a"))
-        assert time.monotonic() - start < 4.5
+        assert time.monotonic() - start < HANG
         assert alone.endpoint in str(problem.value)
     finally:
         await store.close()
@@ -221,11 +222,11 @@ async def test_a_watch_that_hangs_is_noticed_within_keepalive(
         proxy.hang()
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable, match="broke off"):
-            await asyncio.wait_for(anext(stream), 20)
-        assert 0.5 < time.monotonic() - start < 6.0
+            await asyncio.wait_for(anext(stream), patient(20))
+        assert 0.5 < time.monotonic() - start < HANG
         if not other:
             proxy.mend()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while True:
             try:
                 await store.get(HandleKey("a"))
@@ -272,7 +273,7 @@ async def test_a_server_that_takes_and_never_answers_is_left_in_time(
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable):
             await CALLS[operation](store)
-        assert time.monotonic() - start < 2.0
+        assert time.monotonic() - start < HANG
     finally:
         await store.close()
         await proxy.stop()
@@ -288,8 +289,8 @@ async def test_a_connection_that_died_while_nobody_called_is_not_called_on(etcd:
             datastore_type="etcdv3",
             etcd_endpoints=endpoint,
             timeout=4.0,
-            keepalive=1.0,
-            keepalive_timeout=30.0,
+            idle=1.0,
+            keepalive=30.0,
         )
     )
     try:

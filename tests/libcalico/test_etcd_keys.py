@@ -20,7 +20,12 @@ from libcalico.model import (
     ResourceKey,
     codec,
 )
-from libcalico.model.keys import FelixStatusKey, HostEndpointStatusKey, WorkloadStatusKey
+from libcalico.model.keys import (
+    FelixStatusKey,
+    HostEndpointStatusKey,
+    LifeSignKey,
+    WorkloadStatusKey,
+)
 from tests.libcalico.golden_data import FOLDER, pairs
 
 V4, V6 = ip_network("10.244.0.0/26"), ip_network("fd00:1::/122")
@@ -58,6 +63,12 @@ def test_all_keys_of_a_real_calico_are_understood_or_left() -> None:
     for path in (FOLDER / "resource-keys.txt").read_text().split():
         key = keys.key_of_path(path)
         assert key is None or keys.path_of(key) == path
+
+
+def test_our_own_life_sign_lies_where_a_node_may_write() -> None:
+    path = "/calico/felix/v2/no-region/host/node1/machine"
+    assert keys.path_of(LifeSignKey("node1")) == path
+    assert keys.key_of_path(path) == LifeSignKey("node1")
 
 
 def test_status_keys_are_spelled_as_calico_does() -> None:

@@ -24,6 +24,7 @@ from libcalico.model import Handle, HandleKey
 from libcalico.model.keys import FelixStatusKey
 from libcalico.model.status import FelixStatus
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 
 STATUS = "/calico/felix/v2/no-region/host/node1/status"
 ALIVE = FelixStatus(time="2026-11-21T10:00:00Z", uptime=12.3, first_update=True)
@@ -39,7 +40,7 @@ async def test_a_put_with_a_ttl_ends_with_its_lease(etcd: Etcd) -> None:
         stream = store.watch([Selection("FelixStatus")], etcd.revision())
         await anext(stream)
         start = time.monotonic()
-        (event,) = await asyncio.wait_for(anext(stream), 10)
+        (event,) = await asyncio.wait_for(anext(stream), patient(10))
         assert time.monotonic() - start > 0.5
         assert (event.key, event.entry) == (key, None)
         assert etcd.keys() == [STATUS.replace("status", "last_reported_status")]

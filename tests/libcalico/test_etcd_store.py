@@ -41,6 +41,7 @@ from libcalico.model import (
 )
 from tests.support.certificates import make_certificates
 from tests.support.etcd import Etcd, free_ports
+from tests.support.patience import HANG, patient
 
 pytestmark = pytest.mark.asyncio
 
@@ -219,7 +220,7 @@ async def test_one_dead_endpoint_of_several_costs_nothing_visible(etcd: Etcd) ->
         start = time.monotonic()
         await store.commit([Put(NODE, node(), ABSENT)])
         assert await store.get(NODE) is not None
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < HANG
     finally:
         await store.close()
 
@@ -236,10 +237,10 @@ async def test_a_hung_endpoint_is_left_for_another(etcd: Etcd, private_etcd: Etc
         private_etcd.pause()
         start = time.monotonic()
         assert await store.get(NODE) is None
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < HANG
         start = time.monotonic()
         assert await store.get(NODE) is None
-        assert time.monotonic() - start < 0.5
+        assert time.monotonic() - start < HANG
     finally:
         private_etcd.resume()
         await store.close()
@@ -255,7 +256,7 @@ async def test_an_etcd_that_hangs_is_reported_within_the_deadline(
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable) as problem:
             await ask(store, operation)
-        assert time.monotonic() - start < 2.0
+        assert time.monotonic() - start < HANG
         assert private_etcd.endpoint in str(problem.value)
         private_etcd.resume()
 
@@ -270,7 +271,7 @@ async def test_without_any_etcd_the_error_names_all_endpoints(operation: str) ->
         start = time.monotonic()
         with pytest.raises(DatastoreUnavailable) as problem:
             await ask(store, operation)
-        assert time.monotonic() - start < 5.5
+        assert time.monotonic() - start < HANG
         assert all(endpoint in str(problem.value) for endpoint in endpoints)
     finally:
         await store.close()
@@ -283,7 +284,7 @@ async def test_etcd_that_comes_back_is_used_again(private_etcd: Etcd) -> None:
         with pytest.raises(DatastoreUnavailable):
             await store.get(NODE)
         private_etcd.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while True:
             try:
                 entry = await store.get(NODE)
@@ -319,7 +320,7 @@ async def test_a_login_is_made_and_renewed(make_etcd: Callable[..., Etcd]) -> No
         await store.commit([Put(NODE, node(), ABSENT)])
         # A restart forgets simple tokens: the next call logs in again.
         server.restart()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while True:
             try:
                 assert await store.get(NODE) is not None

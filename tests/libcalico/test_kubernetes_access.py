@@ -142,7 +142,7 @@ def test_what_a_user_asks_for_in_vain_is_named(
         ({**tree({}), "users": []}, "users: holds none"),
         (tree({}, {"proxy-url": "http://p:1"}), "proxy-url: no proxy"),
         (tree({}, {"insecure-skip-tls-verify": "false"}), "skip-tls-verify: must be true or false"),
-        (tree({}, {"server": "api:6443"}), "https://host:port"),
+        (tree({}, {"server": "api:6443"}), "https://HOST:PORT"),
         (tree({}, {"server": "https://api:port"}), "Port could not be cast"),
         (tree({"token": "t"}, {"server": "http://api:1"}), "over https only"),
     ],

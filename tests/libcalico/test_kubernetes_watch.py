@@ -14,6 +14,7 @@ from libcalico.datastore.kubernetes import watch as watching
 from libcalico.datastore.kubernetes.table import Table
 from libcalico.datastore.kubernetes.watch import Feed, Memory
 from libcalico.kubernetes.errors import ObjectNotFound
+from tests.support.patience import patient
 
 
 class Api:
@@ -63,7 +64,7 @@ def followed(api: Api, at: int, family: str = "IPPool") -> list[Batch]:
     async def follow() -> None:
         mine = feeds(family)
         positions = dict.fromkeys([feed.path for feed in mine], at)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             client: Any = api
             async for batch in watching.watch(client, mine, positions, Memory()):
                 found.append(batch)

@@ -18,6 +18,7 @@ from libcalico.kubernetes.errors import ApiError, Busy, Gone, Unauthorized, Unre
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import ENDPOINT_SLICES, SECRETS
 from libcalico.kubernetes.wire import Connection
+from tests.support.patience import patient
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -64,7 +65,7 @@ def says(*answers: bytes, end: bool = True) -> Serve:
 async def asked(port: int) -> bytes:
     connection = await Connection.open("127.0.0.1", port, None)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             return await connection.body(await connection.send("GET", "/", {}))
     finally:
         connection.close()

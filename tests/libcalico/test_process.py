@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from libcalico import durations, status_file
 from libcalico.backoff import Backoff
+from tests.support.patience import patient
 
 
 def run(code: str) -> subprocess.Popen[str]:
@@ -69,7 +70,7 @@ def test_a_child_dies_with_its_parent() -> None:
     child = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patient(5)
     while _lives(child):
         assert time.monotonic() < deadline
         time.sleep(0.02)

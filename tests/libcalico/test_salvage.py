@@ -18,6 +18,7 @@ from libcalico.model.codec import decode_value
 from libcalico.model.salvage import KINDS_OF_POLICY, salvage
 from libcalico.model.validate import problems
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 
 NP = ResourceKey("NetworkPolicy", "p", "shop")
 GNP = ResourceKey("GlobalNetworkPolicy", "p")
@@ -139,7 +140,7 @@ def test_a_broken_policy_reaches_felix_as_an_object_never_as_a_deletion(etcd: Et
     path = "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/deny"
     text = b'{"metadata":{"name":"deny"},"spec":{"selector":"has(a)","ingress":[{"action":7}]}}'
     for _ in ("watched", "listed"):
-        [update] = asyncio.run(asyncio.wait_for(_watched(etcd, path, text), 20))
+        [update] = asyncio.run(asyncio.wait_for(_watched(etcd, path, text), patient(20)))
         assert update.entry is not None
         assert "spec.ingress[0].action: 7 is not valid" in update.entry.broken
         assert update.entry.value.spec.selector == "has(a)"
@@ -159,3 +160,11 @@ def test_a_host_endpoint_that_cannot_be_read_is_closed_by_a_profile_that_nobody_
     assert found.spec.expectedIPs == ["10.0.0.1"]
     assert "?" in found.spec.profiles
     assert problems(found)
+
+
+@pytest.mark.parametrize("spec", ["x", {"order": "first"}, {"defaultAction": 7, "order": 5}])
+def test_a_tier_that_cannot_be_read_is_there_and_denies_at_its_end(spec: Any) -> None:
+    found: Any = salvage(ResourceKey("Tier", "t"), raw(spec))
+    assert found.metadata.name == "p"
+    assert found.spec.defaultAction == "?"
+    assert [one.field for one in problems(found)] == ["spec.defaultAction"]

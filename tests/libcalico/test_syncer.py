@@ -21,6 +21,7 @@ from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import UnsupportedKind
 from libcalico.model import Handle, HandleKey, Key, Metadata, Node, ResourceKey
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
@@ -61,7 +62,7 @@ class View:
                 self.state[key] = entry.raw
 
     async def until(self, condition: Callable[[], bool], what: str, seconds: float = 15) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not condition():
             assert time.monotonic() < deadline, f"never: {what}; {self.syncer.error}"
             await asyncio.sleep(0.01)
@@ -120,7 +121,7 @@ async def test_a_burst_on_one_key_costs_few_updates(etcd: Etcd) -> None:
         await put(store, "b")
         await store.commit([Delete(handle("b"))])
         await put(store, "c")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while handle("c") not in syncer._pending:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)

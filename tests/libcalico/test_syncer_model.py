@@ -26,6 +26,7 @@ from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import DatastoreError
 from libcalico.model import Handle, HandleKey, IPAMConfigKey, Key, Metadata, Node, ResourceKey
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 from tests.support.proxy import Proxy
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
@@ -204,7 +205,7 @@ async def example(world: World, before: list[Any], after: list[Any]) -> None:
         for step in after:
             await world.step(model, consumer, step)
         world.proxy.mend()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + patient(20)
         while not quiet(model, consumer):
             assert not task.done(), task.exception()
             feeds = [(f.connected, f.listed, f.revision) for f in consumer.syncer._feeds]
@@ -271,7 +272,6 @@ def test_the_view_walks_with_the_store(tmp_path: Path, loop: asyncio.AbstractEve
         max_examples=EXAMPLES,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        derandomize=not FULL,
     )
     @given(before=st.lists(steps, max_size=6), after=st.lists(steps, min_size=3, max_size=14))
     def check(before: list[Any], after: list[Any]) -> None:

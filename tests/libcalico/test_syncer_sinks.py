@@ -14,6 +14,7 @@ from libcalico.datastore.interface import Datastore, Listing, Row, Selection, ro
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import ResourceKey
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,21 +30,27 @@ class Rows:
         self.state: dict[str, bytes] = {}
         self.named: set[str] = set()
         self.listings = 0
+        self.highest = 0
 
     def begin(self) -> None:
         self.named = set()
+        self.highest = 0
 
     def take(self, rows: Sequence[Row]) -> None:
         for name, raw, revision in rows:
             assert revision > 0
+            self.highest = max(self.highest, revision)
             self.state[name] = raw
             self.named.add(name)
 
-    def end(self) -> None:
+    def end(self, revision: int) -> None:
+        assert revision >= self.highest
         self.listings += 1
         self.state = {name: raw for name, raw in self.state.items() if name in self.named}
 
-    def gone(self, name: str) -> None:
+    def gone(self, name: str, revision: int) -> None:
+        assert revision > self.highest, "the deletion's own"
+        self.highest = revision
         del self.state[name]
 
     def __len__(self) -> int:
@@ -67,7 +74,7 @@ async def following(store: Datastore, rows: Rows) -> AsyncIterator[Syncer]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + patient(15)
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

@@ -24,6 +24,7 @@ from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidVa
 from libcalico.model import ResourceKey
 from tests.support.certificates import Authority, Pair
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG
 
 NODE = ResourceKey("Node", "node1")
 DAY = timedelta(days=1)
@@ -86,7 +87,7 @@ async def refusal(chosen: DatastoreConfig) -> str:
             await store.get(NODE)
     finally:
         await store.close()
-    assert time.monotonic() - start < chosen.timeout + 1.5
+    assert time.monotonic() - start < HANG
     assert isinstance(problem.value, CertificateProblem), problem.value
     return str(problem.value)
 
@@ -192,7 +193,7 @@ async def test_a_file_that_is_wrong_is_named_before_the_first_packet(
         start = time.monotonic()
         with pytest.raises(CertificateProblem) as problem:
             await connect(chosen)
-        assert time.monotonic() - start < 0.5, name
+        assert time.monotonic() - start < HANG, name
         for text in wanted:
             assert text in str(problem.value), f"{name}: {problem.value}"
         assert "geheim" not in str(problem.value)
@@ -303,7 +304,7 @@ async def test_a_server_that_never_shakes_hands_is_no_silent_hang(world: World) 
     finally:
         await store.close()
         listener.close()
-    assert time.monotonic() - start < 2.5
+    assert time.monotonic() - start < HANG
 
 
 @pytest.mark.asyncio

@@ -28,6 +28,7 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from libcalico import tasks
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.express import Unanswered
 from libcalico.datastore.etcd.failures import (
@@ -372,7 +373,7 @@ class Connection:
         log.warning("etcd at %s: %s; going on with %s", endpoint, reason or problem, instead)
 
     def _help(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+        task = tasks.start(work, "help of the etcd connection")
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
 

@@ -26,6 +26,7 @@ import asyncio
 import re
 import time
 
+from libcalico import tasks
 from libcalico.datastore.etcd import http2
 from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, MESSAGE, Metadata, Peer, Wire
 
@@ -81,7 +82,7 @@ class Express:
             return True
         if self._connecting is None and not self._closed and time.monotonic() >= self._not_before:
             self._not_before = time.monotonic() + AGAIN_SECONDS
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting = tasks.start(self._connect(), "connection to etcd")
         return False
 
     async def _connect(self) -> None:

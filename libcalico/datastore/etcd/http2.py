@@ -25,6 +25,9 @@ AGAIN_SECONDS = 5.0
 OUR_WINDOW = 1 << 24
 """Bytes of one stream, and of all streams, until more are granted."""
 READ_BYTES = 1 << 16
+KEEPALIVE = (6.0, 3.0)
+"""Seconds of silence after which a peer is probed, and within which it must answer
+(`DatastoreConfig`)."""
 FRAME_BYTES = 1 << 14
 """The longest frame that we take: nobody is told that we took longer ones."""
 
@@ -54,7 +57,7 @@ class Peer:
     host: str
     port: int
     context: ssl.SSLContext | None = None
-    keepalive: tuple[float, float] = (30.0, 10.0)
+    keepalive: tuple[float, float] = KEEPALIVE
 
     def headers(self, path: bytes) -> bytes:
         """What every call of a method begins with."""
@@ -107,7 +110,7 @@ class Wire(asyncio.BufferedProtocol, Generic[S]):
     why it is over.
     """
 
-    def __init__(self, keepalive: tuple[float, float] = (30.0, 10.0)) -> None:
+    def __init__(self, keepalive: tuple[float, float] = KEEPALIVE) -> None:
         self.ready, self.reason = False, ""
         self.begun = asyncio.Event()
         self.streams: dict[int, S] = {}

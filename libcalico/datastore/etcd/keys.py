@@ -14,6 +14,7 @@ from ipaddress import ip_network
 from libcalico.datastore.interface import Selection
 from libcalico.errors import UnsupportedKind
 from libcalico.model.keys import (
+    NO_REGION,
     AffinityKey,
     BlockKey,
     FelixStatusKey,
@@ -23,6 +24,7 @@ from libcalico.model.keys import (
     IPAMConfigKey,
     IPNetwork,
     Key,
+    LifeSignKey,
     ResourceKey,
     StatusKey,
     WorkloadStatusKey,
@@ -39,6 +41,8 @@ IPAM_CONFIG = "/calico/ipam/v2/config"
 FELIX_V1 = "/calico/felix/v1/host/"
 FELIX_V2 = "/calico/felix/v2/"
 LAST = "last_reported_status"
+LIFE_SIGN = "machine"
+"""Ours, below felix's keys of the node: etcd's roles of older releases allow it there."""
 KNOWN = 1024
 """Keys that are remembered as read: a node hears of its own blocks again and again."""
 
@@ -62,6 +66,8 @@ def path_of(key: Key) -> str:
             return f"{HOSTS}{host}"
         case FelixStatusKey(host, region, last):
             return f"{FELIX_V2}{region}/host/{host}/{LAST if last else 'status'}"
+        case LifeSignKey(host):
+            return f"{FELIX_V2}{NO_REGION}/host/{host}/{LIFE_SIGN}"
         case WorkloadStatusKey(host, orchestrator, workload, endpoint, region):
             return (
                 f"{FELIX_V2}{region}/host/{host}/workload/{escape(orchestrator)}"
@@ -159,6 +165,8 @@ def selects(selection: Selection, key: Key) -> bool:
         case FelixStatusKey() | WorkloadStatusKey():
             family = "FelixStatus" if isinstance(key, FelixStatusKey) else "WorkloadStatus"
             return family == selection.family and selection.host in ("", key.host)
+        case LifeSignKey():
+            return False
     return True
 
 
@@ -181,6 +189,8 @@ def _status(path: str) -> StatusKey | None:
     match path.removeprefix(FELIX_V2).split("/"):
         case [region, "host", host, ("status" | "last_reported_status") as word] if region and host:
             return FelixStatusKey(host, region, word == LAST)
+        case [region, "host", host, word] if (region, word) == (NO_REGION, LIFE_SIGN) and host:
+            return LifeSignKey(host)
         case [region, "host", host, "workload", orchestrator, workload, "endpoint", endpoint]:
             names = (host, unescape(orchestrator), unescape(workload), unescape(endpoint), region)
             return WorkloadStatusKey(*names) if all(names) else None

@@ -7,11 +7,11 @@ import functools
 import os
 import ssl
 from typing import Any
-from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
 
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.express import Express
 from libcalico.datastore.etcd.failures import NotSent
@@ -46,7 +46,7 @@ class Link:
             # A keepalive is a ping, and a ping has a timeout of its own (a minute by default).
             ("grpc.http2.ping_timeout_ms", int(config.keepalive_timeout * 1000)),
             # Without a call nobody pings: a connection that may have died meanwhile is not kept.
-            ("grpc.client_idle_timeout_ms", max(1000, int(config.keepalive * 1000))),
+            ("grpc.client_idle_timeout_ms", max(1000, int(config.idle * 1000))),
         )
         if secure:
             credentials = grpc.ssl_channel_credentials(
@@ -82,9 +82,9 @@ class Link:
         if self._closed or (self._secure and not self._material.ca):
             return None
         try:
-            parts = urlsplit(self.endpoint)
+            found = parsing.address(self.endpoint, parsing.ETCD_PORT)
             context = _context(self._material) if self._secure else None
-            return Peer(parts.hostname or "", parts.port or 2379, context, self._keepalive)
+            return Peer(found.host, found.port, context, self._keepalive)
         except (OSError, ValueError):
             return None  # ssl.SSLError too: gRPC takes the files, or says what is wrong with them
 
@@ -144,10 +144,9 @@ def _context(material: Any) -> ssl.SSLContext:
 
 def target_of(endpoint: str) -> tuple[bool, str]:
     """Whether an endpoint URL means TLS, and gRPC's name for it."""
-    parts = urlsplit(endpoint)
-    host, port = parts.hostname or "", parts.port or 2379
-    if ":" in host:
-        return parts.scheme == "https", f"ipv6:[{host}]:{port}"
-    if host.replace(".", "").isdigit():
-        return parts.scheme == "https", f"ipv4:{host}:{port}"
-    return parts.scheme == "https", f"dns:///{host}:{port}"
+    found = parsing.address(endpoint, parsing.ETCD_PORT)
+    if ":" in found.host:
+        return found.secure, f"ipv6:[{found.host}]:{found.port}"
+    if found.host.replace(".", "").isdigit():
+        return found.secure, f"ipv4:{found.host}:{found.port}"
+    return found.secure, f"dns:///{found.host}:{found.port}"

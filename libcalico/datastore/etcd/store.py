@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from libcalico import tasks
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
@@ -45,6 +46,7 @@ from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.tasks import ended
 
 PAGE = 2000
 """Keys in one page."""
@@ -139,7 +141,7 @@ class EtcdDatastore:
                 kvs = answer.kvs
                 more = parts.answer(_Keys(kvs), answer.count, more=answer.more)
                 # etcd gathers the next page while this one is decoded and consumed.
-                ahead = asyncio.create_task(fetch()) if more else None
+                ahead = tasks.start(fetch(), "next page") if more else None
                 if kvs or not more:
                     yield kvs, revision, not more
                 del kvs
@@ -147,7 +149,7 @@ class EtcdDatastore:
         finally:
             if ahead is not None:
                 ahead.cancel()
-                await asyncio.gather(ahead, return_exceptions=True)
+                await ended([ahead])
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision.

@@ -28,8 +28,16 @@ from __future__ import annotations
 import asyncio
 import time
 
+from libcalico import tasks
 from libcalico.datastore.etcd import http2
-from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, READ_BYTES, Metadata, Peer, Wire
+from libcalico.datastore.etcd.http2 import (
+    AGAIN_SECONDS,
+    KEEPALIVE,
+    READ_BYTES,
+    Metadata,
+    Peer,
+    Wire,
+)
 from libcalico.datastore.etcd.message_stream import Broken, Stream
 
 HOLD_SECONDS, HOLD_MOST = 0.02, 0.05
@@ -39,7 +47,7 @@ _ALIVE = b"watching"
 class Line(Wire[Stream]):
     """One connection, from its beginning to its end. `gather`: see above; 0 reads at once."""
 
-    def __init__(self, keepalive: tuple[float, float] = (30.0, 10.0), gather: float = 0.0) -> None:
+    def __init__(self, keepalive: tuple[float, float] = KEEPALIVE, gather: float = 0.0) -> None:
         super().__init__(keepalive)
         self.gather = gather
         self.beginning = 0
@@ -203,7 +211,7 @@ class Streams:
         if self._connecting is None:
             if self._closed or time.monotonic() < self._not_before:
                 raise Broken(self._problem or "there is no connection")
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting = tasks.start(self._connect(), "connection to etcd")
         connecting = self._connecting
         # Whoever waits may give up; the others go on waiting.
         await asyncio.wait([connecting])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.kubernetes.store import TOGETHER, KubernetesDatastore
 from libcalico.errors import InvalidValue
@@ -16,7 +17,6 @@ from libcalico.kubernetes.errors import NoAccess
 GROUP = "crd.projectcalico.org/v1"
 TIMEOUT = 10.0
 """Seconds: what an API that is busy may take for a page."""
-YES = ("true", "1", "t", "yes")
 
 
 def opened(config: DatastoreConfig, environ: Mapping[str, str]) -> KubernetesDatastore:
@@ -25,9 +25,9 @@ def opened(config: DatastoreConfig, environ: Mapping[str, str]) -> KubernetesDat
     Raises NoAccess when nothing says where the API is, InvalidValue for another API group.
     """
     if config.api_group not in ("", GROUP):
-        raise InvalidValue("calicoAPIGroup", config.api_group, f"must be {GROUP}")
+        raise InvalidValue(config.name("api_group"), config.api_group, f"must be {GROUP}")
     try:
-        source = access.find(_with_home(config, environ), environ)
+        source = way_to_api(config, environ)
     except NoAccess as problem:
         raise NoAccess(
             f"datastoreType kubernetes: {problem}; for etcd set DATASTORE_TYPE=etcdv3 and"
@@ -35,7 +35,17 @@ def opened(config: DatastoreConfig, environ: Mapping[str, str]) -> KubernetesDat
         ) from None
     timeout = max(config.timeout, TIMEOUT)
     client = Client(source, timeout=timeout, idle=TOGETHER)
-    return KubernetesDatastore(client, pod_cidr=config.use_pod_cidr.lower() in YES)
+    return KubernetesDatastore(client, pod_cidr=_flag(config, "use_pod_cidr"))
+
+
+def way_to_api(config: DatastoreConfig, environ: Mapping[str, str]) -> access.Source:
+    """Where the API is, and who we are to it. Raises NoAccess when nothing says it."""
+    return access.find(_with_home(config, environ), environ)
+
+
+def _flag(config: DatastoreConfig, attribute: str) -> bool:
+    text = getattr(config, attribute)
+    return bool(text) and parsing.flag(config.name(attribute), text)
 
 
 def _with_home(config: DatastoreConfig, environ: Mapping[str, str]) -> DatastoreConfig:

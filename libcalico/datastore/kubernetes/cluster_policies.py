@@ -28,6 +28,7 @@ from libcalico.kubernetes.reflector import Reflector
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import Metadata
+from libcalico.tasks import beside
 
 GROUP_VERSION = "policy.networking.k8s.io/v1alpha2"
 KIND = "GlobalNetworkPolicy"
@@ -93,19 +94,17 @@ class ClusterPolicies:
         await self.wanted.wait()
         table = _Table()
         reflector = Reflector(client, NODES, table)
-        following = asyncio.create_task(reflector.run())
         self.followed += 1
         try:
-            while True:
-                await table.changed.wait()
-                await asyncio.sleep(GATHER)
-                table.changed.clear()
-                self.nodes = list(table.known.values())
-                await tell()
+            async with beside(reflector.run()):
+                while True:
+                    await table.changed.wait()
+                    await asyncio.sleep(GATHER)
+                    table.changed.clear()
+                    self.nodes = list(table.known.values())
+                    await tell()
         finally:
             self.followed -= 1
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
 
 
 class Speaking:

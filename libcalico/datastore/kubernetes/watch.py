@@ -27,9 +27,10 @@ from libcalico.datastore.kubernetes.cluster_policies import ClusterPolicies, Spe
 from libcalico.datastore.kubernetes.decode import entry_of, selected
 from libcalico.datastore.kubernetes.failures import as_datastore_error
 from libcalico.datastore.kubernetes.mapping import Mapping, metadata, version
-from libcalico.errors import DatastoreUnavailable
+from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, of_status
+from libcalico.tasks import ended, start
 
 REMEMBERED = 1000
 AGAIN = 60.0
@@ -101,9 +102,9 @@ async def watch(
         beside = None
         if isinstance(feed.mapping, ClusterPolicies):
             beside = Beside(Speaking(feed.mapping, feed.path))
-            tasks.append(asyncio.create_task(_follow_nodes(client, feed, beside, queue)))
+            tasks.append(start(_follow_nodes(client, feed, beside, queue), "nodes of policies"))
         work = _follow(client, feed, positions[feed.path], queue, beside)
-        tasks.append(asyncio.create_task(work))
+        tasks.append(start(work, f"watch of {feed.path}"))
     positions = dict(positions)
     try:
         while True:
@@ -125,7 +126,7 @@ async def watch(
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ async def _follow_nodes(
         await mapping.follow_nodes(client, tell)
     except KubernetesError as error:
         await queue.put(as_datastore_error(error))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - handed to the reader of the queue
         await queue.put(error)
 
 
@@ -194,7 +195,7 @@ async def _follow(
         await queue.put(as_datastore_error(error))
     except asyncio.CancelledError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - handed to the reader of the queue
         await queue.put(error)
 
 
@@ -250,7 +251,8 @@ def _event(feed: Feed, line: bytes, at: int, speaking: Speaking | None) -> tuple
     if what == "BOOKMARK":
         return revision, None
     key = None
-    with suppress(Exception):
+    # Without a name that can be read it is none of ours.
+    with suppress(*UNREADABLE, MuslinError, LookupError, TypeError, AttributeError, ValueError):
         key = feed.mapping.key(tree)
     if key is None or not selected(feed.selection, key):
         return revision, None

@@ -1,0 +1,76 @@
+"""One place for addresses and numbers of settings: what is taken, and the one error."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libcalico import parsing
+from libcalico.errors import InvalidValue
+from libcalico.parsing import Address
+
+ROOT = Path(parsing.__file__).parents[1]
+ROOMS = ("bgp", "calicoctl", "cni", "controllers", "felix", "ipam", "libcalico", "node")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("http://10.0.0.1", Address(False, "10.0.0.1", 2379)),
+        ("https://etcd-0.etcd.svc:1", Address(True, "etcd-0.etcd.svc", 1)),
+        ("https://[fd00::1]:2380/", Address(True, "fd00::1", 2380)),
+        ("http://under_score.", Address(False, "under_score.", 2379)),
+    ],
+)
+def test_endpoints(text: str, found: Address) -> None:
+    assert parsing.url("X", text, 2379) == found
+
+
+def test_a_path_where_one_is_allowed() -> None:
+    found = parsing.url("X", "https://h/k8s/clusters/c-1/", path=True)
+    assert (found.port, found.path) == (443, "/k8s/clusters/c-1")
+    with pytest.raises(InvalidValue, match="behind the port"):
+        parsing.url("X", "https://h/k8s")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda text: parsing.number("X", text, 0, 10),
+        lambda text: parsing.port("X", text),
+        lambda text: parsing.flag("X", text),
+        lambda text: parsing.seconds("X", text),
+        lambda text: parsing.url("X", text),
+        lambda text: parsing.url("X", f"http://{text}", path=True),
+        lambda text: parsing.check_text("X", text),
+    ],
+)
+@given(text=st.text(st.characters(exclude_categories=[])))
+def test_there_is_no_other_error(read: Callable[[str], Any], text: str) -> None:
+    named: list[str] = []
+    try:
+        read(text)
+    except InvalidValue as error:
+        named.append(error.field)
+    assert named in ([], ["X"])
+
+
+@pytest.mark.parametrize("text", ["²", "٣", "1_0", " 1", "+1", "9" * 5000, "", "0x1", "1.0"])
+def test_numbers_that_python_or_nobody_takes(text: str) -> None:
+    with pytest.raises(InvalidValue, match="a port, 1 to 65535"):
+        parsing.port("X", text)
+
+
+def test_no_other_module_takes_urls_apart() -> None:
+    others = []
+    for file in (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "urllib.parse":
+                others += [file.name for one in node.names if one.name in ("urlsplit", "urlparse")]
+    assert others == ["parsing.py"]
