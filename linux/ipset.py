@@ -198,6 +198,21 @@ class IPSets(Closing):
         return [m.parse_attributes(body, 4) for _, body in self._socket.dump(request, what)]
 
 
+def has_ipsets() -> bool:
+    """Whether the kernel has IP sets; their module is loaded if there is one.
+
+    Raises `KernelError` where that cannot be found out.
+    """
+    with IPSets() as sets:
+        try:
+            sets.names()
+        except KernelError as error:
+            if error.errno != errno.EINVAL:  # nfnetlink knows no such subsystem
+                raise
+            return False
+    return True
+
+
 def _message(command: int, flags: int, body: bytes, family: int = AF_INET) -> bytes:
     head = struct.pack("=BBH", family, 0, 0) + m.u8(_PROTOCOL, _PROTOCOL_VERSION)
     return m.message(_SUBSYSTEM | command, flags, head + body)

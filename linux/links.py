@@ -126,6 +126,12 @@ def _setting(table: bytes, place: int) -> int | None:
     return value
 
 
+def index_and_state(body: bytes) -> tuple[int, bool]:
+    """Which link a message's body is about, and whether it is up."""
+    _, _, index, flags, _ = _INFO.unpack_from(body)
+    return index, bool(flags & _UP)
+
+
 def index_of(body: bytes) -> int:
     """Which link a message's body is about."""
     index: int = _INFO.unpack_from(body)[2]

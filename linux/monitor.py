@@ -8,6 +8,8 @@ batch holds `Overrun`, and the consumer dumps again.
 MON-1: after the last change of an object, a batch with that state or an `Overrun` follows.
        What cannot be read counts as lost.
 MON-2: what waits is bounded: beyond `limit` objects the monitor says `Overrun` instead.
+MON-3: what the kernel told before `catch_up` was called is in an earlier batch, or in `take`. The
+       kernel tells of a change before it answers whoever asked for the change or for a dump.
 Tested in tests/linux/test_monitor.py.
 """
 
@@ -18,7 +20,7 @@ import errno
 import struct
 import sys
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from socket import AF_INET6, AF_UNSPEC
 
 from linux import addresses, links, neighbours, routes, rtnl, vxlan
@@ -29,10 +31,15 @@ from linux.netlink.socket import Socket, split
 
 @dataclass(frozen=True, slots=True)
 class LinkChanged:
-    """A link appeared, changed or went (`removed`)."""
+    """A link appeared, changed or went (`removed`).
+
+    `fell`: it was up, down and up again since the last batch. The kernel dropped its IPv4 routes
+    then, of which it tells nothing.
+    """
 
     link: links.Link
     removed: bool
+    fell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,14 @@ class RouteChanged:
 
 @dataclass(frozen=True, slots=True)
 class AddressChanged:
-    """An address appeared, changed or went."""
+    """An address appeared, changed or went.
+
+    `fell`: it was gone in between, since the last batch; the IPv4 routes that needed it went too.
+    """
 
     address: addresses.Address
     removed: bool
+    fell: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +127,7 @@ class Monitor(Closing):
     `only`: a filter program in its place; what it leaves out wakes nobody.
     `linger` is asked when something is told after all was read: for so many seconds nothing is
     read, so that what belongs together comes in one batch. A storm is read without it.
+    `emptied` counts how often nothing was left to be read.
 
     Use inside a running event loop:
         with Monitor() as monitor:
@@ -136,7 +148,9 @@ class Monitor(Closing):
         self._pending: dict[Hashable, Event | _LinkTold] = {}
         self._wake = asyncio.Event()
         self._closed = False
+        self._failure: OSError | None = None
         self._emptied = True
+        self.emptied = 0
         self._loop = asyncio.get_running_loop()
         self._socket = Socket(groups=tuple(groups))
         if program := without_routes_of(own) if own else only:
@@ -163,6 +177,28 @@ class Monitor(Closing):
         self._loop.add_reader(self._socket.fileno(), self._told)
         self._readable()
 
+    def read_now(self) -> bool:
+        """Read what was told, up to a limit, without waiting for more; whether that was all."""
+        if self._closed:
+            return True
+        if self._waiting is not None:
+            self.listen_now()
+        else:
+            self._readable()
+        return self._emptied
+
+    async def catch_up(self) -> None:
+        """Read all that the kernel has told so far (MON-3). Raises OSError."""
+        while True:
+            if self.read_now():
+                return
+            await asyncio.sleep(0)
+
+    def take(self) -> list[Event]:
+        """What was read and is in no batch yet."""
+        told, self._pending = self._pending.values(), {}
+        return _read(told)
+
     def _readable(self) -> None:
         # A few datagrams at a time: a storm of changes must not starve the rest of the loop.
         self._emptied = False
@@ -170,6 +206,7 @@ class Monitor(Closing):
             data = self._receive()
             if data is None:
                 self._emptied = True
+                self.emptied += 1
                 break
             try:
                 for kind, _, _, body in split(data):
@@ -190,8 +227,9 @@ class Monitor(Closing):
                 return None
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
+                    self._failure = error
                     self.close()
-                    raise
+                    return None
                 lost = True
                 continue
             # After a loss the kernel drops in silence until the queue was empty once. So it is
@@ -212,7 +250,8 @@ class Monitor(Closing):
             if body[0] != AF_UNSPEC:
                 return
             # A new link is told of four times: only the last word is read.
-            key, event = ("link", links.index_of(body)), _LinkTold(kind, body)
+            index, up = links.index_and_state(body)
+            key, event = ("link", index), _LinkTold(kind, body, up)
         else:
             found = decode(kind, body, self._shapes)
             if found is None:
@@ -221,19 +260,23 @@ class Monitor(Closing):
                 self._shapes.clear()
             key, event = found
         # An object that changes again moves to the end: batches keep the order of last changes.
-        self._pending.pop(key, None)
-        self._pending[key] = event
+        earlier = self._pending.pop(key, None)
+        self._pending[key] = event if earlier is None else _after(earlier, event)
         if len(self._pending) > self._limit:
             self._overrun()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
-        """What happened since the last batch, never empty; ends when the monitor is closed."""
+        """What happened since the last batch, never empty; ends when the monitor is closed.
+
+        Raises `OSError` when the socket fails.
+        """
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self._pending:
-                told, self._pending = self._pending.values(), {}
-                yield _read(told)
+                yield self.take()
+            if self._failure is not None:
+                raise self._failure
             if self._closed:
                 return
 
@@ -260,6 +303,16 @@ WITHOUT_LINK_LOCAL = [
 """A filter program for addresses (rtnetlink(7), struct ifaddrmsg): all but those of fe80::/10, of
 which every link of a pod has one."""
 
+_NEIGHBOUR_STATE = 24
+PERMANENT_ONLY = [
+    (0x28, 0, 0, _NEIGHBOUR_STATE),
+    (0x45, 0, 1, int.from_bytes(struct.pack("=H", neighbours.PERMANENT), "big")),
+    (0x06, 0, 0, 0xFFFFFFFF),
+    (0x06, 0, 0, 0),
+]
+"""A filter program for neighbours (rtnetlink(7), struct ndmsg): the permanent ones. What ARP and
+neighbour discovery find, many times a second on a large node, wakes nobody."""
+
 
 def without_routes_of(port: int) -> list[tuple[int, int, int, int]]:
     """A filter program (`Socket.take_only`): all but route messages of one sender, and those of the
@@ -285,9 +338,24 @@ class _LinkTold:
 
     kind: int
     body: bytes
+    up: bool
+    fell: bool = False
 
     def read(self) -> Event:
-        return LinkChanged(links.decode(self.body), self.kind == rtnl.RTM_DELLINK)
+        removed = self.kind == rtnl.RTM_DELLINK
+        return LinkChanged(links.decode(self.body), removed, self.fell)
+
+
+def _after(earlier: Event | _LinkTold, event: Event | _LinkTold) -> Event | _LinkTold:
+    """The later of two words about one object, with what the earlier one said besides."""
+    if isinstance(event, _LinkTold) and isinstance(earlier, _LinkTold):
+        # Down is what a link is at first, too: then nothing fell.
+        fell = earlier.fell or (earlier.up and not event.up)
+        return replace(event, fell=True) if fell else event
+    if isinstance(event, AddressChanged) and isinstance(earlier, AddressChanged):
+        fell = earlier.fell or earlier.removed
+        return replace(event, fell=True) if fell else event
+    return event
 
 
 def _read(told: Iterable[Event | _LinkTold]) -> list[Event]:

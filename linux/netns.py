@@ -121,7 +121,7 @@ def create(name: str) -> Path:
                 ctypes.c_ulong(_MS_BIND),
                 None,
             )
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
             failures.append(error)
 
     thread = threading.Thread(target=born, name=f"netns-{name}")

@@ -78,10 +78,14 @@ async def _run(arguments: Sequence[str], stdin: bytes, limit: float) -> bytes:
         )
     except FileNotFoundError as error:
         raise CommandError(name, 127, "the program is not installed") from error
+    except (OSError, RuntimeError) as error:
+        raise _not_started(name, error) from error
     try:
-        _, (out, err) = await asyncio.wait_for(
-            asyncio.gather(_feed(process, stdin), process.communicate()), limit
-        )
+        # Not `gather`: cancelled, it leaves a future whose end nothing hears of.
+        async with asyncio.timeout(limit), asyncio.TaskGroup() as both:
+            both.create_task(_feed(process, stdin))
+            reading = both.create_task(process.communicate())
+        out, err = reading.result()
     except BaseException as error:
         # Cancelled or too slow: never leave a half-read child behind.
         if process.returncode is None:
@@ -132,10 +136,14 @@ class Prepared:
                 process = process or self._start()
             except FileNotFoundError as error:
                 raise CommandError(name, 127, "the program is not installed") from error
+            except OSError as error:
+                raise _not_started(name, error) from error
             work = asyncio.to_thread(process.communicate, stdin, self._limit)
             out, err = await work
         except subprocess.TimeoutExpired as error:
             raise CommandError(name, -9, f"no answer within {self._limit:g} s") from error
+        except RuntimeError as error:
+            raise _not_started(name, error) from error
         finally:
             if process is not None and process.returncode is None:
                 process.kill()
@@ -181,6 +189,14 @@ class Prepared:
             spare.kill()
             spare.wait()
             _close(spare)
+
+
+def _not_started(name: str, error: OSError | RuntimeError) -> CommandError:
+    """No descriptor, process or thread is left for it (EMFILE, EAGAIN, ENOMEM).
+
+    A thread that cannot be started, for the program's end or input, is a RuntimeError.
+    """
+    return CommandError(name, 126, f"it cannot be started: {error}")
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

@@ -28,7 +28,7 @@ HOPLESS = frozenset({"blackhole", "unreachable", "prohibit", "throw"})
 """Types without next hops."""
 
 TABLE_MAIN = 254
-PROTOCOL_BOOT = 3
+PROTOCOL_KERNEL, PROTOCOL_BOOT = 2, 3
 SCOPE_UNIVERSE, SCOPE_LINK, SCOPE_NOWHERE = 0, 253, 255
 
 _IPV6_METRIC = 1024

@@ -257,12 +257,18 @@ def add(route: Route) -> bytes:
 
 
 def delete(route: Route) -> bytes:
-    """Removes the route of this key and protocol, with all its next hops. ESRCH if gone."""
+    """Removes the route of this key and protocol, with all its next hops. ESRCH if gone.
+
+    A route by one next hop goes only if it still leads to that link: another one, which took its
+    place since it was read, stays.
+    """
     prefix, shape = route
     family = AF_INET if shape.version == 4 else AF_INET6
     tail = m.u32(_TABLE, shape.table)
     if shape.metric:
         tail += m.u32(_PRIORITY, shape.metric)
+    if len(shape.next_hops) == 1 and shape.oif:
+        tail += m.u32(_OIF, shape.oif)
     table = shape.table if shape.table < 256 else 0
     # Scope "nowhere" matches any: the key is enough, and the scope may have drifted.
     head = _MESSAGE.pack(family, prefix[-1], 0, 0, table, shape.protocol, SCOPE_NOWHERE, 0, 0)

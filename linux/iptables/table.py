@@ -40,6 +40,10 @@ _FIRST_PAUSE = 0.05
 _PAUSE_BEFORE_START = 0.005
 # Lines that are written in the loop: about 2 ms.
 _AT_ONCE = 80
+# Lines that are neither packed nor learned from: a program takes them, without the loop.
+_LARGE = 2000
+# Bytes of a dump that are read in a thread.
+_LONG = 1 << 20
 _JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
 
 
@@ -197,7 +201,11 @@ class Table:
         except CommandError:
             self.save_errors += 1
             raise
-        self._actual = parse_save(output.decode(errors="replace"), self.name, self._scheme)
+        text = output.decode(errors="replace")
+        if len(text) < _LONG:
+            self._actual = parse_save(text, self.name, self._scheme)
+        else:
+            self._actual = await asyncio.to_thread(parse_save, text, self.name, self._scheme)
         plan = self._plan_of(None, sweep=False)
         found = {*plan.chains, *plan.kernel, *plan.garbage}
         known = self._changed | self._garbage
@@ -339,13 +347,16 @@ class Table:
         # Unknown until the program says yes: a cancelled restore may have happened or not.
         self._actual = None
         if not await self._write_packed(plan):
+            large = plan.size > _LARGE
+            # Tens of thousands of lines take a second, in which the loop does other things.
+            lines = await asyncio.to_thread(lambda: plan.lines) if large else plan.lines
             try:
-                await self._run(plan.lines)
+                await self._run(lines)
             finally:
                 if self._warm:
                     self._restore.prepare(_PAUSE_BEFORE_START)
-            if self._packer is not None:
-                self._packer.learn(plan.lines)
+            if self._packer is not None and not large:
+                self._packer.learn(lines)
         self._holds(plan, actual)
 
     async def _write_packed(self, plan: Plan) -> bool:
@@ -354,6 +365,8 @@ class Table:
         Raises `CommandError` where the kernel gave no answer, so that nobody knows, and where it
         has not what was read.
         """
+        if plan.size > _LARGE:
+            return False
         try:
             requests = self._packer.pack(plan.steps) if self._packer is not None else None
         except Drifted as drifted:
@@ -454,7 +467,7 @@ async def _to_its_end(work: Awaitable[None]) -> None:
             await asyncio.shield(running)
         except asyncio.CancelledError:
             cancelled = True
-        except Exception:
+        except Exception:  # noqa: BLE001 - raised below
             break
     if cancelled:
         running.exception()

@@ -21,7 +21,7 @@ from linux.errors import KernelError
 from linux.netlink import wire as m
 from linux.netlink.socket import NETLINK_NETFILTER, Socket, _read_error
 from linux.nftables import messages
-from linux.nftables.expressions import Family
+from linux.nftables.expressions import Family, TableFamily
 
 _SO_SNDBUFFORCE, _ATTACH_FILTER = 32, 26
 _SEQUENCE = struct.Struct("=I")
@@ -120,7 +120,7 @@ class Connection(Socket):
             about = names[where] if 0 <= where < len(names) else "change nftables"
             raise Refused(code, about, first, faults)
 
-    def table_flags(self, family: Family, table: str) -> int | None:
+    def table_flags(self, family: TableFamily, table: str) -> int | None:
         """The flags of a table; None if there is none."""
         body = m.text(messages.TABLE_NAME, table)
         result = self.transact([messages.request(messages.GETTABLE, 0, family, body)])[0]

@@ -37,7 +37,8 @@ _IFNAMSIZ = 16
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 Family = Literal[4, 6]
-FAMILIES: dict[Family, int] = {4: 2, 6: 10}
+TableFamily = Literal[4, 6, "arp"]
+FAMILIES: dict[TableFamily, int] = {4: 2, 6: 10, "arp": 3}
 """What the kernel calls a family."""
 
 

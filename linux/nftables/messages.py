@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from linux.netlink import wire as m
-from linux.nftables.expressions import FAMILIES, Family, PortSet, be32
+from linux.nftables.expressions import FAMILIES, Family, PortSet, TableFamily, be32
 
 SUBSYSTEM = 10
 (
@@ -46,7 +46,7 @@ class Hook:
     priority: int
 
 
-def request(kind: int, flags: int, family: Family | None, body: bytes) -> bytes:
+def request(kind: int, flags: int, family: TableFamily | None, body: bytes) -> bytes:
     """One request; no family means all of them."""
     number = 0 if family is None else FAMILIES[family]
     return m.message(SUBSYSTEM << 8 | kind, flags, struct.pack(">BBH", number, 0, 0) + body)
@@ -68,7 +68,7 @@ def new_table(family: Family, table: str) -> bytes:
     return request(NEWTABLE, m.NLM_F_CREATE, family, body)
 
 
-def delete_table(family: Family, table: str) -> bytes:
+def delete_table(family: TableFamily, table: str) -> bytes:
     """Removes a table with everything in it."""
     return request(DELTABLE, 0, family, m.text(TABLE_NAME, table))
 

@@ -4,7 +4,7 @@ A chain is emptied and filled next to each other, so that the requests may be cu
 between chains: an empty chain is never met. Chains that the kernel calls come last: what they
 lead to is there before.
 
-Tested in tests/linux/test_nftables.py.
+Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from linux.netlink import wire as m
@@ -60,11 +60,24 @@ class Packed:
             )
 
 
+_PACKED_AT_ONCE = 500
+
 EMPTY = Packed((), ())
 
 
 def pack(codes: Sequence[Code]) -> Packed:
     """Hashes and packs the rules of one chain."""
+    steps = packing(codes)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            packed: Packed = end.value
+            return packed
+
+
+def packing(codes: Sequence[Code]) -> Generator[None, None, Packed]:
+    """The same in steps of some hundred rules."""
     hashes = []
     rules: list[tuple[tuple[Part, ...], bytes]] = []
     digest = b""
@@ -82,6 +95,8 @@ def pack(codes: Sequence[Code]) -> Packed:
             joined = b"".join(part for part in parts if isinstance(part, bytes))
             parts = (m.nest(messages.RULE_EXPRESSIONS, joined),)
         rules.append((parts, messages.comment_data(text)))
+        if len(rules) % _PACKED_AT_ONCE == 0:
+            yield
     return Packed(tuple(hashes), tuple(rules))
 
 

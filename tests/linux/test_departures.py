@@ -12,6 +12,7 @@ from linux import links, netns
 from linux.departures import Departures
 from linux.netlink import open_in_netns
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def heard(
             answered = time.perf_counter()
 
         work = asyncio.get_running_loop().run_in_executor(None, remove)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             await complete.wait()
         await work
     return [link.name for link in ended if link], at, answered

@@ -7,6 +7,7 @@ rules are as desired and everybody else's are as before.
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -155,6 +156,35 @@ def test_a_chain_that_changes_has_the_hashes_of_one_that_is_new(
         again = kept.chain(name, rules, unordered=unordered, closed=closed)
         fresh = Renderer(SCHEME).chain(name, rules, unordered=unordered, closed=closed)
         assert (again.hashes, again.rules) == (fresh.hashes, fresh.rules)
+
+
+ALIEN = "-j ACCEPT"
+DISPATCH = ("-i our1 --jump A", "-i our2 --jump B", "--jump DROP")
+
+
+@pytest.mark.parametrize("backend", ["nft", "legacy"])
+@pytest.mark.parametrize("sweep", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_others_took_or_put_into_a_chain_is_mended(
+    backend: Backend, sweep: bool, closed: bool
+) -> None:
+    """Above all the drop at the end of a dispatch chain, and an accept of theirs in front."""
+    desired = Desired({"our-a": DISPATCH}, unordered={"our-a"}, closed={"our-a"} if closed else ())
+    wanted = Renderer(SCHEME).render(desired)
+    whole = _restore({}, make_plan(parse_save(_save({}), "filter", SCHEME), wanted, backend).lines)
+    for kept in product([True, False], repeat=3):
+        rules = [rule for rule, stays in zip(whole["our-a"], kept, strict=True) if stays]
+        for place in (None, *range(len(rules) + 1)):
+            if place is None and not closed:
+                continue  # without an order, and with nothing of others, any place will do
+            found = list(rules)
+            if place is not None:
+                found.insert(place, ALIEN)
+            actual = parse_save(_save({"our-a": found}), "filter", SCHEME)
+            lines = make_plan(actual, wanted, backend, sweep=sweep).lines
+            after = _restore({"our-a": found}, lines)["our-a"]
+            assert sorted(after) == sorted(whole["our-a"])
+            assert not closed or after[-1] == whole["our-a"][-1]
 
 
 def test_only_changed_chains_are_in_the_plan() -> None:

@@ -27,6 +27,7 @@ from linux.netlink import Socket, wire
 from linux.routes import Route
 from linux.rtnl import RTM_NEWLINK
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 
 class Seen:
@@ -38,7 +39,7 @@ class Seen:
         self.events: list[Event] = []
 
     async def until(self, wanted: Callable[[Event], bool], seconds: float = 10.0) -> Event:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patient(seconds)):
             while True:
                 while self._waiting:
                     event = self._waiting.pop(0)
@@ -267,7 +268,7 @@ def test_one_that_was_closed_while_it_waited_listens_no_more() -> None:
         with Socket() as sock:
             monitor = Monitor(linger=lambda: 30.0)
             sock.request(links.create("br0", "bridge"))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(patient(10)):
                 while monitor._waiting is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             monitor.close()
@@ -281,7 +282,7 @@ def test_a_closed_monitor_ends_the_stream() -> None:
     async def story() -> None:
         monitor = Monitor()
         asyncio.get_running_loop().call_later(0.01, monitor.close)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(patient(3)):
             assert [batch async for batch in monitor.batches()] == []
         monitor.close()
 

@@ -11,6 +11,7 @@ import pytest
 from linux.nftables import Code, NamedSets, Ruleset, Watch, pack
 from linux.nftables import expressions as x
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_only_what_others_do_to_our_tables_is_heard(space: Namespace) -> None:
                 assert not heard.is_set()
                 for words in OURS:
                     space.run("nft", *words.split(" ", maxsplit=3))
-                    await asyncio.wait_for(heard.wait(), 2)
+                    await asyncio.wait_for(heard.wait(), patient(2))
                     heard.clear()
             space.run("nft", "add", "table", "ip", "mine")
             await asyncio.sleep(0.05)
@@ -68,6 +69,6 @@ def test_lost_messages_are_taken_for_a_change(space: Namespace) -> None:
             room.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             room.close()
             space.run("nft", "-f", "-", input=script)
-            await asyncio.wait_for(heard.wait(), 5)
+            await asyncio.wait_for(heard.wait(), patient(5))
 
     asyncio.run(told())

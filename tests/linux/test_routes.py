@@ -21,6 +21,7 @@ from linux.netlink import Socket
 from linux.routes import NextHop, Route
 from linux.rtnl import IPNetwork
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 
 @dataclass
@@ -158,7 +159,7 @@ def test_replacing_loses_no_packet(world: World, version: int) -> None:
     for route in shapes[1::-1]:
         # Each wire has to have come up and found its neighbour: that loss would not be ours.
         world.sock.request(routes.replace(route))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patient(5)
         while ", 3 received" not in world.host.run(
             "ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", target, check=False
         ):

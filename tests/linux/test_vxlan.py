@@ -13,6 +13,7 @@ from linux.monitor import NEIGHBOURS, ForwardChanged, Monitor
 from linux.netlink import Socket
 from linux.vxlan import Forward, Vxlan
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 MAC, OTHER = "66:00:00:00:00:01", "66:00:00:00:00:02"
 
@@ -83,7 +84,7 @@ def test_entries_come_change_and_go_and_are_told(family: int) -> None:
                     assert vxlan.forwards(sock, index) == [Forward(index, OTHER, dst)]
                     assert f"dst {dst} self permanent" in told(space)
                 sock.request(vxlan.delete_forward(index, OTHER, second))
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(patient(5)):
                     async for batch in monitor.batches():
                         if ForwardChanged(Forward(index, OTHER, second), True) in batch:
                             break

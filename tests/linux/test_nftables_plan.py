@@ -1,0 +1,42 @@
+"""What others took from a native table, or put into it, is written again. Pure."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from linux.nftables.dump import Actual
+from linux.nftables.messages import Hook
+from linux.nftables.plan import Plan, Wanted
+from linux.nftables.rules import Packed
+
+HASHES = ("to-1", "to-2", "drop")
+RULES = Packed(HASHES, tuple(((b"",), b"") for _ in HASHES))
+HOOK = Hook("filter", 2, 0)
+
+
+def planned(have: dict[str, tuple[Hook | None, tuple[str, ...]]], hook: Hook | None) -> list[str]:
+    wanted, plan = Wanted({"cali-x": (hook, RULES)}), Plan("calico")
+    plan.family(4, wanted, Actual(True, have), ["cali-x"], [])
+    return plan.written
+
+
+@pytest.mark.parametrize("hook", [None, HOOK])
+def test_a_chain_that_differs_in_anything_is_written(hook: Hook | None) -> None:
+    """Above all a drop at its end that is lost, and an accept of others in front."""
+    assert planned({"cali-x": (hook, HASHES)}, hook) == []
+    assert planned({}, hook) == ["cali-x"]
+    for kept in product([True, False], repeat=len(HASHES)):
+        rules = tuple(name for name, stays in zip(HASHES, kept, strict=True) if stays)
+        for place in range(len(rules) + 1):
+            found = (*rules[:place], "", *rules[place:])
+            assert planned({"cali-x": (hook, found)}, hook) == ["cali-x"]
+        if rules != HASHES:
+            assert planned({"cali-x": (hook, rules)}, hook) == ["cali-x"]
+    assert planned({"cali-x": (hook, HASHES[::-1])}, hook) == ["cali-x"]
+
+
+@pytest.mark.parametrize("other", [None, Hook("filter", 1, 0), Hook("filter", 2, -300)])
+def test_a_chain_that_the_kernel_calls_elsewhere_is_made_anew(other: Hook | None) -> None:
+    assert planned({"cali-x": (other, HASHES)}, HOOK) == ["cali-x"]
