@@ -25,7 +25,7 @@ from ipaddress import ip_network
 
 import msgspec
 
-from ipam import blocks, sizes
+from ipam import blocks, restoration, sizes
 from ipam.errors import BlockOverlaps, PoolEdited
 from ipam.naming import rfc3339
 from ipam.pools import Pool, containing
@@ -58,9 +58,12 @@ async def claim(
     cidr: IPNetwork,
     clock: Clock = time.time_ns,
     pool: Pool | None = None,
+    *,
+    known_claim: bool = False,
 ) -> bool:
     """Make `cidr` a block of `host`; False if another owner was faster.
 
+    With `known_claim` the host had the block: what all nodes use of it is sought (IPAM-31).
     Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `PoolEdited` if `pool`,
     where its revision is known, is not as it was (IPAM-14), and `CommitConflict` if somebody
     keeps changing the affinity itself.
@@ -68,8 +71,7 @@ async def claim(
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     await sizes.require_room(store, cidr)
     affinity = await _set_pending(store, affinity_key)
-    now = clock()
-    block = blocks.create(cidr, blocks.owner_text(host), rfc3339(now), now)
+    block = await to_create(store, view, host, cidr, clock(), known_claim)
     create: list[Change] = [
         Put(block_key, block, ABSENT),
         Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
@@ -93,8 +95,24 @@ async def claim(
             raise
         return await _settle_existing(store, view, host, affinity, existing)
     view.wrote(create[:1], revision)
-    log.info("block claimed", extra={"block": str(cidr), "node": host})
+    if blocks.is_empty(block):
+        log.info("block claimed", extra={"block": str(cidr), "node": host})
+    else:
+        restoration.tell(cidr, "the block was", block)
     return True
+
+
+async def to_create(
+    store: Datastore, view: View, host: str, cidr: IPNetwork, now: int, known_claim: bool
+) -> Block:
+    """A new block, with all that is in use of it already (IPAM-31)."""
+    fresh = blocks.create(cidr, blocks.owner_text(host), rfc3339(now), now)
+    if host.startswith(blocks.VIRTUAL):
+        return fresh
+    if not known_claim:
+        return restoration.filled(fresh, await restoration.in_use(store, cidr, host))
+    known = view.before(BlockKey(cidr))
+    return restoration.put_back(known, fresh, await restoration.in_use(store, cidr))
 
 
 def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
@@ -217,12 +235,17 @@ async def _recover(
     cidr = claimed_network(affinity)
     pool = containing(pools, cidr)
     try:
-        if entry is None and (pool is None or pool.disabled or cidr.prefixlen != pool.block_size):
+        if (
+            entry is None
+            and (pool is None or pool.disabled or cidr.prefixlen != pool.block_size)
+            and not await restoration.in_use(store, cidr)
+        ):
             # A claim from before the pool was remade would overlap the blocks of today.
             await store.commit([Delete(affinity.key, affinity.revision)])
             return False
         if entry is None:
-            return await claim(store, view, host, cidr, clock, pool)
+            stood = affinity.value.state in (CONFIRMED, "")
+            return await claim(store, view, host, cidr, clock, pool, known_claim=stood)
         if affinity.value.state == PENDING_DELETION and (pool is None or pool.disabled):
             await release(store, affinity, entry)
             return False

@@ -104,6 +104,13 @@ async def assign_ip(
     await _serve(Worker(store, owner), request, await read_facts(store, host))
 
 
+async def allocate_once(
+    store: Datastore, host: str, request: Allocate, known: Facts | None = None
+) -> list[IPAddress]:
+    """Serve one request from what the datastore has now. Raises IPAMError, DatastoreError."""
+    return await _serve(Worker(store, host), request, known or await read_facts(store, host))
+
+
 def _part(request: AssignRequest, family: int, count: int) -> Allocate:
     requested = request.pools4 if family == 4 else request.pools6
     return Allocate(

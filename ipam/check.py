@@ -21,7 +21,7 @@ from ipaddress import ip_network
 
 from ipam import blocks
 from ipam.blocks import IPAddress
-from ipam.check_blocks import block_findings, claim_findings, network_of
+from ipam.check_blocks import block_findings, claim_findings, network_of, no_node
 from ipam.findings import NOTES, Finding, Kind, Record, Report
 from ipam.pools import containing
 from ipam.snapshot import Snapshot, User
@@ -140,6 +140,9 @@ def _addresses(snapshot: Snapshot, records: Iterable[Record]) -> Iterator[Findin
     for address, held in by_address.items():
         subject = str(address)
         for record in held:
+            if no_node(snapshot, record.node):
+                text = f"is allocated on {record.node}, which is no Node"
+                yield Finding(Kind.NODE_MISSING, subject, text)
             if record.cooling:
                 yield Finding(Kind.COOLING, subject, "is released and rests")
             elif not record.in_use:
@@ -153,6 +156,10 @@ def _addresses(snapshot: Snapshot, records: Iterable[Record]) -> Iterator[Findin
     active = [pool for pool in snapshot.pools if not pool.disabled]
     for address, users in snapshot.users.items():
         subject = str(address)
+        for user in users:
+            if no_node(snapshot, user.node):
+                text = f"is used by {user.name} on {user.node}, which is no Node"
+                yield Finding(Kind.NODE_MISSING, subject, text)
         given = by_address[address][0] if address in by_address else None
         if len({user.name for user in users}) > 1 and not (given and _moves(given)):
             names = " and ".join(dict.fromkeys(user.name for user in users))

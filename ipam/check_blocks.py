@@ -70,16 +70,24 @@ def _overlaps(networks: Iterable[IPNetwork]) -> Iterator[Finding]:
             holder = network
 
 
+def no_node(snapshot: Snapshot, name: str) -> bool:
+    """Whether no Node has this name. Where no Node was read at all, missing knowledge says no."""
+    return bool(snapshot.nodes and name) and name not in snapshot.nodes
+
+
 def claim_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Blocks and affinities that do not name each other."""
     by_cidr = {block.cidr: block for block in snapshot.blocks}
     for key, affinity in snapshot.affinities.items():
         yield from _claim(key, affinity.state in (CONFIRMED, ""), by_cidr.get(str(key.cidr)))
-        if snapshot.nodes and key.kind == "host" and key.host not in snapshot.nodes:
+        if key.kind == "host" and no_node(snapshot, key.host):
             text = f"is claimed by {key.host}, which is no Node"
-            yield Finding(Kind.CLAIM_UNSETTLED, str(key.cidr), text)
+            yield Finding(Kind.NODE_MISSING, str(key.cidr), text)
     claims = {(f"{key.kind}:{key.host}", str(key.cidr)) for key in snapshot.affinities}
     for block in snapshot.blocks:
+        if no_node(snapshot, host := blocks.owner_host(block) or ""):
+            text = f"belongs to {host}, which is no Node"
+            yield Finding(Kind.NODE_MISSING, block.cidr, text)
         if block.owner and (block.owner, block.cidr) not in claims:
             text = f"belongs to {block.owner}, which has no affinity for it"
             yield Finding(Kind.BLOCK_UNCLAIMED, block.cidr, text)

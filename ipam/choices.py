@@ -146,7 +146,7 @@ def _fixed(
         raise Missing(companion.key)
     wanted: dict[BlockKey, list[IPAddress]] = {}
     for address in dict.fromkeys(request.fixed):
-        pool = serving(usable, address, request.use)
+        pool = serving(usable, address, request.use, disabled=request.restores)
         block_network = ip_network(f"{address}/{pool.block_size}", strict=False)
         wanted.setdefault(BlockKey(block_network), []).append(address)
     unknown = [key for key in wanted if not draft.knows(key)]

@@ -9,6 +9,7 @@ Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_model.py):
   IPAM-24  Block, handle and endpoint of a dead container go in one transaction, or nothing.
   IPAM-25  An address is collected only under the handle and sequence number that were seen
            dead twice; if one of them changed, the whole suspect stays.
+  IPAM-26  A machine that is not the node collects nothing of it, at none of the looks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ GAP_SECONDS = 10.0
 
 Observe = Callable[[], Awaitable[Evidence]]
 Turn = Callable[[str], AbstractAsyncContextManager[None]]
+Foreign = Callable[[], Awaitable[str]]
 Flush = Callable[[Sequence[IPAddress]], Awaitable[None]]
+
+
+async def _own() -> str:
+    return ""
 
 
 async def _no_flush(_addresses: Sequence[IPAddress]) -> None:
@@ -62,6 +68,8 @@ class Sweep:
     kept: Mapping[str, str] = field(default_factory=dict)
     widowed: tuple[tuple[Key, IPAddress], ...] = ()
     complete: bool = True
+    foreign: str = ""
+    """Why this machine is not the node, and nothing was looked at."""
 
 
 class Collector:
@@ -69,6 +77,7 @@ class Collector:
 
     `observe` tells what the node sees now; `turn(container)` keeps calls of that container
     out while it is held; `flush(addresses)` forgets their flows before they can be reused.
+    `foreign` tells why this machine is not the node; empty while it is (IPAM-26).
     """
 
     def __init__(
@@ -79,10 +88,12 @@ class Collector:
         *,
         turn: Turn = lambda _container: nullcontext(),
         flush: Flush = _no_flush,
+        foreign: Foreign = _own,
         gap: float = GAP_SECONDS,
     ) -> None:
         self._store, self._node, self._observe = store, node, observe
         self._turn, self._flush, self._gap = turn, flush, gap
+        self._foreign = foreign
 
     async def sweep(self, listed: Listed | None = None) -> Sweep:
         """Look twice and release what is dead; takes `gap` seconds if anything is suspect.
@@ -90,6 +101,8 @@ class Collector:
         `listed` is the runtime's list of CNI GC. Raises `DatastoreError`; what was released
         until then stays released, and the next sweep does the rest.
         """
+        if why := await self._foreign():
+            return Sweep(complete=False, foreign=why)
         first, entries, endpoints, complete = await self._look(listed)
         pools = [
             ip_network(entry.value.spec.cidr, strict=False)
@@ -99,6 +112,8 @@ class Collector:
         if not first.dead:
             return Sweep(kept=first.kept, widowed=lost, complete=complete)
         await asyncio.sleep(self._gap)
+        if why := await self._foreign():
+            return Sweep(complete=False, foreign=why)
         second, *_ = await self._look(listed)
         collected = []
         for suspect in confirmed(first, second):
@@ -132,6 +147,8 @@ class Collector:
             await self._read(view, suspect)
             entries = [e for k in view if isinstance(k, BlockKey) and (e := view.get(k))]
             endpoints = [e for k in suspect.endpoints if (e := view.get(k))]
+            if await self._foreign():
+                return ()
             # Nobody else has the turn: who is "busy" now only waits for it.
             evidence = replace(await self._observe(), listed=listed, busy=frozenset())
             now = judge(self._node, entries, endpoints, evidence).dead.get(suspect.handle_id)

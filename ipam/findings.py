@@ -32,13 +32,22 @@ class Kind(StrEnum):
     AFFINITY_STALE = "affinity without block"
     UNREADABLE = "not readable"
     # Notes.
+    NODE_MISSING = "of a node that is no Node"
     CLAIM_UNSETTLED = "claim not settled yet"
     BLOCK_ORPHANED = "block in no pool"
     COOLING = "cooling down"
     RESERVED = "allocated and reserved"
 
 
-NOTES = frozenset({Kind.CLAIM_UNSETTLED, Kind.BLOCK_ORPHANED, Kind.COOLING, Kind.RESERVED})
+NOTES = frozenset(
+    {
+        Kind.NODE_MISSING,
+        Kind.CLAIM_UNSETTLED,
+        Kind.BLOCK_ORPHANED,
+        Kind.COOLING,
+        Kind.RESERVED,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

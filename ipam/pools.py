@@ -27,12 +27,17 @@ SERVICE = "LoadBalancer"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What allocation needs of an `IPPool` resource, and at which revision (0: not known)."""
+    """What allocation needs of an `IPPool` resource, and at which revision (0: not known).
+
+    `disabled`: nobody gets a new address of it (a pool that is being removed is disabled, too);
+    addresses in use, and all that leads to them, stay. `removed`: it is being removed.
+    """
 
     name: str
     cidr: IPNetwork
     block_size: int
     disabled: bool = False
+    removed: bool = False
     node_selector: str = ""
     namespace_selector: str = ""
     allowed_uses: tuple[str, ...] = (WORKLOAD, TUNNEL)
@@ -49,11 +54,13 @@ def from_resource(resource: Any, revision: int = 0) -> Pool:
     """The pool of a stored `IPPool`; absent fields mean Calico's defaults."""
     spec = resource.spec
     cidr = ip_network(spec.cidr, strict=False)
+    removed = bool(resource.metadata.deletionTimestamp)
     return Pool(
         name=resource.metadata.name,
         cidr=cidr,
         block_size=spec.blockSize or DEFAULT_BLOCK_SIZE[cidr.version],
-        disabled=bool(spec.disabled) or bool(resource.metadata.deletionTimestamp),
+        disabled=bool(spec.disabled) or removed,
+        removed=removed,
         node_selector=spec.nodeSelector or "",
         namespace_selector=spec.namespaceSelector or "",
         allowed_uses=tuple(spec.allowedUses or (WORKLOAD, TUNNEL)),
@@ -107,10 +114,13 @@ def _find(pools: Sequence[Pool], text: str, family: int) -> Pool:
     raise NoPool(f"the requested IPv{family} pool {text!r} does not exist (there are: {known})")
 
 
-def serving(pools: Iterable[Pool], address: IPAddress, use: str) -> Pool:
-    """The pool of a named address; raises `NotInPool`. An empty `use` asks for none."""
+def serving(pools: Iterable[Pool], address: IPAddress, use: str, *, disabled: bool = False) -> Pool:
+    """The pool of a named address; raises `NotInPool`. An empty `use` asks for none.
+
+    `disabled`: one that gives out no new address will do, too.
+    """
     pool = containing(pools, ip_network(address))
-    if pool is None or pool.disabled:
+    if pool is None or (pool.disabled and not disabled):
         why = f": pool {pool.name} is disabled" if pool else ""
         raise NotInPool(f"The provided IP address {address} is not in a configured pool{why}")
     if use and use not in pool.allowed_uses:

@@ -38,7 +38,9 @@ class Allocate:
     are the very addresses to have: families, counts and requested pools then do not matter, nor
     do reservations. `namespace_labels` serve pools with a namespaceSelector; without them the
     service reads those of `namespace`. With `partial` fewer addresses are an answer as well,
-    but never none. An attachment that holds its addresses already (`companion.held`) keeps them.
+    but never none. `restores`: the fixed addresses are those of a pod that runs, so whether their
+    pool is disabled does not matter. An attachment that holds its addresses already
+    (`companion.held`) keeps them.
     """
 
     handle_id: str
@@ -53,6 +55,7 @@ class Allocate:
     counts: Mapping[int, int] = field(default_factory=dict)
     partial: bool = False
     max_blocks: int = 0
+    restores: bool = False
 
     def wanted(self, family: int) -> int:
         """How many addresses of a family."""
@@ -88,6 +91,11 @@ class Granted:
     addresses: tuple[IPAddress, ...]
     fresh: bool = True
     entries: Mapping[Key, Entry | None] = field(default_factory=dict)
+
+    def revision_of(self, key: Key) -> int:
+        """The datastore's revision of one of `entries`; 0: it is not known."""
+        entry = self.entries.get(key)
+        return entry.revision if entry is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 Requests queue; the worker takes all that wait (at most 40) and serves them together, while the
 next ones gather. With a warm block an ADD so costs one round trip, and a burst costs a few.
 
+Claims that somebody deletes are written again between two groups (`claim_lost`, IPAM-30).
+
 Invariants: IPAM-5 (one transaction), IPAM-7 (guards), and
   IPAM-12  When the datastore does not answer, the outcome of a request is unknown and the
            caller is told so (`DatastoreUnavailable`): it must release the handle later.
@@ -15,20 +17,24 @@ Tested in tests/ipam/test_service.py and tests/ipam/test_service_requests.py.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
-from ipam import planner
+from ipam import claim_repair, planner
 from ipam.facts import Facts, read_facts
 from ipam.requests import Granted, Request
 from ipam.tickets import Ticket
 from ipam.worker import Worker
 from libcalico.datastore.interface import Datastore
-from libcalico.errors import DatastoreUnavailable, InvalidValue
-from libcalico.model.keys import ResourceKey
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.model.keys import IPNetwork, ResourceKey
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Facts", "NodeAllocator", "Ticket", "read_facts"]
 
+RETRY_SECONDS = 2.0
 STOPPING = "the allocator is stopping, try again later"
 
 
@@ -48,6 +54,9 @@ class NodeAllocator:
         self._queue: list[Ticket] = []
         self._wake = asyncio.Event()
         self._stopped = False
+        self._lost: set[IPNetwork] = set()
+        self.restored = 0
+        """Claims and blocks that were deleted, and written again."""
 
     @property
     def transactions(self) -> int:
@@ -83,10 +92,35 @@ class NodeAllocator:
 
         Not while the datastore is locked: half-made claims would be settled by that.
         """
+        if not await self._locked():
+            await self._worker.load(await read_facts(self._store, self._host))
+
+    async def _locked(self) -> bool:
         info = await self._store.get(ResourceKey("ClusterInformation", "default"))
-        if info is not None and info.value.spec.datastoreReady is False:
-            return
-        await self._worker.load(await read_facts(self._store, self._host))
+        return info is not None and info.value.spec.datastoreReady is False
+
+    def claim_lost(self, cidr: IPNetwork) -> None:
+        """This node's claim on a block was deleted, by whoever: looked at before the next group."""
+        self._lost.add(cidr)
+        self._wake.set()
+
+    async def find_lost_claims(self) -> None:
+        """Look once for blocks of this node whose claims went while nothing watched them."""
+        for cidr in await claim_repair.unclaimed(self._store, self._host):
+            self.claim_lost(cidr)
+
+    async def _restore(self) -> None:
+        try:
+            if await self._locked():
+                raise DatastoreUnavailable("the datastore is locked")
+            for cidr in sorted(self._lost, key=str):
+                self.restored += await self._worker.restore(cidr)
+                self._lost.discard(cidr)
+        except MuslinError as error:
+            log.warning("deleted claims are not written again yet: %s", error)
+            for cidr in self._lost:
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self.claim_lost, cidr)
+            self._lost.clear()
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -95,7 +129,10 @@ class NodeAllocator:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._queue:
+                while self._queue or self._lost:
+                    if self._lost:
+                        await self._restore()
+                        continue
                     count = 1 if self._queue[0].alone else planner.MAX_REQUESTS
                     group = self._queue[:count]
                     del self._queue[:count]
@@ -113,7 +150,7 @@ class NodeAllocator:
             for ticket in group:
                 ticket.fail(DatastoreUnavailable(STOPPING))
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - handed to the callers
             # Whatever it is, it belongs to the callers; the worker lives on with a fresh view.
             self._worker.forget()
             waiting = [ticket for ticket in group if not ticket.done.done()]

@@ -15,8 +15,6 @@ from enum import Enum
 from ipaddress import ip_network
 from typing import Any
 
-import msgspec
-
 from ipam import blocks, pools
 from ipam.blocks import Allocation, IPAddress, parse_address
 from ipam.errors import IPAMError
@@ -26,61 +24,27 @@ from ipam.release import Release as ReleaseIP
 from ipam.release import release_by_handle, release_ips
 from ipam.requests import Allocate, Companion, Granted, Release, Request
 from ipam.tickets import Ticket
+from ipam.tunnel_kinds import IPIP, TUNNELS, VXLAN, VXLAN_V6, WIREGUARD, Tunnel
 from ipam.worker import Worker
 from libcalico.datastore.interface import Datastore, Entry, Put, Selection
 from libcalico.model import Node
 from libcalico.model.keys import BlockKey, HandleKey, ResourceKey
-from libcalico.model.node import NodeBGPSpec, NodeSpec, NodeWireguardSpec
 
-
-@dataclass(frozen=True, slots=True)
-class Tunnel:
-    """One kind of tunnel: its attribute, the beginning of its handle, its field of the Node."""
-
-    attribute: str
-    handle_prefix: str
-    family: int
-    part: str
-    field: str
-
-    def handle_id(self, node: str) -> str:
-        """The handle under which the node holds the address."""
-        return f"{self.handle_prefix}{node}"
-
-    def attributes(self, node: str) -> dict[str, str]:
-        """What the allocation says of itself."""
-        return {"node": node, "type": self.attribute}
-
-    def recorded(self, node: Node) -> str:
-        """What the Node says; empty where it says nothing."""
-        holder = getattr(node.spec, self.part) if self.part else node.spec
-        return getattr(holder, self.field, "") or "" if holder is not None else ""
-
-    def written(self, node: Node, address: str) -> Node:
-        """The Node with this address in the tunnel's field."""
-        spec: NodeSpec = node.spec
-        if self.part:
-            empty = NodeBGPSpec() if self.part == "bgp" else NodeWireguardSpec()
-            holder = getattr(spec, self.part) or empty
-            changed: Any = msgspec.structs.replace(holder, **{self.field: address})
-            if changed == NodeWireguardSpec():
-                changed = None
-            spec = msgspec.structs.replace(spec, **{self.part: changed})
-        else:
-            spec = msgspec.structs.replace(spec, **{self.field: address})
-        return msgspec.structs.replace(node, spec=spec)
-
-
-WIREGUARD = Tunnel(
-    "wireguardTunnelAddress", "wireguard-tunnel-addr-", 4, "wireguard", "interfaceIPv4Address"
-)
-WIREGUARD_V6 = Tunnel(
-    "wireguardV6TunnelAddress", "wireguard-v6-tunnel-addr-", 6, "wireguard", "interfaceIPv6Address"
-)
-IPIP = Tunnel("ipipTunnelAddress", "ipip-tunnel-addr-", 4, "bgp", "ipv4IPIPTunnelAddr")
-VXLAN = Tunnel("vxlanTunnelAddress", "vxlan-tunnel-addr-", 4, "", "ipv4VXLANTunnelAddr")
-VXLAN_V6 = Tunnel("vxlanV6TunnelAddress", "vxlan-v6-tunnel-addr-", 6, "", "ipv6VXLANTunnelAddr")
-TUNNELS = (WIREGUARD, WIREGUARD_V6, IPIP, VXLAN, VXLAN_V6)
+__all__ = [
+    "IPIP",
+    "TUNNELS",
+    "VXLAN",
+    "VXLAN_V6",
+    "WIREGUARD",
+    "Action",
+    "Asking",
+    "Tunnel",
+    "asking",
+    "decide",
+    "ensure_tunnel_address",
+    "ensure_tunnel_addresses",
+    "withdraw_tunnel_address",
+]
 
 
 class Action(Enum):
@@ -94,18 +58,34 @@ class Action(Enum):
     NOTHING = "no pool asks for this tunnel, and none is recorded"
 
 
-def eligible(
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The pools that ask a node for a tunnel, sorted by name.
+
+    `all`: the tunnel is needed as long as one does, for a disabled pool's pods live on. `open`:
+    those of them that give addresses.
+    """
+
+    all: tuple[Pool, ...] = ()
+
+    @property
+    def open(self) -> tuple[Pool, ...]:
+        """The pools from which this tunnel's address may come."""
+        return tuple(pool for pool in self.all if not pool.disabled)
+
+
+def asking(
     tunnel: Tunnel, resources: Iterable[Any], node: Node, host_encryption: bool = False
-) -> list[Pool]:
-    """The pools from which this tunnel's address may come, sorted by name. Pure."""
+) -> Asking:
+    """The pools that ask the node for this tunnel. Pure."""
     found: list[Pool] = []
     for resource in resources:
         pool = pools.from_resource(resource)
-        usable = not pool.disabled and pool.family == tunnel.family and TUNNEL in pool.allowed_uses
+        usable = pool.family == tunnel.family and TUNNEL in pool.allowed_uses
         asked = usable and _asks(tunnel, resource, node, host_encryption)
         if asked and pools.selects_node(pool, node.metadata.labels):
             found.append(pool)
-    return sorted(found, key=lambda pool: pool.name)
+    return Asking(tuple(sorted(found, key=lambda pool: pool.name)))
 
 
 def _asks(tunnel: Tunnel, resource: Any, node: Node, host_encryption: bool) -> bool:
@@ -120,10 +100,22 @@ def _asks(tunnel: Tunnel, resource: Any, node: Node, host_encryption: bool) -> b
 
 
 def decide(
-    tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, usable: Sequence[Pool]
+    tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, wanted: Asking
 ) -> Action:
-    """What to do; `allocation` is who holds the recorded address, if anybody does. Pure."""
+    """What to do; `allocation` is who holds the recorded address, if anybody does. Pure.
+
+    An address of a disabled pool gives way to one of an open pool, as in Calico, so that the old
+    pool runs empty. Without an open one it stays: Calico takes it away, and with it the way to
+    all pods of the pool.
+    """
+    usable = wanted.open
     if not usable:
+        ours = allocation is not None and (
+            dict(allocation.attributes) == tunnel.attributes(node)
+            or not (allocation.attributes or allocation.handle_id)
+        )
+        if recorded and wanted.all and ours:
+            return Action.KEEP
         return Action.CLEAR if recorded else Action.NOTHING
     try:
         address = parse_address(recorded)
@@ -152,10 +144,17 @@ async def ensure_tunnel_addresses(
 
 
 async def ensure_tunnel_address(
-    store: Datastore, node: str, tunnel: Tunnel, *, host_encryption: bool = False
+    store: Datastore,
+    node: str,
+    tunnel: Tunnel,
+    *,
+    host_encryption: bool = False,
+    ready: Callable[[], bool] = lambda: True,
 ) -> IPAddress | None:
     """Bring one tunnel of a node in order; its address, or None where no pool asks for it.
 
+    `ready` is asked last, when everything has been read: where it says no, no address is taken
+    and none is told that the Node does not name already.
     Raises `IPAMError` when the node does not exist or its pools have no address.
     """
     entry = await store.get(ResourceKey("Node", node))
@@ -163,12 +162,16 @@ async def ensure_tunnel_address(
         raise IPAMError(f"node {node!r} does not exist: a tunnel address has nowhere to stand")
     resources = [one.value for one in (await store.list(Selection("IPPool"))).entries]
     known = await read_facts(store, node)
-    usable = eligible(tunnel, resources, entry.value, host_encryption)
+    asked = asking(tunnel, resources, entry.value, host_encryption)
+    usable = asked.open
     recorded = tunnel.recorded(entry.value)
     holder = await _holder(store, recorded, known)
     handle_id = tunnel.handle_id(node)
     worker = Worker(store, node)
-    match decide(tunnel, node, recorded, holder, usable):
+    action = decide(tunnel, node, recorded, holder, asked)
+    if action in (Action.RENEW, Action.ASSIGN, Action.ADOPT) and not ready():
+        return None
+    match action:
         case Action.KEEP:
             return parse_address(recorded)
         case Action.NOTHING:

@@ -21,6 +21,7 @@ class View:
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry | None] = {}
+        self._lost: dict[Key, Entry] = {}
         self._sound: dict[Key, tuple[int, bool]] = {}
         self._plain: dict[Key, tuple[int, bool]] = {}
         self._cools: dict[Key, tuple[int, bool]] = {}
@@ -78,12 +79,21 @@ class View:
 
     def learn(self, entries: Mapping[Key, Entry | None]) -> None:
         """Take over what the datastore just said."""
+        for key, entry in entries.items():
+            if entry is None and isinstance(key, BlockKey) and (known := self._entries.get(key)):
+                self._lost[key] = known
         self._entries.update(entries)
+
+    def before(self, key: BlockKey) -> Any:
+        """The value of a block as it was known before somebody else deleted it, or as it is."""
+        entry = self._entries.get(key) or self._lost.get(key)
+        return entry.value if entry else None
 
     def forget(self, keys: Iterable[Key]) -> None:
         """Drop what is not worth remembering, or no longer certain."""
         for key in list(keys):
             self._entries.pop(key, None)
+            self._lost.pop(key, None)
             self._sound.pop(key, None)
             self._plain.pop(key, None)
             self._cools.pop(key, None)
@@ -91,6 +101,7 @@ class View:
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
+        self._lost.clear()
         self._sound.clear()
         self._plain.clear()
         self._cools.clear()
@@ -102,6 +113,7 @@ class View:
         """
         for change in changes:
             if isinstance(change, Put):
+                self._lost.pop(change.key, None)
                 raw, own = b"", revision_of(revision, change.key)
                 if change.base is not None or isinstance(change.key, ResourceKey):
                     raw = encode_value(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ipam import affinities, blocks, claims, facts, planner, pools
+from ipam import affinities, blocks, claim_repair, claims, facts, planner, pools
 from ipam.committer import ATTEMPTS, settle
 from ipam.errors import BlockLimit, BlockOverlaps, Contention, IPAMError, PoolEdited, PoolsExhausted
 from ipam.facts import Facts, read_facts
@@ -69,6 +69,15 @@ class Worker:
         self._affine = [cidr for cidr in loaded if self._view.sound(BlockKey(cidr))]
         self._config = known.config or await get_config(self._store)
         await self._shed()
+
+    async def restore(self, cidr: IPNetwork) -> bool:
+        """A claim is said to be gone: write it again if the block is ours; whether it was."""
+        state = await claim_repair.restore(self._store, self._view, self._host, cidr, self._clock)
+        if self._affine is not None:
+            rest = {one for one in self._affine if one != cidr}
+            ours = state is not claim_repair.State.NOT_OURS
+            self._affine = sorted(rest | {cidr} if ours else rest, key=str)
+        return state is claim_repair.State.RESTORED
 
     async def serve(self, group: list[Ticket], known: Facts | None) -> None:
         """Bring every ticket of the group to its end; what it raises concerns all of them."""
@@ -151,7 +160,8 @@ class Worker:
         if not isinstance(request, Allocate):
             return []
         if request.fixed:
-            return [pools.serving(self._facts.pools, a, request.use) for a in request.fixed]
+            known, anyway = self._facts.pools, request.restores
+            return [pools.serving(known, a, request.use, disabled=anyway) for a in request.fixed]
         chosen: list[Pool] = []
         for family in request.families:
             namespace = request.namespace_labels

@@ -117,7 +117,6 @@ PLANTED: list[tuple[Kind, str, Snapshot]] = [
 ]
 NOTED: list[tuple[Kind, str, Snapshot]] = [
     (Kind.CLAIM_UNSETTLED, str(CIDR), changed(affinities={KEY: BlockAffinity(state=PENDING)})),
-    (Kind.CLAIM_UNSETTLED, str(CIDR), changed(nodes=frozenset({"n2"}))),
     (Kind.BLOCK_ORPHANED, str(CIDR), changed(pools=())),
     (
         Kind.COOLING,
@@ -134,6 +133,21 @@ NOTED: list[tuple[Kind, str, Snapshot]] = [
     ),
     (Kind.RESERVED, "10.0.0.0", changed(reservations=(ip_network("10.0.0.0/31"),))),
 ]
+
+
+def test_what_a_node_without_a_node_resource_holds_is_a_note_each() -> None:
+    report = check(changed(nodes=frozenset({"n2"})))
+    assert report.problems == ()
+    assert [(one.kind, one.subject, one.text) for one in report.notes] == [
+        (Kind.NODE_MISSING, subject, text)
+        for subject, text in (
+            (str(ADDRESS), "is allocated on n1, which is no Node"),
+            (str(ADDRESS), f"is used by {USER.name} on n1, which is no Node"),
+            (str(CIDR), "is claimed by n1, which is no Node"),
+            (str(CIDR), "belongs to n1, which is no Node"),
+        )
+    ]
+    assert check(changed(nodes=frozenset())).notes == (), "no Node at all was read"
 
 
 @pytest.mark.promise("PAIN-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import msgspec
@@ -12,7 +13,7 @@ from ipam.blocks import Allocation
 from ipam.check import Report, check
 from ipam.library import AssignRequest, Release
 from ipam.pools import Pool
-from ipam.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, decide
+from ipam.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, Asking, decide
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.model import Node
 from libcalico.model.keys import ResourceKey
@@ -21,28 +22,37 @@ from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
 
 POOL = Pool("p", ip_network("10.0.0.0/26"), 28)
+NONE, OPEN, SHUT = Asking(), Asking((POOL,)), Asking((replace(POOL, disabled=True),))
+BESIDE = Asking((replace(POOL, disabled=True), Pool("new", ip_network("10.1.0.0/26"), 28)))
 OURS = IPIP.attributes("n1")
 AT = ip_address("10.0.0.1")
 
 
 @pytest.mark.parametrize(
-    ("recorded", "holder", "usable", "action"),
+    ("recorded", "holder", "asking", "action"),
     [
-        ("", None, False, Action.NOTHING),
-        ("10.0.0.1", None, False, Action.CLEAR),
-        ("", None, True, Action.RENEW),
-        ("10.0.0.1", None, True, Action.RENEW),
-        ("10.0.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), True, Action.KEEP),
-        ("10.9.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), True, Action.RENEW),
-        ("10.0.0.1", Allocation(AT, "h", {"node": "n1", "pod": "web"}, 1), True, Action.ASSIGN),
-        ("10.0.0.1", Allocation(AT, "", {}, None), True, Action.ADOPT),
-        ("nonsense", None, True, Action.RENEW),
+        ("", None, NONE, Action.NOTHING),
+        ("10.0.0.1", None, NONE, Action.CLEAR),
+        ("", None, OPEN, Action.RENEW),
+        ("10.0.0.1", None, OPEN, Action.RENEW),
+        ("10.0.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), OPEN, Action.KEEP),
+        ("10.9.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), OPEN, Action.RENEW),
+        ("10.0.0.1", Allocation(AT, "h", {"node": "n1", "pod": "web"}, 1), OPEN, Action.ASSIGN),
+        ("10.0.0.1", Allocation(AT, "", {}, None), OPEN, Action.ADOPT),
+        ("nonsense", None, OPEN, Action.RENEW),
+        ("", None, SHUT, Action.NOTHING),
+        ("10.0.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), SHUT, Action.KEEP),
+        ("10.0.0.1", Allocation(AT, "", {}, None), SHUT, Action.KEEP),
+        ("10.0.0.1", Allocation(AT, "h", {"node": "n1", "pod": "web"}, 1), SHUT, Action.CLEAR),
+        ("10.0.0.1", None, SHUT, Action.CLEAR),
+        ("10.0.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), NONE, Action.CLEAR),
+        ("10.0.0.1", Allocation(AT, IPIP.handle_id("n1"), OURS, 1), BESIDE, Action.RENEW),
     ],
 )
 def test_the_decision(
-    recorded: str, holder: Allocation | None, usable: bool, action: Action
+    recorded: str, holder: Allocation | None, asking: Asking, action: Action
 ) -> None:
-    assert decide(IPIP, "n1", recorded, holder, [POOL] if usable else []) is action
+    assert decide(IPIP, "n1", recorded, holder, asking) is action
 
 
 async def check_snapshot(store: Datastore) -> Report:
@@ -110,6 +120,25 @@ async def test_a_node_gets_keeps_moves_and_gives_up_its_addresses(etcd: Etcd) ->
 
 
 @pytest.mark.asyncio
+async def test_a_disabled_pool_keeps_its_tunnels_until_another_gives_addresses(etcd: Etcd) -> None:
+    """Pods of a disabled pool are reached through the tunnel as before."""
+    async with etcd.connect() as store:
+        await put_node(store, "n1")
+        await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
+        address = await library.ensure_tunnel_address(store, "n1", VXLAN)
+        assert address is not None
+        await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always", disabled=True)
+        assert await library.ensure_tunnel_address(store, "n1", VXLAN) == address
+        assert VXLAN.recorded(await node(store)) == str(address)
+        await put_node(store, "n2")
+        assert await library.ensure_tunnel_address(store, "n2", VXLAN) is None
+        await put_pool(store, "q", "10.1.0.0/26", 28, vxlanMode="Always")
+        moved = await library.ensure_tunnel_address(store, "n1", VXLAN)
+        assert moved in ip_network("10.1.0.0/26")
+        assert (await check_snapshot(store)).problems == ()
+
+
+@pytest.mark.asyncio
 async def test_an_address_of_old_times_gets_its_handle(etcd: Etcd) -> None:
     async with etcd.connect() as store:
         await put_node(store, "n1")
@@ -127,9 +156,9 @@ def test_wireguard_needs_its_key_and_no_host_encryption() -> None:
     pool = IPPool(metadata=Metadata(name="p"), spec=IPPoolSpec(cidr="10.0.0.0/26", blockSize=28))
     plain = Node(metadata=Metadata(name="n1"))
     keyed = msgspec.structs.replace(plain, status=NodeStatus(wireguardPublicKey="k"))
-    assert tunnels.eligible(WIREGUARD, [pool], plain) == []
-    assert [p.name for p in tunnels.eligible(WIREGUARD, [pool], keyed)] == ["p"]
-    assert tunnels.eligible(WIREGUARD, [pool], keyed, host_encryption=True) == []
+    assert tunnels.asking(WIREGUARD, [pool], plain).all == ()
+    assert [p.name for p in tunnels.asking(WIREGUARD, [pool], keyed).open] == ["p"]
+    assert tunnels.asking(WIREGUARD, [pool], keyed, host_encryption=True).all == ()
     for tunnel in TUNNELS:
         written = tunnel.written(plain, "10.0.0.1")
         assert tunnel.recorded(written) == "10.0.0.1"

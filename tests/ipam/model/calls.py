@@ -39,6 +39,7 @@ class Call:
     future: asyncio.Future[Any]
     changes: Sequence[Change] = ()
     looked: Any = None
+    unheard: Exception | None = None
 
     def happen(self) -> None:
         """The store does it, and the caller hears what came of it."""
@@ -55,8 +56,9 @@ class Call:
             at_once(self.begin())
         except AssertionError:
             raise
-        except Exception:
-            pass
+        except Exception as error:
+            # The caller never learns of it, whatever it is.
+            self.unheard = error
 
     def fail(self) -> None:
         """The caller hears that the datastore does not answer."""

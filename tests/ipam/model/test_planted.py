@@ -24,8 +24,8 @@ BREAKS = {
 }
 # The first byte of a tape says whether operators are at work all the time.
 FIRST = {"release without sequence": b"\x01"}
-# The rarest one shows on few tapes: the search begins near one of them.
-START = {"release without sequence": 8}
+# The rarest ones show on few tapes: the search begins near one of them.
+START = {"release without sequence": 8, "borrowed address collected": 8}
 
 
 def tape(bug: str, number: int) -> bytes:

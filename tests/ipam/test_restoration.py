@@ -1,0 +1,291 @@
+"""What an operator deletes under a living node is put back by it; no address is given twice.
+
+Each test deletes with another client of the real etcd, as `etcdctl del` would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import IPv4Network, ip_network
+from typing import cast
+
+import msgspec
+import pytest
+
+from ipam import affinities, blocks, claim_repair, hosts, library, snapshot
+from ipam.blocks import IPAddress
+from ipam.check import check
+from ipam.requests import Allocate, Companion, Release
+from ipam.service import NodeAllocator
+from ipam.tunnels import VXLAN
+from ipam.view import View
+from libcalico.datastore.interface import ABSENT, Datastore, Delete, Entry, Put
+from libcalico.model import (
+    ClusterInformation,
+    ClusterInformationSpec,
+    Metadata,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
+)
+from libcalico.model.ipam import CONFIRMED
+from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, Key, ResourceKey
+from tests.ipam.memory import MemoryStore
+from tests.ipam.world import put_node, put_pool, serving
+from tests.support.etcd import Etcd
+
+CIDR = ip_network("10.0.0.0/28")
+CLAIM, BLOCK = AffinityKey("n1", CIDR), BlockKey(CIDR)
+
+
+def endpoint(node: str, pod: str) -> ResourceKey:
+    return ResourceKey("WorkloadEndpoint", f"{node}-k8s-{pod}-eth0", "default")
+
+
+def start(pod: str, node: str = "n1") -> Allocate:
+    """A pod's ADD, with an endpoint as the daemon writes it."""
+    key = endpoint(node, pod)
+
+    def change(current: Entry | None, addresses: Sequence[IPAddress]) -> Put:
+        spec = WorkloadEndpointSpec(
+            node=node, pod=pod, containerID=pod, ipNetworks=[f"{a}/32" for a in addresses]
+        )
+        value = WorkloadEndpoint(metadata=Metadata(key.name, namespace="default"), spec=spec)
+        return Put(key, value, current.revision if current else ABSENT, current)
+
+    return Allocate(
+        f"net.{pod}",
+        {"node": node, "pod": pod, "namespace": "default"},
+        companion=Companion(key, change, lambda _: []),
+    )
+
+
+def stop(pod: str, node: str = "n1") -> Release:
+    key = endpoint(node, pod)
+
+    def change(current: Entry | None, _: Sequence[IPAddress]) -> Delete | None:
+        return Delete(key, current.revision) if current else None
+
+    return Release(f"net.{pod}", companion=Companion(key, change))
+
+
+async def world(store: Datastore, size: int = 28) -> None:
+    await put_pool(store, "p", "10.0.0.0/28" if size == 28 else "10.0.0.0/27", size)
+    for name in ("n1", "n2"):
+        await put_node(store, name)
+
+
+async def run(allocator: NodeAllocator, *pods: str, node: str = "n1") -> list[IPAddress]:
+    granted = await asyncio.gather(*(allocator.perform(start(pod, node)) for pod in pods))
+    return [one.addresses[0] for one in granted]
+
+
+async def delete(store: Datastore, *keys: Key) -> None:
+    for key in keys:
+        assert await store.get(key) is not None, key
+        await store.commit([Delete(key)])
+
+
+async def held(store: Datastore) -> dict[IPAddress, str]:
+    entry = await store.get(BLOCK)
+    assert entry is not None
+    assert blocks.problem(entry.value) == ""
+    return {one.address: one.handle_id for one in blocks.allocations(entry.value)}
+
+
+async def put_right(store: Datastore) -> None:
+    """Claim and block name each other, and no address has two users or none that is told."""
+    claim = await store.get(CLAIM)
+    assert claim is not None
+    assert claim.value.state in (CONFIRMED, "")
+    assert check(await snapshot.read(store)).problems == ()
+
+
+async def until_restored(allocator: NodeAllocator, count: int) -> None:
+    async with asyncio.timeout(20):
+        while allocator.restored < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_deleted_claim_is_written_again_before_an_address_is_given(
+    etcd: Etcd, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await world(store)
+        await run(allocator, "a", "b")
+        await delete(store, CLAIM)
+        allocator.claim_lost(CIDR)
+        await run(allocator, "c")
+        assert allocator.restored == 1
+        await put_right(store)
+        assert "the claim was deleted" in caplog.text
+        # Said again, and of a block that is no more: nothing to do.
+        before = etcd.revision()
+        allocator.claim_lost(CIDR)
+        allocator.claim_lost(cast(IPv4Network, ip_network("10.9.0.0/28")))
+        await allocator.find_lost_claims()
+        await run(allocator, "d")
+        assert (allocator.restored, etcd.revision()) == (1, before + 1)
+
+
+@pytest.mark.asyncio
+async def test_a_claim_that_went_while_the_daemon_did_not_run_is_found(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        await world(store)
+        async with serving(store, "n1") as allocator:
+            await run(allocator, "a")
+        await delete(store, CLAIM)
+        async with serving(store, "n1") as allocator:
+            await allocator.warm()
+            await allocator.find_lost_claims()
+            await until_restored(allocator, 1)
+            await put_right(store)
+            assert len({*await run(allocator, "b"), *await held(store)}) == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("claim_too", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_deleted_block_gives_no_living_pods_address_away(
+    etcd: Etcd, claim_too: bool, restarted: bool
+) -> None:
+    """Neither the owner's pods', nor borrowed ones, nor tunnels'; and each can be given back."""
+    async with etcd.connect() as store, etcd.connect() as other:
+        await world(store)
+        async with serving(store, "n1") as allocator, serving(other, "n2") as borrower:
+            await put_pool(store, "p", "10.0.0.0/28", 28, vxlanMode="Always", ipipMode="Never")
+            mine = await run(allocator, "a", "b", "c")
+            (lent,) = await run(borrower, "d", node="n2")
+            tunnel = await library.ensure_tunnel_address(other, "n1", VXLAN)
+            assert tunnel is not None
+            before = await held(store)
+            assert before.keys() == {*mine, lent, tunnel}
+            keys = (CLAIM, BLOCK) if claim_too else (BLOCK,)
+            if not restarted:
+                await delete(store, *keys)
+                if claim_too:
+                    allocator.claim_lost(CIDR)
+                fresh = await run(allocator, "e")
+                await end(store, allocator, borrower, before, fresh)
+        if restarted:
+            await delete(store, *keys)
+            async with serving(store, "n1") as allocator, serving(other, "n2") as borrower:
+                await allocator.warm()
+                fresh = await run(allocator, "e")
+                if claim_too:
+                    # Of its own node alone the allocator knows: the claim was not known any more.
+                    before.pop(lent)
+                    fresh.append(lent)
+                await end(store, allocator, borrower, before, fresh)
+
+
+async def end(
+    store: Datastore,
+    allocator: NodeAllocator,
+    borrower: NodeAllocator,
+    before: dict[IPAddress, str],
+    fresh: list[IPAddress],
+) -> None:
+    assert not {*before} & {*fresh}, "an address of a living pod was given out again"
+    assert before.items() <= (await held(store)).items(), "with their handles"
+    if len(fresh) == 1:
+        await put_right(store)
+    for pod in ("a", "b", "c", "e"):
+        await allocator.perform(stop(pod))
+    await borrower.perform(stop("d", "n2"))
+    left = await held(store)
+    assert set(left.values()) <= {VXLAN.handle_id("n1")}
+
+
+@pytest.mark.asyncio
+async def test_an_empty_block_given_up_with_its_claim_stays_given_up(etcd: Etcd) -> None:
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await world(store)
+        await run(allocator, "a")
+        await allocator.perform(stop("a"))
+        await delete(store, BLOCK, CLAIM)
+        before = etcd.revision()
+        allocator.claim_lost(CIDR)
+        await allocator.perform(Release("net.nothing"))
+        assert (allocator.restored, etcd.revision()) == (0, before)
+
+
+@pytest.mark.asyncio
+async def test_a_block_that_was_orphaned_or_has_another_owner_is_left_to_it(etcd: Etcd) -> None:
+    """`calicoctl ipam` and the deletion of a pool take the owner first, then the claim."""
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await world(store, 29)
+        await run(allocator, "a")
+        (cidr,) = [k.cidr for k in (BlockKey(ip_network(f"10.0.0.{n}/29")) for n in (0, 8, 16, 24))
+                   if await store.get(k)]  # fmt: skip
+        await hosts.release_affinity(store, cidr, "n1")
+        allocator.claim_lost(cidr)
+        await allocator.perform(Release("net.nothing"))
+        assert allocator.restored == 0
+        assert await store.get(AffinityKey("n1", cidr)) is None
+
+
+@pytest.mark.asyncio
+async def test_while_the_datastore_is_locked_nothing_is_written(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipam.service.RETRY_SECONDS", 0.05)
+    key = ResourceKey("ClusterInformation", "default")
+
+    async def lock(store: Datastore, ready: bool) -> None:
+        spec = ClusterInformationSpec(datastoreReady=ready)
+        value = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
+        await store.commit([Put(key, value)])
+
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await world(store)
+        await run(allocator, "a")
+        await lock(store, False)
+        await delete(store, CLAIM)
+        before = etcd.revision()
+        allocator.claim_lost(CIDR)
+        await allocator.perform(Release("net.nothing"))
+        assert etcd.revision() == before
+        await lock(store, True)
+        await until_restored(allocator, 1)
+        await put_right(store)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("released", [False, True])
+async def test_a_release_of_the_claim_that_is_faster_wins(released: bool) -> None:
+    """The block has its owner and the claim stands, or neither."""
+    store = MemoryStore()
+    await affinities.claim(store, View(), "n1", CIDR)
+    used, _ = blocks.assign(store.entries[BLOCK].value, 1, "h", {"node": "n1"})
+    await store.commit([Put(BLOCK, used), Delete(CLAIM)])
+    stored = store.entries[BLOCK]
+
+    def release(_: object) -> None:
+        store.before_commit = lambda _: None
+        orphan = msgspec.structs.replace(blocks.written(used, used), affinity=None)
+        store.entries[BLOCK] = Entry(BLOCK, orphan, stored.revision + 100, b"")
+
+    if released:
+        store.before_commit = release
+    state = await claim_repair.restore(store, View(), "n1", CIDR)
+    assert state is (claim_repair.State.NOT_OURS if released else claim_repair.State.RESTORED)
+    assert store.entries[BLOCK].value.owner == (None if released else "host:n1")
+    assert (CLAIM in store.entries) != released
+
+
+@pytest.mark.asyncio
+async def test_a_deleted_handle_or_endpoint_frees_no_address(etcd: Etcd) -> None:
+    """The address of a running pod stays its own; DEL of a pod whose handle went leaks it."""
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await world(store)
+        mine = await run(allocator, "a", "b")
+        await delete(store, HandleKey("net.a"), endpoint("n1", "b"))
+        fresh = await run(allocator, *(f"p{number}" for number in range(14)))
+        assert not {*mine} & {*fresh}
+        with pytest.raises(Exception, match="all are in use"):
+            await run(allocator, "one-too-many")
+        assert (await allocator.perform(stop("a"))).addresses == ()
+        assert mine[0] in await held(store), "the collector's"
+        assert (await allocator.perform(stop("b"))).addresses == (mine[1],)
