@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -185,9 +185,21 @@ class Agent:
         await asyncio.sleep(self._service_patience)
         if not self._services_known:
             count = len(self.picture.old_services)
-            log.warning("no word about services: going on with those of before", extra={"n": count})
+            if count:
+                told = "no word about services: going on with those of before"
+                log.warning(told, extra={"n": count})
+            else:
+                log.info("no word about services yet: none is announced so far")
             self._services_known = self.picture.services_unread = True
             await self._decide(Changed.NOTHING)
+
+    async def follow_addresses(self, found: AsyncIterator[frozenset[IPAddress]]) -> None:
+        """Take the addresses of the datastore, to which external peers name no way."""
+        async for addresses in found:
+            self.picture.datastore = addresses
+            if self.in_sync:
+                self.picture.decide_terms(self.plan.peers, self.handover)
+                self._timer.set()
 
     async def follow_passwords(self, source: PasswordSource) -> None:
         """Take passwords for ever."""
@@ -258,7 +270,7 @@ class Agent:
         for refused in set(plan.refused) - set(self.plan.refused):
             log.error("peering refused: %s", refused.reason, extra={"object": refused.source})
         wanted = {each.peer.address: each for each in plan.peers}
-        held = self.handover.plan(self.sessions.planned, wanted, self._exists)
+        held = self.handover.plan(self.sessions.planned, wanted, self._exists, self._loop.time())
         await self._hold(held, plan)
 
     def _exists(self, planned: PlannedPeer) -> bool:
@@ -371,7 +383,12 @@ class Agent:
         heard = self.handover.successors
         gone = self.handover.release(self._loop.time(), self.sessions.complete, covered)
         if gone:
-            log.info("sessions end: their successors carry the routes", extra={"count": len(gone)})
+            log.info("sessions end that left the plan", extra={"count": len(gone)})
+            for address in sorted((each for each in gone if not gone[each]), key=_order):
+                log.warning(
+                    "a session ends, and no other one carries all its routes",
+                    extra={"peer": str(address)},
+                )
             peers = {each.peer.address: each for each in self.plan.peers}
             for address in gone:
                 del peers[address]
@@ -381,9 +398,17 @@ class Agent:
 
     # -- felix
 
+    def on_felix_connected(self) -> None:
+        """A felix that is told everything says anew what it refuses."""
+        self.felix_refused.clear()
+        self.writer.changed()
+
     def on_felix(self, message: node_api.Message) -> None:
         """What felix says over `node.sock`."""
-        if isinstance(message, node_api.RefusedPath):
+        if isinstance(message, node_api.RefusedPath) and not message.reason:
+            self.felix_refused.pop(message.prefix, None)
+            self.writer.changed()
+        elif isinstance(message, node_api.RefusedPath):
             self.metrics.felix_refused.inc()
             self.felix_refused[message.prefix] = message.reason
             log.warning("felix refuses a path: %s", message.reason, extra={"net": message.prefix})
@@ -412,10 +437,8 @@ class Agent:
 
     def conditions(self) -> list[tuple[str, str]]:
         """What an operator should know of now: (object, reason)."""
-        kept = [
-            (f"peer {address}", "is kept until its successors carry its routes")
-            for address in sorted(self.handover.held, key=str)
-        ]
+        why = f"is kept until its successors carry its routes, {self.handover.limit:g} s at most"
+        kept = [(f"peer {address}", why) for address in sorted(self.handover.held, key=str)]
         unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
         unread += [(key, f"left out, not usable: {why}") for key, why in self.view.broken.items()]
         for what, source in (

@@ -72,8 +72,9 @@ def acceptable(candidate: Candidate) -> str:
         return "reflected back to its originator"
     if source.own_cluster and source.own_cluster in attributes.cluster_list:
         return f"reflection loop: cluster {source.own_cluster} is in its list"
-    if candidate.next_hop.is_unspecified or candidate.next_hop.is_multicast:
-        return f"the next hop {candidate.next_hop} is no host address"
+    hop = candidate.next_hop
+    if hop.is_unspecified or hop.is_multicast or hop.is_loopback or hop == _BROADCAST:
+        return f"the next hop {hop} is no host address"
     return ""
 
 
@@ -82,6 +83,7 @@ def is_loop(reason: str) -> bool:
     return reason.startswith(("AS loop", "reflection loop", "reflected back"))
 
 
+_BROADCAST = IPv4Address("255.255.255.255")
 C = TypeVar("C")
 _Key = Callable[[Candidate], int]
 

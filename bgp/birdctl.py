@@ -23,6 +23,7 @@ from bgp import birdlines
 from bgp.birdanswers import World, answer
 from libcalico import paths
 from libcalico.backoff import Backoff
+from libcalico.tasks import beside, ended
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +53,13 @@ class ControlServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        servers = [asyncio.create_task(self._serve(family)) for family in self._worlds]
         try:
-            await asyncio.gather(*servers)
+            async with beside(*(self._serve(family) for family in self._worlds)) as servers:
+                await asyncio.wait(servers)
         finally:
-            for task in (*servers, *self._clients):
+            for task in self._clients:
                 task.cancel()
-            await asyncio.gather(*servers, *self._clients, return_exceptions=True)
+            await ended(self._clients)
 
     async def _serve(self, family: int) -> None:
         path, backoff = self._folder / NAMES[family], Backoff(1.0, 30.0)

@@ -6,8 +6,10 @@ early drops it for both. So an end lets go only when a successor has sent End-of
 prefix of the old session is offered by another one (which shows that its peer talks to the
 successors as well), and some time has passed since.
 
-  HND-1  While no successor is complete, no session between nodes is given up for it.
+  HND-1  A session between nodes is given up for its successors only while one of them is complete.
   HND-2  A session whose node is gone, or that has no successor at all, ends at once.
+  HND-3  No session outlives its plan by more than LIMIT, whatever its successors do: a peering
+         that an operator deletes ends, though the peers that remain are down.
 Time is a parameter (seconds, monotonic). Tested in tests/bgp/test_handover.py.
 """
 
@@ -22,7 +24,7 @@ from bgp.speaker.interface import IPAddress
 LINGER = 10.0
 """How long a session stays after others offer all its prefixes."""
 LIMIT = 120.0
-"""How long it stays after a successor is complete, if some prefix is offered by nobody else."""
+"""How long it stays after it left the plan, if no other session offers all its prefixes."""
 CHECK = 0.5
 
 Peers = Mapping[IPAddress, PlannedPeer]
@@ -30,9 +32,10 @@ Peers = Mapping[IPAddress, PlannedPeer]
 
 @dataclass
 class _Held:
-    """A session beyond its plan; `covered`: since when others offer all it does."""
+    """A session beyond its plan: since when, and `covered`: since when others offer all it does."""
 
     planned: PlannedPeer
+    since: float
     covered: float | None = None
 
 
@@ -40,7 +43,7 @@ class Handover:
     """The sessions that are kept beyond their plan."""
 
     def __init__(self, linger: float = LINGER, limit: float = LIMIT) -> None:
-        self._linger, self._limit = linger, limit
+        self._linger, self.limit = linger, limit
         self._held: dict[IPAddress, _Held] = {}
         self._fresh: set[IPAddress] = set()
         self._successors: set[IPAddress] = set()
@@ -61,7 +64,9 @@ class Handover:
         """
         return frozenset(self._successors) if self._settled else frozenset()
 
-    def plan(self, old: Peers, new: Peers, exists: Callable[[PlannedPeer], bool]) -> Peers:
+    def plan(
+        self, old: Peers, new: Peers, exists: Callable[[PlannedPeer], bool], now: float
+    ) -> Peers:
         """The sessions to hold now: the new plan, and what is kept of the old.
 
         `old` is what was held so far; `exists`: the node still has this address.
@@ -72,7 +77,7 @@ class Handover:
         self._successors = self._fresh or set(new)
         for address, planned in old.items():
             if address not in new and planned.in_cluster and address not in self._held:
-                self._held[address] = _Held(planned)
+                self._held[address] = _Held(planned, now)
         for address, held in list(self._held.items()):
             if address in new or not exists(held.planned) or not self._successors:
                 del self._held[address]
@@ -85,27 +90,27 @@ class Handover:
         now: float,
         complete: Callable[[IPAddress], bool],
         covered: Callable[[IPAddress], bool],
-    ) -> set[IPAddress]:
-        """The sessions that may end now.
+    ) -> dict[IPAddress, bool]:
+        """The sessions that end now, each with whether the sessions that stay carry its routes.
 
         `complete`: a session is up and has sent End-of-RIB; `covered`: all that a session
         offers is offered by one that stays.
         """
-        if not self._held or not any(complete(each) for each in self._successors):
+        if self._held and any(complete(each) for each in self._successors):
+            self._complete = now if self._complete is None else self._complete
+            self._settled = now - self._complete >= self._linger / 2
+        else:
             self._complete, self._settled = None, False
-            return set()
-        self._complete = now if self._complete is None else self._complete
-        self._settled = now - self._complete >= self._linger / 2
-        gone = set()
+        gone = {}
         for address, held in self._held.items():
-            if not covered(address):
+            carried = self._complete is not None and covered(address)
+            if not carried:
                 held.covered = None
-                if now - self._complete >= self._limit:
-                    gone.add(address)
-                continue
-            held.covered = now if held.covered is None else held.covered
-            if now - held.covered >= self._linger:
-                gone.add(address)
+            elif held.covered is None:
+                held.covered = now
+            ripe = held.covered is not None and now - held.covered >= self._linger
+            if ripe or now - held.since >= self.limit:
+                gone[address] = carried
         for address in gone:
             del self._held[address]
         return gone

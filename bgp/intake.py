@@ -1,8 +1,9 @@
 """What becomes of a path that a peer sent: the import side of a session. Pure.
 
 In this order: loops (RFC 4271, RFC 4456), what may be believed (`bgp.validity`), the
-peering's BGPFilters, then the wish of a peer that is about to go (GRACEFUL_SHUTDOWN, RFC
-8326: LOCAL_PREF 0). Without filters everything that is believed is taken, as in Calico.
+peering's BGPFilters, what is doubted unless one of them accepts it, then the wish of a peer that
+is about to go (GRACEFUL_SHUTDOWN, RFC 8326: LOCAL_PREF 0). Without filters everything that is
+believed and not doubted is taken, as in Calico.
 
   IMP-1  A session whose filters are not known takes nothing.
 Tested in tests/bgp/test_intake.py.
@@ -17,7 +18,7 @@ from bgp import filters
 from bgp.bestpath import Candidate, acceptable, local_pref
 from bgp.filters import Rules, Subject
 from bgp.speaker.interface import IPAddress, IPNetwork
-from bgp.validity import Facts, refusal
+from bgp.validity import Facts, doubt, refusal
 
 GRACEFUL_SHUTDOWN = "65535:0"
 
@@ -42,20 +43,26 @@ class Intake:
             reason = refusal(prefix, path, self.facts)
         if reason:
             return reason
+        doubtful = doubt(prefix, path, self.facts)
         if path.source.filters:
             chosen = [self.filters.get(name) for name in path.source.filters]
             known = [each for each in chosen if each is not None]
             if len(known) < len(chosen):
                 return "a BGPFilter of the peering is not known"  # IMP-1
-            filtered = self._filter(prefix, path, known)
-            if filtered is None:
+            accepted, path = self._filter(prefix, path, known)
+            if accepted is False:
                 return "a BGPFilter of the peering rejects it"
-            path = filtered
+            doubtful = "" if accepted else doubtful
+        if doubtful:
+            return f"{doubtful}; a BGPFilter that accepts it lets it in"
         if GRACEFUL_SHUTDOWN in path.attributes.communities:
             path = replace(path, preference=0)
         return path
 
-    def _filter(self, prefix: IPNetwork, path: Candidate, rules: list[Rules]) -> Candidate | None:
+    def _filter(
+        self, prefix: IPNetwork, path: Candidate, rules: list[Rules]
+    ) -> tuple[bool | None, Candidate]:
+        """What the filters decide (None: they say nothing), and the path as they leave it."""
         attributes = path.attributes
         subject = Subject(
             prefix=prefix,
@@ -68,11 +75,9 @@ class Intake:
             priority=filters.priority_of(local_pref(path)),
         )
         verdict = filters.run(rules, filters.IMPORT, subject)
-        if verdict.accepted is False:
-            return None
         after = verdict.subject
         if after is subject:
-            return path
+            return verdict.accepted, path
         changed = replace(
             attributes,
             as_path=after.prepended + attributes.as_path,
@@ -83,4 +88,4 @@ class Intake:
         path = replace(path, attributes=changed)
         if after.priority_set:
             path = replace(path, preference=filters.local_pref_of(after.priority))
-        return path
+        return verdict.accepted, path

@@ -16,6 +16,7 @@ from bgp.speaker.interface import IPAddress, IPNetwork
 
 PODS = "cali"
 """What a way to a pod of this node leaves by: `cali` and something; filters match `cali*`."""
+LOOPBACK = "lo"
 _NEVER = ("cali*", "kube-ipvs*")
 
 
@@ -45,6 +46,15 @@ class Interfaces:
             if not network.is_link_local
             and not network.is_loopback
             and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        )
+
+    @property
+    def links(self) -> tuple[IPNetwork, ...]:
+        """The networks in which others are reached without a router."""
+        return tuple(
+            network
+            for network, name in self.networks.items()
+            if network.prefixlen < network.max_prefixlen and name != LOOPBACK
         )
 
     def towards(self, what: IPAddress | IPNetwork) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from bgp.services import Endpoint, ServiceBatch, ServiceKey, ServiceView
 from bgp.speaker.interface import IPAddress
-from libcalico import apiconfig
+from libcalico import apiconfig, tasks
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.access import find
 from libcalico.kubernetes.changes import Changes
@@ -33,6 +33,7 @@ from libcalico.kubernetes.objects import (
     Service,
 )
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -179,8 +180,8 @@ class KubernetesServices:
             Reflector(client, ENDPOINT_SLICES, slices),
         ]
         works = [*(each.run() for each in self._reflectors), take_services(), take_slices()]
-        tasks = [asyncio.create_task(work) for work in works]
-        for task in tasks:
+        running = [tasks.start(work, "services of the API") for work in works]
+        for task in running:
             task.add_done_callback(queue.put_nowait)
         dirty, first = set(told), True
         try:
@@ -203,7 +204,7 @@ class KubernetesServices:
                 dirty, first = set(), False
                 yield ServiceBatch(tuple(changes), all(complete.values()))
         finally:
-            for task in tasks:
+            for task in running:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await ended(running)
             await client.close()

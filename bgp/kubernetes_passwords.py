@@ -18,11 +18,13 @@ from pathlib import Path
 
 from bgp.kubernetes import RETRY, connect
 from bgp.passwords import Passwords, Wanted
+from libcalico import tasks
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import SECRETS, Secret
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class KubernetesPasswords(Wanted):
         finally:
             for task in self._tasks.values():
                 task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await ended(self._tasks.values())
             if client is not None:
                 await client.close()
 
@@ -86,7 +88,7 @@ class KubernetesPasswords(Wanted):
         query = Query(self._namespace, fields=f"metadata.name={name}")
         reflector = Reflector(client, SECRETS, _One(self, name), query, told=self._wake.set)
         self._reflectors[name] = reflector
-        task = self._tasks[name] = asyncio.create_task(reflector.run())
+        task = self._tasks[name] = tasks.start(reflector.run(), f"Secret {name}")
         task.add_done_callback(lambda ended: self._ended(name, ended))
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:

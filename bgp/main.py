@@ -15,7 +15,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bgp import birdctl, spare
@@ -32,8 +32,8 @@ from bgp.services import ServiceSource
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
 from bgp.view import NodeView, router_id
-from libcalico import apiconfig, health, logs, paths, process
-from libcalico.datastore import UNHURRIED, connect
+from libcalico import apiconfig, command_line, health, logs, parsing, paths, process
+from libcalico.datastore import UNHURRIED, connect, hosts
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue, MuslinError
 
@@ -50,12 +50,10 @@ def settings(environ: Mapping[str, str]) -> Settings:
     A hold time below 3 is forbidden by RFC 4271 4.2, and 0 (no keepalives) would never
     notice a dead peer.
     """
-    text = environ.get("CALICO_BGP_HOLD_TIME", "") or str(DEFAULT_HOLD_TIME)
-    if not text.isdecimal() or not 3 <= int(text) <= 65535:
-        raise InvalidValue("CALICO_BGP_HOLD_TIME", text, "seconds, 3 to 65535")
+    hold = environ.get("CALICO_BGP_HOLD_TIME", "") or str(DEFAULT_HOLD_TIME)
     limit = environ.get("CALICO_BGP_MAX_PREFIXES", "") or str(DEFAULT_MAX_PREFIXES)
-    if not limit.isdecimal() or int(limit) >= 2**32:
-        raise InvalidValue("CALICO_BGP_MAX_PREFIXES", limit, "a number of paths; 0 is no limit")
+    hold_time = parsing.number("CALICO_BGP_HOLD_TIME", hold, 3, 65535)
+    max_prefixes = parsing.number("CALICO_BGP_MAX_PREFIXES", limit, 0, 2**32 - 1)
     wanted = environ.get("CALICO_ROUTER_ID", "")
     try:
         router_id(NodeView("any", {}), wanted)
@@ -63,16 +61,14 @@ def settings(environ: Mapping[str, str]) -> Settings:
         raise InvalidValue("CALICO_ROUTER_ID", wanted, "an IPv4 address, or hash") from error
     cluster_ips = environ.get("CALICO_ADVERTISE_CLUSTER_IPS", "")
     return Settings(
-        hold_time=int(text), router_id=wanted, cluster_ips=cluster_ips, max_prefixes=int(limit)
+        hold_time=hold_time, router_id=wanted, cluster_ips=cluster_ips, max_prefixes=max_prefixes
     )
 
 
 def health_port(environ: Mapping[str, str]) -> int:
     """The port of health and metrics. Raises `InvalidValue`."""
     text = environ.get("CALICO_BGP_HEALTH_PORT", "") or str(paths.BGP_PORT)
-    if not text.isdecimal() or not 0 < int(text) <= 65535:
-        raise InvalidValue("CALICO_BGP_HEALTH_PORT", text, "a port, 1 to 65535")
-    return int(text)
+    return parsing.port("CALICO_BGP_HEALTH_PORT", text)
 
 
 def kubernetes(environ: Mapping[str, str]) -> bool:
@@ -107,9 +103,14 @@ async def node_name(environ: Mapping[str, str], file: Path = paths.NODENAME) -> 
     if not file.exists():
         log.info("waiting for %s", file)
     while True:  # the file appears once, in one step, while the node starts
-        if file.exists() and (name := file.read_text().strip()):
+        if name := written_name(file):
             return name
         await asyncio.sleep(0.5)
+
+
+def written_name(file: Path) -> str:
+    """The name in the nodename file, empty where there is none. Raises `InvalidValue`."""
+    return parsing.text_of(file).strip()
 
 
 async def serve(environ: Mapping[str, str]) -> int:
@@ -133,6 +134,7 @@ async def serve(environ: Mapping[str, str]) -> int:
         resolver=Resolver(),
     )
     publisher.on_message = agent.on_felix
+    publisher.on_connected = agent.on_felix_connected
     if folder := birdctl.directory(environ):
         worlds = {family: AgentWorld(agent, family) for family in birdctl.NAMES}
         agent.control = birdctl.ControlServer(folder, worlds)
@@ -141,16 +143,12 @@ async def serve(environ: Mapping[str, str]) -> int:
     start = health.Reporter("graceful-start")
     port = health_port(environ)
     server = health.HealthServer("localhost", port, [loop, sync, start])
-    syncer = Syncer(store, selections())
+    syncer = Syncer(store, selections(), on_connection=agent.writer.changed)
     result = 0
 
     async def report() -> None:
-        connected = syncer.connected
         while True:
             loop.alive()
-            if syncer.connected != connected:
-                connected = syncer.connected
-                agent.writer.changed()
             sync.ready(agent.in_sync, syncer.error)
             start.ready(agent.gate.passed, "waiting for End-of-RIB of the peers")
             await asyncio.sleep(_HEARTBEAT if agent.gate.passed else 0.2)
@@ -159,6 +157,7 @@ async def serve(environ: Mapping[str, str]) -> int:
         async with asyncio.TaskGroup() as group:
             for work in (
                 agent.follow_datastore(syncer),
+                agent.follow_addresses(hosts.addresses(hosts.hosts(config, environ))),
                 *agent.work(),
                 Reporter(agent, store).run(),
                 server.run(),
@@ -175,8 +174,13 @@ async def serve(environ: Mapping[str, str]) -> int:
     return result
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Entry of `calico-bgp`; returns its exit status."""
+    command_line.daemon_arguments("calico-bgp", __doc__ or "", arguments)
+    return command_line.guarded("calico-bgp", _main, daemon=True)
+
+
+def _main() -> int:
     process.set_name("calico-bgp")
     spare.one_arena()
     process.keep_secrets()

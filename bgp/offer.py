@@ -3,8 +3,10 @@
 Sessions that are told alike form an *audience*, so that a mesh of hundreds costs one
 decision for a prefix. Per audience, as in Calico (dataplane reference 5.4): the peering's
 BGPFilters first; where none decides, nothing of a pool with `disableBGPExport`, then own
-blocks and services, then a reflector's service ranges, then whatever lies in an enabled
-pool. A route that this node has itself is told instead of any learned path to its prefix.
+blocks, addresses and services, then a reflector's service ranges, then whatever lies in a pool:
+a disabled one too, whose pods keep their addresses. An own address needs no pool: a pool may be
+removed before its last pods (Calico then withdraws them). A route that this node has itself is
+told instead of any learned path to its prefix.
 
   OFF-1  One route for each prefix and peer at most.
   OFF-2  Nothing is told to the peer it came from.
@@ -204,11 +206,11 @@ def _subject(
 def _by_default(prefix: IPNetwork, own: Kind | None, terms: Terms) -> bool:
     if any(not pool.exported and _inside(prefix, pool.cidr) for pool in terms.pools):
         return False
-    if own in (Kind.BLOCK, Kind.SERVICE):
+    if own in (Kind.BLOCK, Kind.HOST, Kind.SERVICE):
         return True
     if terms.cluster_id and any(_inside(prefix, network) for network in terms.services):
         return True
-    return any(pool.enabled and _inside(prefix, pool.cidr) for pool in terms.pools)
+    return any(_inside(prefix, pool.cidr) for pool in terms.pools)
 
 
 def unreflected(prefix: IPNetwork, path: Candidate, terms: Terms) -> bool:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from bgp import peering, services, tagging, terms
 from bgp.export import Kind
 from bgp.handover import Handover
 from bgp.interfaces import Interfaces
+from bgp.ownership import host_route
 from bgp.passwords import Passwords, SecretRef, over
 from bgp.peering import Plan, Settings
 from bgp.planned import PlannedPeer
 from bgp.routing import Routing
 from bgp.services import ServiceBatch, ServiceKey, ServiceView
 from bgp.speaker.interface import IPAddress, IPNetwork
+from bgp.validity import Facts
 from bgp.view import ClusterView
 from libcalico.model.bgpfilter import BGPFilterSpec
 
@@ -36,6 +39,8 @@ class Picture:
         """What an earlier life knew: it holds until somebody says otherwise."""
         self.services_unread = False
         self.tags = tagging.Tags()
+        self.datastore: frozenset[IPAddress] = frozenset()
+        """The addresses of the datastore, as far as they are known."""
         self._settings, self._routing = settings, routing
         self._services: dict[ServiceKey, ServiceView] = {}
         self._filters = terms.FilterTable()
@@ -143,10 +148,13 @@ class Picture:
 
     def decide_terms(self, peers: Iterable[PlannedPeer], handover: Handover) -> None:
         """What is taken from whom, and what is told to whom."""
-        facts = terms.of_import(self.view, self._ranges(), self._routing.rib.own)
-        if facts != self._routing.intake.facts:
+        facts = terms.of_import(
+            self.view, self._ranges(), self._routing.rib.own, self._interfaces.links, self.datastore
+        )
+        before = self._routing.intake.facts
+        if facts != before:
             self._routing.intake.facts = facts
-            self._routing.judge_again()
+            self._routing.judge_again(_touched(before, facts))
         rules, interface = self._filters.rules, self._interfaces.towards
         self._routing.agree(
             terms.of_export(self.view, peers, rules, self.tags, interface, handover)
@@ -160,3 +168,10 @@ class Picture:
         touched, self.view.touched = self.view.touched, set()
         for network in touched:
             self._routing.judge_again(self._routing.rib.inside(network))
+
+
+def _touched(before: Facts | None, after: Facts) -> set[IPNetwork] | None:
+    """The prefixes whose paths may be judged otherwise; None: all. Nodes come one by one."""
+    if before is None or replace(before, neighbours=after.neighbours) != after:
+        return None
+    return {host_route(each) for each in before.neighbours ^ after.neighbours}

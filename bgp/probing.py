@@ -26,6 +26,7 @@ from bgp.diagnosis import Diagnosis, Evidence, KeyDrops, Probe, Reached, diagnos
 from bgp.planned import PlannedPeer
 from bgp.sessions import Sessions
 from bgp.speaker.interface import IPAddress, Peer
+from libcalico import tasks
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ class Doctor:
         elif status.info != "OpenSent" and now >= watched.next_try and watched.running is None:
             watched.next_try = now + PAUSES[min(watched.tries, len(PAUSES) - 1)]
             watched.tries += 1
-            watched.running = asyncio.create_task(self._try(watched))
+            watched.running = tasks.start(self._try(watched), f"probe of {address}")
         return Evidence(
             planned,
             error=status.error,

@@ -21,6 +21,7 @@ from pathlib import Path
 from bgp.speaker.interface import IPNetwork
 from libcalico.backoff import Backoff
 from libcalico.local import framing, node_api
+from libcalico.tasks import beside
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Publisher:
         self._told_complete = False
         self._wake = asyncio.Event()
         self.connected = False
+        self.on_connected: Callable[[], None] = lambda: None
 
     def publish(self, changes: Iterable[tuple[IPNetwork, node_api.Path | None]]) -> None:
         """New best paths; None: the prefix has none any more."""
@@ -71,6 +73,7 @@ class Publisher:
             backoff.reset()
             self.connected = True
             log.info("connected to felix")
+            self.on_connected()
             try:
                 async with connection:
                     await self._converse(connection)
@@ -81,16 +84,8 @@ class Publisher:
             await backoff.wait()
 
     async def _converse(self, connection: framing.Connection) -> None:
-        talker = asyncio.create_task(self._tell(connection))
-        listener = asyncio.create_task(self._listen(connection))
-        try:
-            done, _ = await asyncio.wait({talker, listener}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            talker.cancel()
-            listener.cancel()
-            await asyncio.gather(talker, listener, return_exceptions=True)
+        async with beside(self._tell(connection)):
+            await self._listen(connection)
 
     async def _listen(self, connection: framing.Connection) -> None:
         async for message in connection:

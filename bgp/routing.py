@@ -153,7 +153,7 @@ class Routing:
             more = len(self.unreflected) - NAMED
             names += f" and {more} more" if more > 0 else ""
             why = (
-                f"{names}: no enabled IPPool covers them, so they are not reflected; "
+                f"{names}: no IPPool covers them, so they are not reflected; "
                 "create the IPPool, or accept them by a BGPFilter (exportV4, exportV6)"
             )
             found.append(("route reflector", why))

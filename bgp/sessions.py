@@ -48,6 +48,8 @@ class Sessions:
         self.status: dict[IPAddress, PeerStatus] = {}
         self.helper = Helper()
         self.speaker_up = False
+        self._begun = 0
+        """How many sessions have come up since the start."""
         self._sources: dict[IPAddress, Source] = {}
         self._spoken: set[tuple[IPAddress, Family]] = set()
 
@@ -123,6 +125,8 @@ class Sessions:
         self._act(self.helper.up(event.peer, planned.peer.families, now))
         for gate in self._gates:
             gate.up(event.peer, bool(message and message.restart_time is not None), now)
+        self._begun += 1
+        self.status[event.peer].session = self._begun
         self.status[event.peer].change(ESTABLISHED)
         self._metrics.ups.inc()
         self._metrics.peer_ups.labels(str(event.peer)).inc()
@@ -172,8 +176,8 @@ class Sessions:
     def _on_speaker_down(self, event: SpeakerDown, now: float) -> None:
         self.speaker_up = False
         self._spoken.clear()
-        self._metrics.speaker_restarts.inc()
-        if self.planned:
+        if self.planned:  # without peers it is ended on purpose
+            self._metrics.speaker_restarts.inc()
             log.warning("the speaker is down: %s", event.detail)
         self._act(self.helper.speaker_down(now))
         for address, planned in self.planned.items():

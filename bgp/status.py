@@ -12,7 +12,9 @@ Schema (`time` and `pid` are added by `libcalico.status_file`):
                 "type": "node-to-node mesh" | "global" | "node specific",
                 "node": "n2",            name of the node of the cluster, else empty
                 "state": "up" | "start",
-                "since": RFC 3339,
+                "since": RFC 3339,       whole seconds
+                "session": 7,            the last session with it was the 7th that came up, of all
+                                         peers and since our start; 0: there was none
                 "info": "Established" | "Active" | "Connect" | "OpenSent", then ": last error",
                 "asn": 64512,
                 "error": "last error of a session that is down",
@@ -60,6 +62,7 @@ class PeerStatus:
     info: str
     error: str = ""
     since: str = field(default_factory=now_text)
+    session: int = 0
     notice: str = ""
     noticed: float = 0.0
     """The last NOTIFICATION since the session was up, in the speaker's words, and when it came;

@@ -59,6 +59,7 @@ def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
         "node": planned.node,
         "state": "up" if status.up else "start",
         "since": status.since,
+        "session": status.session,
         "info": status.text,
         "error": status.error,
         "cause": diagnosis.cause.value if diagnosis else "",

@@ -5,7 +5,7 @@ Tested in tests/bgp/test_agent_routing.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from bgp import export, filters, reflectors, services
@@ -17,7 +17,7 @@ from bgp.planned import PlannedPeer
 from bgp.services import Ranges, ServiceView
 from bgp.speaker.interface import IPAddress, IPNetwork
 from bgp.tagging import Tags
-from bgp.validity import Facts
+from bgp.validity import Facts, neighbours_of
 from bgp.view import ClusterView
 
 
@@ -76,12 +76,20 @@ def of_export(
     )
 
 
-def of_import(view: ClusterView, ranges: Ranges, own: frozenset[IPAddress]) -> Facts:
+def of_import(
+    view: ClusterView,
+    ranges: Ranges,
+    own: frozenset[IPAddress],
+    connected: Collection[IPNetwork] = (),
+    datastore: Collection[IPAddress] = (),
+) -> Facts:
     """What learned paths are held against."""
     chosen = frozenset(reflectors.cluster_ids(view))
     addresses = {node.name: node.addresses for node in view.nodes.values()} if chosen else {}
     networks = (*ranges.cluster, *ranges.external, *ranges.load_balancer)
-    return Facts(view, networks, chosen, own, addresses)
+    pools = tuple(pool.cidr for _, pool in sorted(view.pools.items()))
+    neighbours = neighbours_of(view, connected, datastore)
+    return Facts(view, networks, chosen, own, addresses, pools, neighbours)
 
 
 def own_routes(

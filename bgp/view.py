@@ -57,10 +57,11 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as far as export goes; `tunnelled`: packets to other subnets go in a tunnel."""
+    """A pool as far as export goes, which is the same while it is disabled (`ipam.pools` alone asks
+    that). `tunnelled`: packets to other subnets go in a tunnel.
+    """
 
     cidr: IPNetwork
-    enabled: bool
     exported: bool
     tunnelled: bool = False
 
@@ -204,7 +205,7 @@ def node_view(node: Any) -> NodeView:
 def _pool(pool: Any) -> PoolView:
     spec = pool.spec
     tunnelled = any(mode not in (None, "", "Never") for mode in (spec.ipipMode, spec.vxlanMode))
-    return PoolView(spec.network, not spec.disabled, not spec.disableBGPExport, tunnelled)
+    return PoolView(spec.network, not spec.disableBGPExport, tunnelled)
 
 
 @dataclass(frozen=True, slots=True)

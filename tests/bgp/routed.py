@@ -17,6 +17,7 @@ from pathlib import Path
 from felix import ROUTE_PROTOCOL
 from tests.bgp.world import ROUTER, Node, World, eventually
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 LAUNCH = Path(__file__).parent.parent / "felix" / "launch.py"
 OURS = str(ROUTE_PROTOCOL)
@@ -115,7 +116,7 @@ class Stream:
         finally:
             self._ended.set()
             sends.join()
-            deadline = time.monotonic() + 2
+            deadline = time.monotonic() + patient(2)
             while self.lost and time.monotonic() < deadline:
                 time.sleep(0.05)
             ear.close()

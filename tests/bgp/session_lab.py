@@ -35,6 +35,7 @@ from bgp.speaker.interface import (
 )
 from tests.support import bgp_wire as wire
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 ME, BIRD = IPv4Address("10.9.0.1"), IPv4Address("10.9.0.2")
 ME6, BIRD6 = IPv6Address("fd09::1"), IPv6Address("fd09::2")
@@ -111,7 +112,7 @@ class Heard:
 async def until(what: str, check: Callable[[], object], timeout: float = 15) -> None:
     """Poll; the words stand in the failure."""
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(patient(timeout)):
             while not check():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     except TimeoutError:
@@ -191,7 +192,7 @@ class RawPeer:
 
         `ttl`: what we send with; `least`: what we take (`man 7 ip`, IP_MINTTL).
         """
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(patient(15)):
             while True:
                 raw = socket.socket()
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -308,7 +309,7 @@ def story(body: Callable[[Lab], Awaitable[None]], timeout: float = 60) -> None:
     """Run `body` with a fresh lab; on failure show BIRD's log and the events."""
 
     async def run(lab: Lab) -> None:
-        async with asyncio.timeout(timeout), running(lab):
+        async with asyncio.timeout(patient(timeout)), running(lab):
             try:
                 await body(lab)
             except BaseException:

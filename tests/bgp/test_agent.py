@@ -18,6 +18,7 @@ from libcalico.errors import InvalidValue
 from libcalico.local.node_api import Fact, RefusedPath
 from libcalico.model.keys import AffinityKey, ResourceKey
 from tests.bgp.agents import Cluster, affinity, node, resource
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 
@@ -100,7 +101,7 @@ async def test_gate_opens_at_the_deadline_and_without_peers() -> None:
     await cluster.say(node(1), node(2))
     assert alone.gate.passed  # it has no Node yet, so no peers
     assert not slow.gate.passed
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while not slow.gate.passed:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await cluster.stop()
@@ -113,6 +114,11 @@ async def test_what_felix_says() -> None:
     await cluster.say(*BASE)
     n1.on_felix(RefusedPath("10.65.2.0/26", "not inside a pool"))
     assert n1.describe()["felix_refused"] == {"10.65.2.0/26": "not inside a pool"}
+    n1.on_felix(RefusedPath("10.65.2.0/26", ""))
+    assert n1.describe()["felix_refused"] == {}, "it is in an enabled pool now, or gone"
+    n1.on_felix(RefusedPath("10.65.2.0/26", "not inside a pool"))
+    n1.on_felix_connected()
+    assert n1.describe()["felix_refused"] == {}, "another felix has not said so"
     n1.on_felix(Fact(["10.0.0.2", "10.0.0.1"]))  # the next hop turns out to be ourselves
     assert cluster.table("n1") == {}
     n1.on_felix(Fact(["10.0.0.1"]))
@@ -163,7 +169,7 @@ async def test_settings_and_name(tmp_path: Path) -> None:
     waiting = asyncio.create_task(main.node_name({}, file))
     await asyncio.sleep(0.05)
     file.write_text("n7\n")
-    assert await asyncio.wait_for(waiting, 5) == "n7"
+    assert await asyncio.wait_for(waiting, patient(5)) == "n7"
 
 
 @pytest.mark.parametrize("text", ["10.0.0.300", "fd00::1", "hush"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ import pytest
 from bgp.handover import Handover
 from bgp.passwords import Passwords, SecretRef
 from bgp.services import Endpoint, ServiceBatch, ServiceView
+from bgp.speaker.interface import Family, Peer, Route
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.local.node_api import Fact
 from libcalico.model.keys import ResourceKey
 from tests.bgp.agents import Cluster, affinity, node, resource
+from tests.bgp.memory_speaker import MemorySpeaker
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 
@@ -88,7 +92,7 @@ async def test_a_reflector_says_what_it_keeps_to_itself_for_want_of_a_pool() -> 
     reflector = cluster.agents["n3"]
     ((subject, why),) = reflector.conditions()
     assert subject == "route reflector"
-    assert "10.65.1.0/26, 10.65.2.0/26: no enabled IPPool covers them" in why
+    assert "10.65.1.0/26, 10.65.2.0/26: no IPPool covers them" in why
     assert cluster.agents["n1"].conditions() == []
     # A pool that is not to be exported is the operator's wish, and no news.
     silent = {"cidr": "10.65.0.0/16", "disableBGPExport": True}
@@ -122,7 +126,7 @@ async def test_from_mesh_to_reflectors_no_route_is_ever_missing() -> None:
         await cluster.say(*REFLECTED)
         await asyncio.sleep(0.4)
     cluster.agents = everybody
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patient(20)):
         while any(agent.handover.held for agent in everybody.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert lost == []
@@ -138,7 +142,8 @@ async def test_held_sessions_are_named() -> None:
     await cluster.say(*REFLECTED)
     leaving = {peer["address"]: peer["leaving"] for peer in n1.describe()["peers"]}
     assert leaving == {"10.0.0.2": True, "10.0.0.3": False}
-    assert ("peer 10.0.0.2", "is kept until its successors carry its routes") in n1.conditions()
+    kept = "is kept until its successors carry its routes, 120 s at most"
+    assert ("peer 10.0.0.2", kept) in n1.conditions()
     await cluster.stop()
 
 
@@ -162,11 +167,76 @@ async def test_what_is_not_believed_is_counted_and_named() -> None:
     await cluster.stop()
 
 
+async def test_host_routes_to_neighbours_are_taken_only_where_no_link_leads_there() -> None:
+    """felix says which networks are connected, the datastore which nodes there are."""
+    cluster = await three()
+    n1 = cluster.agents["n1"]
+    router = MemorySpeaker(cluster.fabric)
+    mine, theirs = ip_address("10.0.0.1"), IPv4Address("10.0.0.254")
+    await router.configure([Peer(mine, 64512, theirs, 64500, theirs, (Family.IPV4,))])
+    said = {f"{each}/32" for each in ("10.0.0.2", "10.0.0.9", "10.0.0.99", "192.0.2.1")}
+    await router.announce([Route(ip_network(each), next_hop=theirs) for each in said])
+    tor = {"peerIP": str(theirs), "asNumber": 64500, "node": "n1"}
+    await cluster.say(resource("BGPPeer", "tor", tor))
+
+    def refused() -> dict[str, str]:
+        (peer,) = [each for each in n1.describe()["peers"] if each["address"] == str(theirs)]
+        assert peer["refused"] == len(peer["refused_paths"])
+        assert said - peer["refused_paths"].keys() <= cluster.table("n1").keys()
+        assert not peer["refused_paths"].keys() & cluster.table("n1").keys()
+        return {prefix: why.partition(",")[0] for prefix, why in peer["refused_paths"].items()}
+
+    assert refused() == {}
+    n1.on_felix(Fact(["10.0.0.1"], {"10.0.0.0/24": "eth0", "10.0.0.1/32": "lo"}))
+    neighbour = {"10.0.0.2/32": "it is the address of node n2"}
+    assert refused() == neighbour
+    n1.picture.datastore = frozenset({ip_address("10.0.0.99")})
+    await cluster.say(node(9))
+    more = {
+        "10.0.0.9/32": "it is the address of node n9",
+        "10.0.0.99/32": "it is the address of the datastore",
+    }
+    assert refused() == neighbour | more
+    accept = [{"cidr": "10.0.0.99/32", "matchOperator": "Equal", "action": "Accept"}]
+    await cluster.say(
+        resource("BGPFilter", "etcd", {"importV4": accept}),
+        resource("BGPPeer", "tor", {**tor, "filters": ["etcd"]}),
+    )
+    assert refused().keys() == {"10.0.0.2/32", "10.0.0.9/32"}
+    n1.on_felix(Fact(["10.0.0.1"], {"192.0.2.0/24": "eth0", "10.0.0.0/24": "lo"}))
+    assert refused() == {}
+    await cluster.stop()
+
+
 def batch(*changes: tuple[Any, Any]) -> SyncBatch:
     """What one agent alone hears."""
     return SyncBatch(
         [Update(key, value and Entry(key, value, 1, b"")) for key, value in changes], True
     )
+
+
+async def test_a_deleted_peering_ends_though_the_peers_that_remain_are_down() -> None:
+    """HND-3: the limit counts from the deletion, not from a successor that never comes."""
+    cluster = await three()
+    for agent in cluster.agents.values():
+        agent.handover = Handover(linger=0.0, limit=0.2)
+    no_mesh = resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
+    away = resource("BGPPeer", "away", {"peerIP": "10.0.0.99", "asNumber": 64500})
+    key, near = resource("BGPPeer", "near", {"peerSelector": "all()"})
+    await cluster.say(no_mesh, away, (key, near))
+    n1 = cluster.agents["n1"]
+    assert n1.sessions.up(ip_address("10.0.0.2"))
+    await cluster.say((key, None))
+    assert [each["address"] for each in n1.describe()["peers"] if each["leaving"]] == [
+        "10.0.0.2",
+        "10.0.0.3",
+    ]
+    async with asyncio.timeout(patient(20)):
+        while any(agent.handover.held for agent in cluster.agents.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert [each["address"] for each in n1.describe()["peers"]] == ["10.0.0.99"]
+    assert cluster.table("n1") == {}
+    await cluster.stop()
 
 
 @pytest.mark.promise("F-44")
@@ -175,7 +245,7 @@ async def test_a_filter_that_changes_moves_routes_and_no_session() -> None:
     peer = resource("BGPPeer", "all", {"peerSelector": "all()", "filters": ["f"]})
     await cluster.say(resource("BGPFilter", "f", {}), peer)
     n1 = cluster.agents["n1"]
-    before = [each["since"] for each in n1.describe()["peers"]]
+    before = [each["session"] for each in n1.describe()["peers"]]
     assert cluster.table("n1") == ALL_OF_N1
     configured = cluster.speakers["n1"]._peers
     no_two = {"cidr": "10.65.2.0/26", "matchOperator": "Equal", "action": "Reject"}
@@ -186,7 +256,7 @@ async def test_a_filter_that_changes_moves_routes_and_no_session() -> None:
     assert n1.describe()["peers"][0]["received"] == 0  # not even offered
     await cluster.say(resource("BGPFilter", "f", {}))
     assert cluster.table("n1") == ALL_OF_N1
-    assert [each["since"] for each in n1.describe()["peers"]] == before
+    assert [each["session"] for each in n1.describe()["peers"]] == before
     assert cluster.speakers["n1"]._peers is configured
     await cluster.stop()
 
@@ -251,7 +321,7 @@ async def test_services_travel_as_single_addresses() -> None:
     await cluster.stop()
 
 
-async def test_without_word_about_services_it_goes_on() -> None:
+async def test_without_word_about_services_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     cluster, source = Cluster(), Services()
     calm = cluster.add("n2", service_source=Services())
     await cluster.say(POOL, *NODES, *BLOCKS)
@@ -261,9 +331,11 @@ async def test_without_word_about_services_it_goes_on() -> None:
     await cluster.say(POOL, *NODES, *BLOCKS, RANGES)
     assert not agent.in_sync
     assert source.wanted
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         while not agent.in_sync:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+    warned = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not any("services" in each for each in warned), "a first start has none of before"
     await cluster.stop()
 
 

@@ -28,6 +28,7 @@ from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.bird_client import ask, peers
 from tests.bgp.memory_speaker import MemorySpeaker
 from tests.bgp.session_lab import until
+from tests.support.patience import patient
 
 N1, TOR = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.253")
 
@@ -70,7 +71,7 @@ async def birdc(path: Path, *words: str) -> str:
     process = await asyncio.create_subprocess_exec(
         *("birdc", "-s", str(path), *words), stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 20)
+    out, _ = await asyncio.wait_for(process.communicate(), patient(20))
     return out.decode()
 
 

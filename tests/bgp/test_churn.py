@@ -82,6 +82,7 @@ def protect(world: World, secret: str) -> None:
     world.peer_with_router(password=reference)
 
 
+@pytest.mark.promise("M-189")
 @pytest.mark.promise("F-43")
 @pytest.mark.parametrize("secret", ["", "gegen Fremde 7"], ids=["open", "with passwords"])
 def test_killed_during_churn(secret: str) -> None:

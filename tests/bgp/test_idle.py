@@ -13,6 +13,7 @@ import pytest
 
 from bgp.idle import backend
 from tests.support.etcd import free_ports
+from tests.support.patience import patient
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_it_is_ready_without_datastore_or_name(tmp_path: Path) -> None:
             [sys.executable, "-m", "bgp.main"], env=environ, stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patient(60)
         while True:
             try:
                 with urllib.request.urlopen(f"http://localhost:{port}/readiness") as answer:

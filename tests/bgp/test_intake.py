@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from bgp.bestpath import Candidate, select
 from bgp.filters import local_pref_of
 from bgp.intake import GRACEFUL_SHUTDOWN, Intake
-from tests.bgp.make import net, path, rules, source
+from bgp.validity import Facts
+from tests.bgp.make import net, path, rules, source, view_of
 
 PREFIX = net("10.200.0.0/24")
 
@@ -52,6 +54,40 @@ def test_filters_reject_and_change() -> None:
     assert taken.preference == local_pref_of(9)
     assert select([path(local_pref=100), taken]) == [taken]
     assert judged(sent, f=rules(importV6=[{"action": "Reject"}])) is sent
+
+
+@pytest.mark.parametrize(
+    ("prefix", "word"),
+    [
+        ("255.255.255.255/32", "broadcast"),
+        ("240.0.0.0/8", "reserved"),
+        ("10.0.0.2/32", "the address of node n2"),
+        ("10.0.0.250/32", "the address of the datastore"),
+    ],
+)
+def test_a_filter_that_accepts_lets_in_what_is_doubted(prefix: str, word: str) -> None:
+    """A rule that says Accept; not one that says nothing of the path."""
+    near = frozenset({ip_address("10.0.0.2"), ip_address("10.0.0.250")})
+    facts = Facts(view_of(), (), frozenset(), frozenset(), neighbours=near)
+    filtered = source(9, internal=False, filters=("f",))
+    plain, sent = path(source(9, internal=False)), path(filtered)
+
+    def judge(one: Candidate, **found: Any) -> Candidate | str:
+        return Intake(facts, found).judge(net(prefix), one)
+
+    assert word in str(judge(plain))
+    assert word in str(judge(sent, f=rules(importV4=[])))
+    assert judge(sent, f=rules(importV4=[{"action": "Accept"}])) is sent
+    exact = {"cidr": prefix, "matchOperator": "Equal", "action": "Accept"}
+    assert judge(sent, f=rules(importV4=[exact])) is sent
+    assert "rejects" in str(judge(sent, f=rules(importV4=[{"action": "Reject"}])))
+
+
+@pytest.mark.parametrize("hop", ["127.0.0.1", "224.0.0.5", "255.255.255.255", "0.0.0.0"])
+def test_a_next_hop_that_is_no_other_host(hop: str) -> None:
+    """The kernel takes no such gateway: no filter makes it one."""
+    sent = path(source(9, internal=False, filters=("f",)), hop)
+    assert "no host address" in str(judged(sent, f=rules(importV4=[{"action": "Accept"}])))
 
 
 def test_a_peer_that_is_about_to_go_is_the_last_choice() -> None:

@@ -31,6 +31,7 @@ from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from tests.bgp.agents import resource
 from tests.bgp.session_lab import Lab, RawPeer, namespace, session, until
+from tests.support.patience import patient
 
 PEERS: dict[str, tuple[int, str]] = {
     "10.9.0.2": (64512, ""),  # all is well
@@ -168,4 +169,4 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             silent.bind(("10.9.0.13", 179))
             silent.listen(16)
-            asyncio.run(asyncio.wait_for(body(lab), 90))
+            asyncio.run(asyncio.wait_for(body(lab), patient(90)))

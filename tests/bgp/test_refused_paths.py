@@ -12,6 +12,7 @@ from bgp.bestpath import Candidate
 from bgp.rib import Rib
 from bgp.speaker.interface import Announced, Attributes, Family, IPNetwork, PathsReceived, Withdrawn
 from tests.bgp.make import source
+from tests.support.patience import HANG
 
 NETS = [ip_network(f"10.65.{number}.0/24") for number in range(6)]
 PEER = source(2)
@@ -82,4 +83,4 @@ def test_telling_of_many_costs_no_more_than_of_few() -> None:
     for _ in range(1000):
         assert rib.refused(PEER.peer) == (50_000, 0)
         assert len(rib.faults(PEER.peer, 20)) == 20
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < HANG

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 
-from bgp.speaker.interface import DownReason, PeerDown, PeerUp
+from bgp.speaker.exabgp.speaker import STAYS_DEAD
+from bgp.speaker.interface import DownReason, PeerDown, PeerUp, SpeakerUp
 from tests.bgp.session_lab import (
     BIRD,
     RAW,
@@ -44,6 +47,7 @@ def test_a_removed_peer_is_told_and_comes_back_at_once() -> None:
             down = lab.heard.of(PeerDown, gone.local)[-1]
             assert isinstance(down, PeerDown)
             assert down.reason is DownReason.REMOVED
+            await until("taken out", lambda: len(lab.speaker._applied) == 1)
             await lab.speaker.configure([stays, *both])  # a moment later
             for each in (gone, opened):
                 await each.close()
@@ -82,5 +86,27 @@ def test_a_router_that_was_removed_is_back_within_seconds() -> None:
         await lab.speaker.configure([mine, other])
         await until("told again", lambda: "10.65.1.0/26" in shown(), 30)
         print(f"back after {time.monotonic() - begun:.1f} s")
+
+    story(body)
+
+
+def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
+    """ExaBGP is ended with the last peer: so often as you like, that is no trouble."""
+
+    async def body(lab: Lab) -> None:
+        mine = peer(RAW[0], passive=True)
+        for number in range(1, STAYS_DEAD + 2):
+            await lab.speaker.configure([mine])
+            await until("it runs", lambda n=number: len(lab.heard.of(SpeakerUp)) == n)  # type: ignore[misc]
+            assert lab.speaker.conditions() == []
+            await lab.speaker.configure([])
+            await until("it is ended", lambda: not lab.speaker.running)
+        await lab.speaker.configure([mine])
+        # One that ends by itself, at once after that, is the first one.
+        await until("it runs", lambda: lab.speaker.child_pid is not None)
+        os.kill(lab.speaker.child_pid or 0, signal.SIGKILL)
+        await until("again", lambda: len(lab.heard.of(SpeakerUp)) == STAYS_DEAD + 3)
+        assert lab.speaker.conditions() == []
+        assert lab.speaker._failures == 2
 
     story(body)

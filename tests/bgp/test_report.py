@@ -24,6 +24,7 @@ from libcalico.model.validate import problems
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.memory_speaker import MemorySpeaker
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 N1, TOR = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.253")
@@ -168,7 +169,7 @@ async def test_requests_are_answered_in_the_datastore(etcd: Etcd) -> None:
         return found
 
     async def until(name: str, check: Any) -> CalicoNodeStatusStatus:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while not check(found := await status(name)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         return found

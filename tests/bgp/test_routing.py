@@ -18,7 +18,7 @@ from tests.bgp.make import claim, net, source, view_of
 
 NETS = [net(f"10.65.{number}.0/26") for number in range(1, 4)] + [net("10.65.2.5/32")]
 SOURCES = [source(2), source(3, client=True), source(99, internal=False)]
-POOL = PoolView(net("10.65.0.0/16"), True, True)
+POOL = PoolView(net("10.65.0.0/16"), True)
 SERVICE = net("10.65.3.0/26")
 
 

@@ -36,6 +36,7 @@ from bgp.speaker.interface import (
     Withdrawn,
 )
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
+from tests.support.patience import patient
 
 A, B, C = (IPv4Address(f"127.0.0.{number}") for number in (1, 2, 3))
 R1, R2 = Route(ip_network("10.65.1.0/26")), Route(ip_network("10.65.2.0/26"))
@@ -76,7 +77,7 @@ class Listener:
             self.heard.append(event)
 
     async def until(self, what: Callable[[list[Event]], object], timeout: float = 15) -> None:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(patient(timeout)):
             while not what(self.heard):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
@@ -119,7 +120,7 @@ def story(factory: Factory, body: Callable[[Listener, Listener, int], Awaitable[
         speakers = [Listener(factory()), Listener(factory())]
         tasks = [asyncio.create_task(each.run()) for each in speakers]
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(patient(40)):
                 await body(speakers[0], speakers[1], free_port())
         finally:
             for each in speakers:
@@ -131,7 +132,6 @@ def story(factory: Factory, body: Callable[[Listener, Listener, int], Awaitable[
     asyncio.run(run())
 
 
-@pytest.mark.promise("F-38")
 def test_contract(factory: Factory) -> None:
     """SPK-1, 2, 3 and 5, as one life of a session."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from bgp.bestpath import Candidate
 from bgp.speaker.interface import IPNetwork
-from bgp.validity import Facts, refusal
+from bgp.validity import Facts, doubt, neighbours_of, refusal
 from bgp.view import ClusterView
 from tests.bgp.make import block, claim, net, path, source, view_of
 
@@ -105,6 +106,45 @@ def test_reflectors_speak_for_others_with_their_next_hop() -> None:
     assert why("10.65.3.0/26", path(source(2), "10.0.0.77"), "n2")
     assert why("10.65.9.0/26", reflected, "n2")
     assert "default route" in why("0.0.0.0/0", reflected, "n2")
+
+
+LINKS = (net("10.0.0.0/24"), net("fd00::/64"))
+
+
+def doubted(prefix: str, sender: Candidate | None = None, **more: Any) -> str:
+    known = replace(facts(picture()), **more)
+    return doubt(net(prefix), sender or path(EXTERNAL), known)
+
+
+def test_what_an_external_peer_seldom_means() -> None:
+    assert "broadcast" in doubted("255.255.255.255/32")
+    assert "broadcast" in doubt(net("255.255.255.255/32"), path(EXTERNAL), None)
+    assert "broadcast" in doubted("255.255.255.255/32", pools=(net("240.0.0.0/4"),))
+    for reserved in ("240.0.0.0/4", "240.1.0.0/16", "255.255.255.0/24", "250.0.0.1/32"):
+        assert "reserved" in doubted(reserved)
+    assert doubted("240.1.0.0/16", pools=(net("240.0.0.0/8"),)) == ""
+    assert "reserved" in doubted("241.1.0.0/16", pools=(net("240.0.0.0/8"),))
+    assert doubted("255.255.255.255/32", path(source(2))) == ""  # `refusal` has its say there
+
+
+def test_the_way_to_a_neighbour_is_the_link() -> None:
+    view = picture()
+    etcd = ip_address("10.0.0.250")
+    on_link = neighbours_of(view, LINKS, [etcd, ip_address("192.0.2.1")])
+    assert on_link == {ip_address("10.0.0.2"), ip_address("10.0.0.3"), etcd}
+    assert "node n2" in doubted("10.0.0.2/32", neighbours=on_link)
+    assert "the datastore" in doubted("10.0.0.250/32", neighbours=on_link)
+    for good in ("10.0.0.0/24", "10.0.0.2/31", "10.0.0.77/32"):
+        assert doubted(good, neighbours=on_link) == ""
+    # Nodes that have their addresses on no link are reached as the router says.
+    for links in ((), (net("10.1.0.0/24"),)):
+        assert neighbours_of(view, links, [etcd]) == set()
+
+
+def test_no_path_leads_to_this_node() -> None:
+    """VAL-3, whichever peer says it."""
+    assert why("192.0.2.0/24", path(EXTERNAL, "10.0.0.1")) == "its next hop is this node"
+    assert why("10.65.2.0/26", path(source(2), "10.0.0.1")) == "its next hop is this node"
 
 
 prefixes = st.builds(

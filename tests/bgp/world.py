@@ -35,6 +35,7 @@ from libcalico.model import codec
 from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 HOLD = 9
 ROUTER = "10.99.0.254"
@@ -47,7 +48,7 @@ def eventually(
     what: str, check: Callable[[], Any], timeout: float = 15.0, pause: float = 0.05
 ) -> Any:
     """Poll until `check` gives something true; its last value stands in the failure."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patient(timeout)
     while True:
         value = check()
         if value:

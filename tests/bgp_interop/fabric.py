@@ -25,7 +25,9 @@ from libcalico.model.keys import ResourceKey
 from tests.bgp.session_lab import RawPeer
 from tests.bgp.world import Node, World, cluster, eventually
 from tests.bgp_interop.router import Learned, Neighbour, Router
+from tests.support import bgp_wire as wire
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 OURS, THEIRS = 64512, 64500
 NODE, NODE6 = "10.99.0.1", "fd99::1"
@@ -110,9 +112,9 @@ class Fabric:
         """What n1's felix was told is this: prefix -> next hops."""
         eventually_equal("n1's table", lambda: self.node.ear.table, expected)
 
-    def since(self, address: str = ROUTER) -> str:
-        """When the session came up."""
-        return str(self.node.peers()[address]["since"])
+    def session(self, address: str = ROUTER) -> int:
+        """The number of the present session, or of the last one: another one has another."""
+        return int(self.node.peers()[address]["session"])
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -132,8 +134,7 @@ class Fabric:
         async def run() -> None:
             raw = RawPeer(RAW, asn=asn)
             try:
-                await raw.dial(to=IPv4Address(NODE))
-                await raw.open()
+                await _join(raw)
                 await body(raw)
             finally:
                 await raw.close()
@@ -176,6 +177,19 @@ table inet silence {
     chain out { type filter hook output priority 0; tcp dport 179 drop; tcp sport 179 drop; }
 }
 """
+
+
+async def _join(raw: RawPeer) -> None:
+    """A session with n1, which hangs up on a peer that its speaker has not been told of yet."""
+    async with asyncio.timeout(patient(30)):
+        while True:
+            await raw.dial(to=IPv4Address(NODE))
+            await raw.open()
+            while not raw.closed.is_set():
+                if any(kind == wire.KEEPALIVE for kind, _ in raw.messages):
+                    return
+                await asyncio.sleep(0.05)
+            await raw.close()
 
 
 def eventually_equal(what: str, look: Callable[[], Any], expected: Any, seconds: float = 20) -> Any:

@@ -40,7 +40,7 @@ def filters(lab: Fabric) -> None:
     both = {BLOCK: OUR_BLOCK, "10.65.9.0/26": OUR_BLOCK}
     lab.told(both)
     lab.learned({OUTSIDE: (ROUTER,), HIDDEN: (ROUTER,)})
-    since = lab.since()
+    session = lab.session()
     export = [{"cidr": "10.65.9.0/26", "matchOperator": "Equal", "action": "Reject"}]
     inward = [{"cidr": "10.201.0.0/16", "matchOperator": "In", "action": "Reject"}]
     lab.apply("BGPFilter", "less", {"exportV4": export, "importV4": inward})
@@ -54,7 +54,7 @@ def filters(lab: Fabric) -> None:
     lab.learned({OUTSIDE: (ROUTER,), HIDDEN: (ROUTER,)})
     lab.peer()
     lab.told(both)
-    assert lab.since() == since
+    assert lab.session() == session
     lab.world.unblock("n1", "10.65.9.0/26")
 
 
@@ -109,7 +109,7 @@ def block_release(lab: Fabric) -> None:
     six = Learned(NODE6, (OURS,))
     always = {BLOCK: OUR_BLOCK, BLOCK6: six}
     lab.told(always)
-    since = lab.since()
+    session = lab.session()
     for _ in range(2):
         lab.world.block("n1", "10.65.9.0/26")
         lab.world.block("n1", "fd65::80/122")
@@ -117,7 +117,7 @@ def block_release(lab: Fabric) -> None:
         lab.world.unblock("n1", "10.65.9.0/26")
         lab.world.unblock("n1", "fd65::80/122")
         lab.told(always)
-    assert lab.since() == since
+    assert lab.session() == session
 
 
 @case("reflectors", "F-39")
@@ -215,7 +215,7 @@ def malformed(lab: Fabric) -> None:
     async def errors(raw: RawPeer) -> None:
         lab.up(ROUTER, str(RAW))
         lab.told({BLOCK: OUR_BLOCK})
-        seen.update((lab.since(), str(lab.node.exabgp())))
+        seen.update((str(lab.session()), str(lab.node.exabgp())))
         for attributes in WITHDRAWING.values():
             await raw.update(attributes=good, reachable=routes)
             lab.learned(hostile)
@@ -244,6 +244,6 @@ def malformed(lab: Fabric) -> None:
 
         lab.injecting(reset)
         lab.learned({OUTSIDE: (ROUTER,)})
-    assert seen == {lab.since(), str(lab.node.exabgp())}
+    assert seen == {str(lab.session()), str(lab.node.exabgp())}
     assert lab.router.up(NODE)
     lab.told({BLOCK: OUR_BLOCK})

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from libcalico import tasks
 from libcalico.errors import MuslinError
 
 log = logging.getLogger(__name__)
@@ -221,8 +222,8 @@ class Child:
         return child
 
     async def _take_over(self, listener: socket.socket) -> None:
-        exited = asyncio.ensure_future(self._process.wait())
-        accepted = asyncio.ensure_future(self._loop.sock_accept(listener))
+        exited = tasks.start(self._process.wait(), "end of exabgp")
+        accepted = tasks.start(self._loop.sock_accept(listener), "start of exabgp")
         try:
             await asyncio.wait(
                 {exited, accepted}, timeout=_START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED

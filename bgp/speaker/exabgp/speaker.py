@@ -53,6 +53,8 @@ from bgp.speaker.interface import (
     SpeakerFailed,
     SpeakerUp,
 )
+from libcalico import tasks
+from libcalico.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +133,7 @@ class ExaBGPSpeaker:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await ended([self._task])
         if self._child is not None:
             await self._child.kill()
 
@@ -149,7 +151,7 @@ class ExaBGPSpeaker:
 
     def _poke(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="exabgp")
+            self._task = tasks.start(self._run(), "exabgp")
         self._wake.set()
 
     async def _run(self) -> None:
@@ -182,7 +184,10 @@ class ExaBGPSpeaker:
             if self._failures and loop.time() - started > _SETTLED:
                 self._failures, self._trouble = 0, ""
             if not self._as_wished(child):
+                needed = bool(self._target())
                 await child.kill()
+                if not needed:
+                    self._failures, self._trouble = 0, ""  # it has not failed: it has no peers
                 continue
             self._watchdog.look(child.heard, loop.time())
             hold = min((each.hold_time for each in self._sessions.values()), default=90)
@@ -210,7 +215,7 @@ class ExaBGPSpeaker:
             if not ended.result():
                 return False
         if self._refusals.instead_of(target, asyncio.get_running_loop().time()) != self._applied:
-            self._reloading = asyncio.create_task(self._apply_reload(child), name="exabgp-reload")
+            self._reloading = tasks.start(self._apply_reload(child), "exabgp-reload")
             self._reloading.add_done_callback(lambda _: self._wake.set())
         return True
 
@@ -218,7 +223,7 @@ class ExaBGPSpeaker:
         task, self._reloading = self._reloading, None
         if task is not None:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await ended([task])
 
     def _mend(self, now: float) -> None:
         """Ask once more for what could not be read, where it is time to (BGP-7)."""

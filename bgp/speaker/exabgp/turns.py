@@ -134,7 +134,7 @@ def waiting() -> None:
                 next(work)
             except StopIteration:
                 self._async.popleft()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - of ExaBGP's own work: told, and the others go on
                 self._async.popleft()
                 text = f"a connection failed: {type(error).__name__}: {error}"
                 log.error(lambda text=text: text, "reactor")
