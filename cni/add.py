@@ -53,6 +53,7 @@ from cni.pod_requests import (
     endpoint_request,
 )
 from cni.pod_source import PodFacts
+from cni.records import Record
 from cni.request import Request
 from cni.result import Interface, IPConfig, Result
 from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
@@ -174,6 +175,7 @@ async def _add(
             addresses = await source.planned()
             granted = await source.settled() if repeated else None
             addresses = granted.addresses if granted else addresses
+            services.records.refuse_taken(addresses, attachment)
             # Let the transaction really leave before the wiring holds the loop.
             if not services.allocator.prompt:
                 for _ in range(3):
@@ -201,6 +203,7 @@ async def _add(
         if granted.addresses != addresses:
             log.info("a race was lost: wiring again", extra={"attachment": str(attachment)})
             addresses = granted.addresses
+            services.records.refuse_taken(addresses, attachment)
             offer()
             _configure(pod, netns_fd, cable, replace(ends, reused=True), addresses, ways)
             trace.mark("rewire")
@@ -208,10 +211,11 @@ async def _add(
         await _in_force(services, subject, attachment, wait)
         wiring.lead(services.host, cable.host_interface, ends.host, services.felix.routes(subject))
         trace.mark("in_force")
-    services.felix.forget(subject)
+    services.felix.stored(subject, granted.revision_of(attachment.endpoint_key))
     services.journal.drop(request)
     if not is_delegated(request):
         services.memory.keep(attachment, granted)
+    _remember(services, attachment, cable.host_interface, source, writer, addresses)
     trace.afterwards(
         lambda: log.info(
             "attachment added",
@@ -225,6 +229,20 @@ async def _add(
     )
     own = _result(request, cable, ends, addresses, source.extra)
     return chain.chained(previous, chain.with_dns(request, own))
+
+
+def _remember(
+    services: Services,
+    attachment: Attachment,
+    link: str,
+    source: Source,
+    writer: EndpointWriter,
+    addresses: Sequence[IPAddress],
+) -> None:
+    """For what an operator may delete of it while it runs (cni.records)."""
+    assert writer.written is not None
+    ours = tuple(addresses) if isinstance(source, OwnAddresses) else ()
+    services.records.remember(Record(attachment, link, ours, writer.written.value))
 
 
 def _source(
@@ -434,19 +452,19 @@ async def _undo(services: Services, request: Request, progress: _Progress) -> No
     if progress.wired:
         try:
             await services.in_thread(wiring.remove, attachment.host_interface, attachment.mark)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
             left.append(error)
     if progress.source is not None:
         try:
             gone = await progress.source.undo()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
             # Whether the datastore did it is unknown; the journal finds out when it is back.
             left.append(error)
     if progress.offered and (gone or progress.wired):
         services.felix.retract(delete.subject_of(attachment))
     elif progress.offered:
         # The first ADD's pod runs on: felix must not take its routes and policy away (ADD-07).
-        services.felix.forget(delete.subject_of(attachment))
+        services.felix.stored(delete.subject_of(attachment), 0)
     await delete.remember_undo(services, request, left)
 
 

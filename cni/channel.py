@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from cni import protocol
+from libcalico import tasks
+from libcalico.tasks import ended
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +232,7 @@ async def serve(
         listener.close()
         for task in door.tasks:
             task.cancel()
-        await asyncio.gather(*door.tasks, return_exceptions=True)
+        await ended(door.tasks)
 
 
 class _Door:
@@ -275,7 +277,7 @@ class _Door:
             if channel.peer_uid not in (0, os.geteuid()):
                 channel.close()
                 continue
-            task = self._loop.create_task(_run(channel, self._handler))
+            task = tasks.start(_run(channel, self._handler), "a connection of cni.sock")
             self.tasks[task] = channel
             task.add_done_callback(self.tasks.pop)
 
@@ -287,7 +289,7 @@ class _Door:
             await until
             self.open()
 
-        self._pause = self._loop.create_task(rest())
+        self._pause = tasks.start(rest(), "pause of cni.sock")
 
     async def _until_room(self) -> None:
         while len(self.tasks) >= self._limit:

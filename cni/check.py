@@ -168,7 +168,7 @@ async def _policy(
         state = "did not say" if services.felix.connected else "cannot be reached to say"
         return Complaint(f"calico-felix {state} that its policy is in force", settles=True)
     finally:
-        services.felix.forget(subject)
+        services.felix.stop_waiting(subject)
     return Complaint(f"its policy is not in force: {refusal}") if refusal else None
 
 

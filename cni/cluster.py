@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from cni.errors import CNIError, Code
 from ipam.facts import Facts, reserved_networks, usable_pools
@@ -17,7 +18,7 @@ from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import IPAMConfig
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
-from libcalico.model.keys import IPAMConfigKey, IPNetwork, Key, ResourceKey
+from libcalico.model.keys import AffinityKey, IPAMConfigKey, IPNetwork, Key, ResourceKey
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +27,26 @@ READY_KEY = ResourceKey("ClusterInformation", "default")
 
 
 class Cluster:
-    """`run` keeps it current. Of the nodes it knows its own."""
+    """`run` keeps it current. Of the nodes it knows its own.
 
-    def __init__(self, store: Datastore, node: str) -> None:
-        own = Selection("Node", host=node)
-        self._syncer = Syncer(store, [*(Selection(family) for family in FAMILIES), own])
+    `claim_lost` hears of each block on which the node has no claim any more.
+    """
+
+    def __init__(
+        self,
+        store: Datastore,
+        node: str,
+        claim_lost: Callable[[IPNetwork], None] = lambda _: None,
+    ) -> None:
+        own = [Selection("Node", host=node), Selection("BlockAffinity", host=node)]
+        self.connection_changed = asyncio.Event()
+        """`connected` may be another; the reader clears it."""
+        self._syncer = Syncer(
+            store,
+            [*(Selection(family) for family in FAMILIES), *own],
+            on_connection=self.connection_changed.set,
+        )
+        self._claim_lost = claim_lost
         self._reserved: dict[Key, list[IPNetwork]] = {}
         self._config: IPAMConfig = DEFAULT_IPAM_CONFIG
         self._pools: dict[Key, Pool] = {}
@@ -38,6 +54,8 @@ class Cluster:
         self._labels: dict[Key, dict[str, str]] = {}
         self._pod_cidrs: dict[Key, list[str]] = {}
         self._ready: bool | None = None
+        self.node_came: Callable[[], None] = lambda: None
+        """Called when the own Node was missing, and is there."""
         self._in_sync = asyncio.Event()
 
     @property
@@ -70,7 +88,7 @@ class Cluster:
 
     @property
     def tunnel_devices(self) -> list[str]:
-        """The devices without which pods of other nodes are out of reach, by the enabled pools."""
+        """The devices without which pods of other nodes are out of reach, by all pools."""
         return sorted({device for devices in self._tunnels.values() for device in devices})
 
     def has_node(self, node: str) -> bool:
@@ -113,7 +131,11 @@ class Cluster:
 
     def _take(self, key: Key, entry: Entry | None) -> None:
         if isinstance(key, IPAMConfigKey):
+            if entry is None and self._config != DEFAULT_IPAM_CONFIG:
+                log.warning("the settings of the allocator were deleted: the defaults count")
             self._config = entry.value if entry else DEFAULT_IPAM_CONFIG
+        if isinstance(key, AffinityKey) and key.kind == "host" and entry is None:
+            self._claim_lost(key.cidr)
         if not isinstance(key, ResourceKey):
             return
         if key.kind == "IPPool":
@@ -125,17 +147,19 @@ class Cluster:
         elif key.kind == "IPReservation":
             self._reserved[key] = reserved_networks([entry.value] if entry else [])
         elif key.kind == "Node":
-            self._labels.pop(key, None)
+            before = self._labels.pop(key, None)
             self._pod_cidrs.pop(key, None)
             if entry is not None:
                 self._labels[key] = dict(entry.value.metadata.labels)
                 self._pod_cidrs[key] = list(entry.value.status.podCIDRs)
+                if before is None:
+                    self.node_came()
         elif key == READY_KEY:
             self._ready = bool(entry.value.spec.datastoreReady) if entry else None
 
 
 def _tunnels(pool: Pool, entry: Entry | None) -> tuple[str, ...]:
-    if entry is None or pool.disabled:
+    if entry is None:
         return ()
     spec = entry.value.spec
     wanted = []

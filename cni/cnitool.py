@@ -22,7 +22,7 @@ import msgspec
 
 from cni.client import Attachment, Client, load
 from cni.client.cache import DEFAULT
-from libcalico import paths
+from libcalico import command_line, paths
 from libcalico.errors import InvalidValue, MuslinError
 
 EPILOG = """environment:
@@ -55,7 +55,7 @@ def parse_capabilities(text: str) -> dict[str, Any]:
     """CAP_ARGS as an object. Raises InvalidValue."""
     try:
         found = msgspec.json.decode(text) if text else {}
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise InvalidValue("CAP_ARGS", text, f"a JSON object: {problem}") from None
     if not isinstance(found, dict):
         raise InvalidValue("CAP_ARGS", text, "a JSON object")
@@ -101,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command_line.add_version(parser)
     parser.add_argument("verb", choices=("add", "check", "del", "gc", "status"))
     parser.add_argument("network", help="the name in a file of NETCONFPATH")
     parser.add_argument("netns", nargs="?", default="", help="a path such as /var/run/netns/x")
@@ -112,11 +113,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     environ = dict(os.environ)
     if chosen.ifname:
         environ["CNI_IFNAME"] = chosen.ifname
-    try:
-        printed = run(chosen.verb, chosen.network, chosen.netns, environ, chosen.cache_dir)
-    except (MuslinError, OSError) as error:
-        sys.exit(str(error))
-    sys.stdout.write(printed)
+
+    def work() -> int:
+        try:
+            printed = run(chosen.verb, chosen.network, chosen.netns, environ, chosen.cache_dir)
+        except (MuslinError, OSError) as error:
+            print(error, file=sys.stderr)
+            return 1
+        sys.stdout.write(printed)
+        return 0
+
+    if code := command_line.guarded("cnitool", work):
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import Counter, Gauge
 
+from cni.own_machine import why_foreign
 from cni.server import Server
 from cni.services import Services
 from ipam.blocks import IPAddress
@@ -58,12 +59,15 @@ class Collection:
         self._asked: list[Listed | None] = []
         self._wake = asyncio.Event()
         server.collect = self.collect
+        self.foreign = ""
+        """Why this machine is not the node that it is called, and nothing is collected."""
         self._collector = Collector(
             services.store,
             services.node,
             self._observe,
             turn=self._turn,
             flush=self._flush,
+            foreign=self._foreign,
             gap=gap,
         )
 
@@ -117,6 +121,13 @@ class Collection:
         return sweep.complete
 
     def _tell(self, sweep: Sweep) -> None:
+        if sweep.foreign:
+            SWEEPS.labels("foreign").inc()
+            if sweep.foreign != self.foreign:
+                log.error("no address is collected: %s", sweep.foreign)
+            self.foreign = sweep.foreign
+            return
+        self.foreign = ""
         SWEEPS.labels("complete" if sweep.complete else "incomplete").inc()
         SUSPECTS.set(sweep.suspects)
         WIDOWED.set(len(sweep.widowed))
@@ -140,6 +151,9 @@ class Collection:
             )
         if not sweep.complete:
             log.warning("the collector could not see everything, so it looks again later")
+
+    async def _foreign(self) -> str:
+        return await why_foreign(self._services, runtime=self._sandboxes.configured)
 
     async def _observe(self) -> Evidence:
         if self._services.cluster.locked:

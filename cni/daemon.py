@@ -1,8 +1,8 @@
 """The daemon `calico-cni`: everything warm, so that a pod starts in milliseconds.
 
 It holds the datastore connection, the allocator with this node's blocks, the line to felix
-and the socket on which the executable calls. It keeps no state of its own: killed at any
-moment, it resumes from datastore, kernel and journal, and traffic does not notice.
+and the socket on which the executable calls. Killed at any moment, it resumes from datastore,
+kernel, journal and records (`cni.records`), and traffic does not notice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from cni.pod_source import PodSource
 from cni.pod_sources import PodSources
 from cni.protocol import PendingDelete
 from cni.refusals import Refusals
+from cni.restore import Restorer
 from cni.server import Server
 from cni.services import Services, Settings
 from cni.stores import StoreCheck
-from cni.trace import TRANSACTIONS, Traces
+from cni.trace import RESTORED, TRANSACTIONS, Traces
 from ipam.service import NodeAllocator
-from libcalico import status_file
+from libcalico import parsing, status_file
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import our_version
@@ -46,10 +47,7 @@ WARM_SECONDS = 2.0
 
 def read_node_name(settings: Settings, environ: Mapping[str, str]) -> str | None:
     """The name that node start-up left, else NODENAME; None while there is neither."""
-    try:
-        name = settings.nodename_file.read_text().strip()
-    except OSError:
-        name = ""
+    name = parsing.text_of(settings.nodename_file).strip()
     return name or environ.get("NODENAME") or None
 
 
@@ -83,14 +81,15 @@ class Daemon:
         `kubernetes_name`: what that API calls this node, where it is not `node`.
         """
         self._settings = settings or Settings()
-        cluster = Cluster(store, node)
+        allocator = NodeAllocator(store, node, facts=lambda: cluster.facts(node))
+        cluster = Cluster(store, node, allocator.claim_lost)
         self._pods = PodSources(node, kubernetes, self._settings.host)
         self._traces = Traces()
         self.services = Services(
             settings=self._settings,
             node=node,
             store=store,
-            allocator=NodeAllocator(store, node, facts=lambda: cluster.facts(node)),
+            allocator=allocator,
             cluster=cluster,
             felix=FelixClient(self._settings.felix_socket, self._settings.endpoint_status),
             pod_source=pod_source or self._pods,
@@ -101,6 +100,7 @@ class Daemon:
         self._refusals = Refusals(kubernetes, kubernetes_name or node)
         self.server = Server(self.services, our_version(), self._traces, self._refusals.tell)
         self.collection = Collection(self.services, self.server, gap=self._settings.collect_gap)
+        self.restorer = Restorer(self.services, self.server.turn)
         self._socket_reporter = Reporter("socket", timeout=30.0)
         self._datastore_reporter = Reporter("datastore")
         self.health = HealthServer(
@@ -111,6 +111,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Serve until cancelled; raises if one of the parts ends by an error."""
+        self.services.records.load()
         with contextlib.suppress(MuslinError, TimeoutError):
             # A datastore that is away must not keep the socket closed.
             async with asyncio.timeout(WARM_SECONDS):
@@ -121,20 +122,37 @@ class Daemon:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.services.allocator.run())
                 group.create_task(self.services.cluster.run())
+                group.create_task(self._find_lost_claims())
                 group.create_task(self.services.felix.run())
                 group.create_task(self._pods.run())
                 group.create_task(self._refusals.run())
                 group.create_task(self.services.journal.run())
                 group.create_task(self.collection.run())
+                group.create_task(self.restorer.run())
+                group.create_task(self.services.records.run())
                 group.create_task(self.health.run())
                 group.create_task(self._report())
                 group.create_task(channel.serve(listener, self.server.handle))
         finally:
+            self.services.records.flush()
             if self.services.undoing:
                 await asyncio.wait(self.services.undoing, timeout=2.0)
             self.services.unplugger.close()
             self.services.threads.shutdown(wait=False)
             self.services.host.close()
+
+    async def _find_lost_claims(self) -> None:
+        """What was deleted while this daemon did not run; then the watch tells."""
+        await self.services.cluster.wait_in_sync()
+        backoff = Backoff(1.0, 60.0)
+        while True:
+            try:
+                await self.services.allocator.find_lost_claims()
+            except MuslinError as error:
+                log.warning("own blocks without a claim are not known yet: %s", error)
+                await backoff.wait()
+            else:
+                return
 
     async def _replay(self, record: PendingDelete, file: Path) -> None:
         await self.server.replay(record, file)
@@ -147,11 +165,15 @@ class Daemon:
             detail = "" if cluster.connected else "the datastore does not answer"
             self._datastore_reporter.ready(cluster.in_sync and cluster.connected, detail)
             TRANSACTIONS.set(self.services.allocator.transactions)
+            RESTORED.set(self.services.allocator.restored)
             try:
                 status_file.write("cni", self._status(), self._settings.status)
             except OSError as error:
                 log.warning("the status file cannot be written: %s", error)
-            await asyncio.sleep(0.5 if not cluster.in_sync else STATUS_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STATUS_SECONDS if cluster.in_sync else 0.5):
+                    await cluster.connection_changed.wait()
+            cluster.connection_changed.clear()
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -162,14 +184,29 @@ class Daemon:
             "kubernetes": self._pods.status(),
             "pending": self.services.journal.count(),
             "traces": self._traces.summaries(),
+            "conditions": self._conditions(),
         }
+
+    def _conditions(self) -> list[dict[str, str]]:
+        node = f"Node({self.services.node})"
+        found = []
+        if self.collection.foreign:
+            text = f"no address is collected: {self.collection.foreign}"
+            found.append({"object": node, "reason": text})
+        cluster = self.services.cluster
+        if cluster.in_sync and not cluster.has_node(self.services.node):
+            found.append({"object": node, "reason": "it does not exist, so no pod starts here"})
+        for pod, why in sorted(self.restorer.lost.items()):
+            text = f"it runs and is not in the datastore ({why}): start it again"
+            found.append({"object": pod, "reason": text})
+        return found
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Settings that the environment overrides.
 
     `CALICO_CNI_HEALTHPORT`, `CALICO_NODENAME_FILE`, and `CALICO_CNI_CRI_SOCKET`: the runtime's
-    CRI socket, whose sandbox list the collector then asks.
+    CRI socket, whose sandbox list the collector then asks. Raises InvalidValue.
     """
     port = environ.get("CALICO_CNI_HEALTHPORT", "")
     nodename = environ.get("CALICO_NODENAME_FILE", "")
@@ -178,5 +215,5 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     return Settings(
         cri_socket=Path(cri) if cri else None,
         nodename_file=Path(nodename) if nodename else settings.nodename_file,
-        health_port=int(port) if port.isdigit() else settings.health_port,
+        health_port=parsing.port("CALICO_CNI_HEALTHPORT", port) if port else settings.health_port,
     )

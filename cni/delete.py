@@ -57,6 +57,7 @@ async def delete(
     run it again, since the plugin lives where the runtime does.
     """
     attachment = attachment_of(request, services.node)
+    services.records.drop(attachment)
     left: list[Exception] = []
     refused: CNIError | None = None
     released: list[IPAddress] = []
@@ -74,7 +75,7 @@ async def delete(
         if not removed and netns_fd is not None:
             names = (attachment.host_interface, attachment.ifname)
             removed = half_made.remove_in(services.host, netns_fd, *names)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
         # The kernel keeps the cable: felix takes route and policy away before anybody else can
         # have its address.
@@ -87,7 +88,7 @@ async def delete(
             refused = error
     try:
         released = await release(services, attachment, unwired=removed, forgot=forgot)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
     trace.mark("commit")
     if not retracted:
@@ -117,6 +118,7 @@ async def replay(services: Services, request: Request) -> None:
     Where the kernel keeps the cable, the addresses are released all the same.
     """
     attachment = attachment_of(request, services.node)
+    services.records.drop(attachment)
     if is_delegated(request):
         log.warning(
             "%s is not asked to release: only a DEL of the runtime reaches it",

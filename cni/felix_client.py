@@ -9,9 +9,11 @@ endpoint is in force, and that is waited for instead.
 
 Invariants (tests/cni/test_felix_client.py):
   CNI-16  A wait ends by felix's word about this very container, by the caller's timeout, or
-          by `forget`; never by the loss of a connection. A file is felix's word only while
+          by `stop_waiting`; never by the loss of a connection. A file is felix's word only while
           there is no socket, and when it names the interface, the hardware address and the
           addresses of this container.
+  CNI-24  Every offer is closed: by `stored`, from whose revision on the datastore's word counts, or
+          by `retract`. One that is open is told again to each new felix.
   CNI-23  Felix's word about one offer is none about a later one of the same container, with
           other addresses after a lost race, say: who waits, waits for the word on the last.
 """
@@ -31,9 +33,10 @@ from libcalico import endpoint_files, paths
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, connect_unix
-from libcalico.local.node_api import Await, Hello, InForce, Message, Offer, Retract
+from libcalico.local.node_api import Await, Hello, InForce, Message, Offer, Retract, Stored
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
+from libcalico.tasks import beside
 
 FILE_INTERVAL = 0.05
 
@@ -158,7 +161,14 @@ class FelixClient:
             wait.file = wait.file or self._file_of(subject)
             if wait.file is None:
                 return
-            if endpoint_files.says(*wait.file):
+            path, said = wait.file
+            if reason := endpoint_files.too_long(path.name):
+                # Calico's plugin goes on when no file comes; until the rules stand its felix
+                # drops what comes from an interface that it does not know yet.
+                log.warning("not waited for a file that tells of %s: %s", subject.name, reason)
+                wait.word.say(InForce(*subject))
+                return
+            if endpoint_files.says(path, said):
                 wait.word.say(InForce(*subject))
                 return
         self._look_again(wait, subject)
@@ -193,14 +203,23 @@ class FelixClient:
         wait = self._waits[subject] = _Wait(word or _Word(), next(self._numbers), wired)
         return Await(*subject, wait.number, wired)
 
+    def stored(self, subject: Subject, revision: int) -> None:
+        """What was offered is in the datastore since `revision`, 0: since one that is not known.
+
+        Its word counts from then on.
+        """
+        self.stop_waiting(subject)
+        if self._offers.pop(subject, None) is not None:
+            self._send(Stored(*subject, revision))
+
     def retract(self, subject: Subject, *, forgotten: bool = False) -> None:
         """The endpoint is gone, or never came to be; `forgotten`: its flows are, too."""
-        self.forget(subject)
+        self.stop_waiting(subject)
+        self._offers.pop(subject, None)
         self._send(Retract(*subject, forgotten))
 
-    def forget(self, subject: Subject) -> None:
-        """Nobody is interested any more; what felix has stays."""
-        self._offers.pop(subject, None)
+    def stop_waiting(self, subject: Subject) -> None:
+        """Felix's word is of no interest any more; what it has stays."""
         wait = self._waits.pop(subject, None)
         if wait is not None:
             wait.word.drop()
@@ -242,12 +261,8 @@ class FelixClient:
         for subject, wait in self._waits.items():
             outgoing.put_nowait(Await(*subject, wait.number, wait.wired))
         self._outgoing, self._connection = outgoing, connection
-        sender = asyncio.create_task(_pump(connection, outgoing))
-        try:
+        async with beside(_pump(connection, outgoing)):
             await connection.attend(self._heard)
-        finally:
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
 
     def _heard(self, message: Message) -> None:
         if not isinstance(message, InForce):

@@ -30,6 +30,7 @@ from cni.endpoint import NETWORK_ANNOTATION
 from cni.errors import CNIError, Code
 from cni.felix_client import Subject
 from cni.ipam_plugin import INTERFACE
+from cni.own_machine import why_foreign
 from cni.request import Request
 from cni.services import Services
 from ipam import blocks
@@ -75,7 +76,10 @@ async def collect(
     network = request.config.name
     await services.cluster.require_ready(services.settings.datastore_seconds)
     try:
-        endpoints, allocations = await _look(services)
+        if why := await why_foreign(services, runtime=True):
+            log.error("GC of network %s removes nothing: %s", network, why)
+            return
+        endpoints, allocations = await held_here(services)
     except (DatastoreError, TimeoutError) as error:
         raise CNIError(
             Code.TRY_AGAIN_LATER, f"GC of network {network}: the datastore does not answer"
@@ -89,7 +93,7 @@ async def collect(
                 continue
             try:
                 await _remove(services, each)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the others are collected; told at the end
                 failed.append((each, error))
                 continue
         log.warning(
@@ -108,7 +112,7 @@ async def collect(
 Found = tuple[Allocation, IPNetwork]
 
 
-async def _look(services: Services) -> tuple[list[Entry], list[Found]]:
+async def held_here(services: Services) -> tuple[list[Entry], list[Found]]:
     """This node's endpoints, and every allocation of handles that this node has a part in."""
     prefix = names.workload_endpoint_prefix(services.node)
     endpoints = (
@@ -198,6 +202,7 @@ def _container(network: str, node: str, allocation: Allocation) -> str:
 
 async def _remove(services: Services, stale: Stale) -> None:
     suspect, endpoint = stale.suspect, stale.endpoint
+    services.records.drop_interface(suspect.container_id, stale.ifname)
     if endpoint is not None and endpoint.value.spec.interfaceName:
         mark = f"{suspect.container_id}/{stale.ifname}"
         await services.in_thread(wiring.remove, endpoint.value.spec.interfaceName, mark)

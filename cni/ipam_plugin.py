@@ -30,7 +30,7 @@ from cni.errors import CNIError, Code
 from cni.pod_requests import AddressRequest, address_request
 from cni.request import Request
 from cni.result import IPConfig, Result, decode
-from cni.services import READY_SECONDS, Services, check_node_name
+from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.trace import Trace
 from cni.wiring import GATEWAYS
 from ipam import blocks
@@ -87,6 +87,7 @@ async def _add(
     settings = services.settings
     check_node_name(request.config.document, settings, services.node)
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    check_node_known(request.config.document, services.cluster, services.node)
     facts = await services.pod_source.facts(request)
     wanted = address_request(request, facts)
     trace.mark("names")
@@ -123,7 +124,7 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
     attachment = attachment_of(request, services.node)
     try:
         await release(services, attachment)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - for the journal, which tries again
         trace.mark("commit")
         await remember(services, request, [error])
         return
@@ -272,6 +273,6 @@ async def _undo(
                 await services.allocator.perform(Release(attachment.handle_id, only=only))
         except IPAMError:
             continue  # refused: there is nothing to give back
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - for the journal, which tries again
             with suppress(CNIError):
                 await remember(services, request, [error])

@@ -26,6 +26,7 @@ from cni.errors import CNIError, Code
 from cni.kubernetes_access import as_cni_error
 from cni.pod_source import DEFAULT_SERVICE_ACCOUNT, PodFacts
 from cni.request import Request
+from libcalico import tasks
 from libcalico.kubernetes.access import Source
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
@@ -100,7 +101,7 @@ class KubernetesPods:
     async def _ask(self, name: Name) -> _Known:
         task = self._asked.get(name)
         if task is None:
-            task = asyncio.create_task(self._get(name))
+            task = tasks.start(self._get(name), f"question for pod {name}")
             self._asked[name] = task
             task.add_done_callback(lambda _: self._asked.pop(name, None))
         # Another call of the same pod may wait for the same answer.

@@ -1,19 +1,24 @@
-"""Entry point of `calico-cni`, the node daemon behind the CNI executable."""
+"""`calico-cni`: the node daemon behind the CNI executable. `calico-node run` starts it.
+
+It takes no arguments. Environment: the datastore's variables, NODENAME, CALICO_NODENAME_FILE,
+CALICO_K8S_NODE_REF, CALICO_CNI_HEALTHPORT (9096), CALICO_CNI_CRI_SOCKET, CALICO_LOG_LEVEL,
+CALICO_LOG_FORMAT, and in a container those of install-cni.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cni.daemon import Daemon, settings_from, wait_for_node_name
 from cni.install import keeping
 from cni.pod_sources import own_access
-from libcalico import apiconfig, datastore, logs, process
+from libcalico import apiconfig, command_line, datastore, logs, process
 from libcalico.errors import MuslinError
+from libcalico.tasks import beside
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +42,19 @@ async def serve(environ: Mapping[str, str]) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 50)
-        writing = asyncio.create_task(keeping.when_serving(environ, settings.socket, settings.host))
-        try:
+        async with beside(keeping.when_serving(environ, settings.socket, settings.host)):
             await daemon.run()
-        finally:
-            writing.cancel()
     finally:
         await store.close()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the daemon; exits 1 with one sentence if it cannot start."""
+    command_line.daemon_arguments("calico-cni", __doc__ or "", arguments)
+    sys.exit(command_line.guarded("calico-cni", _main, daemon=True))
+
+
+def _main() -> int:
     environ = os.environ
     process.set_name("calico-cni")
     logs.configure(
@@ -57,10 +64,10 @@ def main() -> None:
     )
     sys.setswitchinterval(0.0005)
     try:
-        sys.exit(process.run_until_signal(serve(environ)))
+        return process.run_until_signal(serve(environ))
     except MuslinError as error:
         log.error("%s", error)
-        sys.exit(1)
+        return 1
 
 
 if __name__ == "__main__":

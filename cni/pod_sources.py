@@ -22,6 +22,7 @@ from cni.kubernetes_access import HOST, NOTHING, NamedAccess
 from cni.kubernetes_pods import KubernetesPods
 from cni.pod_source import PodFacts, RuntimePodSource
 from cni.request import Request
+from libcalico import tasks
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.kubernetes.access import Access, Source, find
 
@@ -94,7 +95,7 @@ class PodSources:
         if found is None or found[1].done():
             pods = KubernetesPods(access.source(self._host), self._node)
             log.info("pods are asked of the API of a network configuration: %s", access.told)
-            found = pods, asyncio.create_task(pods.run())
+            found = pods, tasks.start(pods.run(), f"pods of {access.told}")
         # The last used stands last.
         self._named[access] = found
         if len(self._named) > FOLLOWED:

@@ -27,10 +27,10 @@ from cni.errors import CNIError, Code
 from cni.felix_client import Subject
 from cni.request import Request
 from cni.result import Result
-from cni.services import READY_SECONDS, Services, check_node_name
+from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.trace import Trace
 from ipam.blocks import IPAddress
-from libcalico.datastore.interface import CommitConflict
+from libcalico.datastore.interface import CommitConflict, revision_of
 from linux import links
 from linux.links import Link
 
@@ -46,6 +46,7 @@ async def add(
     check_endpoint_name(attachment)
     services.check_store(request.config.store)
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    check_node_known(request.config.document, services.cluster, services.node)
     inner, outer = _ends(services, request, netns_fd)
     await network_profile.ensure(services, request)
     facts = await services.pod_source.facts(request)
@@ -61,23 +62,26 @@ async def add(
             writer.change(entry, addresses)
             assert writer.written is not None
             services.felix.offer(subject, writer.stored_bytes())
-            await services.store.commit([writer.written])
+            revision = await services.store.commit([writer.written])
         trace.mark("commit")
         if wait:
             await _in_force(services, str(attachment), subject, wait)
             trace.mark("in_force")
     except CommitConflict as error:
-        services.felix.retract(subject)
+        if stood:  # the first ADD's pod runs on (ADD-07)
+            services.felix.stored(subject, 0)
+        else:
+            services.felix.retract(subject)
         raise CNIError(
             Code.TRY_AGAIN_LATER, f"the endpoint of {attachment} was changed meanwhile"
         ) from error
     except BaseException:
-        if stood:  # the first ADD's pod runs on (ADD-07)
-            services.felix.forget(subject)
+        if stood:
+            services.felix.stored(subject, 0)
         else:
             await asyncio.shield(services.keep(_undo(services, request)))
         raise
-    services.felix.forget(subject)
+    services.felix.stored(subject, revision_of(revision, writer.key))
     services.journal.drop(request)
     log.info(
         "policy added",
@@ -147,7 +151,7 @@ async def _undo(services: Services, request: Request) -> None:
     left: list[Exception] = []
     try:
         await delete.release(services, attachment, unwired=True)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
         left.append(error)
     services.felix.retract(delete.subject_of(attachment))
     await delete.remember_undo(services, request, left)
@@ -186,4 +190,4 @@ async def check(services: Services, request: Request, netns_fd: int | None) -> N
         try:
             await _in_force(services, str(attachment), subject, services.settings.check_seconds)
         finally:
-            services.felix.forget(subject)
+            services.felix.stop_waiting(subject)

@@ -114,7 +114,7 @@ def decode(document: Mapping[str, Any] | bytes | str, default_version: str = "")
     if isinstance(document, bytes | str):
         try:
             document = msgspec.json.decode(document)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _unreadable("the document", str(error)) from error
     if not isinstance(document, Mapping):
         raise _unreadable("the document", "it is not an object")

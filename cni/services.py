@@ -17,10 +17,11 @@ from cni.kubernetes_access import HOST
 from cni.memory import Memories
 from cni.pending import Journal
 from cni.pod_source import PodSource
+from cni.records import Records
 from cni.stores import StoreCheck
 from cni.unplugging import Unplugger
 from ipam.service import NodeAllocator
-from libcalico import paths
+from libcalico import paths, tasks
 from libcalico.datastore.interface import Datastore
 from linux.conntrack import Forgetter
 from linux.netlink import Socket
@@ -57,6 +58,7 @@ class Settings:
     datastore_seconds: float = DATASTORE_SECONDS
     release_seconds: float = RELEASE_SECONDS
     check_seconds: float = CHECK_SECONDS
+    attachments: Path = paths.CNI_ATTACHMENTS
     cri_socket: Path | None = None
     collect_gap: float = 10.0
     host: Path = HOST
@@ -97,6 +99,7 @@ class Services:
     flows: Forgetter = field(default_factory=Forgetter)
     mtu: Number = field(default_factory=Number)
     told: set[str] = field(default_factory=set)
+    records: Records = field(init=False)
     undoing: set[asyncio.Task[Any]] = field(default_factory=set)
     threads: ThreadPoolExecutor = field(
         # Removing a link waits 20 ms for the kernel; more threads than this only queue there.
@@ -105,6 +108,7 @@ class Services:
     unplugger: Unplugger = field(init=False)
 
     def __post_init__(self) -> None:
+        self.records = Records(self.settings.attachments)
         self.unplugger = Unplugger(
             lambda function, *arguments: asyncio.get_running_loop().run_in_executor(
                 self.threads, function, *arguments
@@ -118,24 +122,32 @@ class Services:
 
     def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something that must end even if its caller is cancelled (an undo)."""
-        task = asyncio.ensure_future(work)
+        task = tasks.start(work, "work that outlives its caller")
         self.undoing.add(task)
         task.add_done_callback(self.undoing.discard)
         return task
 
 
 def check_node_known(document: Mapping[str, Any], cluster: Cluster, node: str) -> None:
-    """Raise CNIError 7 when the configuration names a node of which there is no Node resource.
+    """Raise CNIError without a Node of this name: 7 where the configuration names it, else 11.
 
     To be asked once the datastore was read. `node` is the daemon's, and the configuration's where
-    it names one (M-92).
+    it names one (M-92). Of a Node that was deleted the addresses may be free by mistake: nothing is
+    given out before calico-node has written it again.
     """
-    if document.get("nodename") and not cluster.has_node(node):
+    if cluster.has_node(node):
+        return
+    if not document.get("nodename"):
         raise CNIError(
-            Code.INVALID_CONFIG,
-            f"nodename {node!r} names no node: there is no Node resource of this name",
-            "check that calico-node is running on this host and uses the same name",
+            Code.TRY_AGAIN_LATER,
+            f"there is no Node resource of this node, {node!r}: no pod starts here",
+            "it was deleted, and calico-node writes it again while it runs on this host",
         )
+    raise CNIError(
+        Code.INVALID_CONFIG,
+        f"nodename {node!r} names no node: there is no Node resource of this name",
+        "check that calico-node is running on this host and uses the same name",
+    )
 
 
 def check_node_name(document: Mapping[str, Any], settings: Settings, node: str) -> None:

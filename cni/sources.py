@@ -24,7 +24,7 @@ from ipam.blocks import IPAddress
 from ipam.errors import IPAMError
 from ipam.requests import Granted
 from ipam.service import Ticket
-from libcalico.datastore.interface import CommitConflict
+from libcalico.datastore.interface import CommitConflict, Entry, revision_of
 
 
 class Source(Protocol):
@@ -98,12 +98,14 @@ class _EndpointAlone:
         assert self.writer.written is not None
         self._written = True
         try:
-            await self.services.store.commit([self.writer.written])
+            revision = await self.services.store.commit([self.writer.written])
         except CommitConflict as error:
             raise CNIError(
                 Code.TRY_AGAIN_LATER, f"the endpoint of {self.attachment} was changed meanwhile"
             ) from error
-        return Granted(self._given)
+        written = self.writer.written
+        entry = Entry(written.key, written.value, revision_of(revision, written.key), b"")
+        return Granted(self._given, entries={written.key: entry})
 
     async def undo(self) -> bool:
         """Remove the endpoint, if it was written."""

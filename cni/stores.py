@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 from cni.errors import CNIError, Code
 from cni.kubernetes_access import HOST, on_host
 from cni.reader import Document, Reader
+from libcalico import parsing
 from libcalico.apiconfig import ETCD, DatastoreConfig
 from libcalico.errors import CertificateProblem
 
@@ -152,8 +152,8 @@ def _told(endpoint: str) -> str:
 def _member(endpoint: str) -> tuple[str, int]:
     text = endpoint.strip()
     try:
-        parts = urlsplit(text if "://" in text else f"http://{text}")
-        host, port = (parts.hostname or "").rstrip("."), parts.port or PORT
+        found = parsing.address(text if "://" in text else f"http://{text}", PORT)
+        host, port = found.host.rstrip("."), found.port
     except ValueError:
         return text, 0
     if host == "localhost":

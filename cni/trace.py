@@ -50,6 +50,9 @@ CALLS = Counter("calico_cni_calls", "CNI calls by command and result code", ["co
 IN_FLIGHT = Gauge("calico_cni_in_flight", "CNI calls that are being served")
 PENDING = Gauge("calico_cni_pending_deletes", "DELs that wait for the datastore")
 TRANSACTIONS = Gauge("calico_cni_ipam_transactions", "Datastore transactions of the allocator")
+RESTORED = Gauge(
+    "calico_cni_ipam_claims_restored", "Claims and blocks that were deleted, and written again"
+)
 
 KEPT = 50
 

@@ -243,7 +243,7 @@ def typed(answer: bytes, version: str) -> dict[str, Any]:
     """
     try:
         document = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise CNIError(Code.DECODING_FAILURE, f"could not parse a CNI result: {problem}") from None
     own = document.get("cniVersion") if isinstance(document, dict) else ""
     label = own or version or "0.1.0"

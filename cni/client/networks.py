@@ -116,7 +116,7 @@ def parse_single(raw: bytes, where: str = "configuration") -> Network:
 def _object(raw: bytes, where: str) -> dict[str, Any]:
     try:
         tree = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise NetworkError(f"{where}: error parsing configuration: {problem}") from None
     if not isinstance(tree, dict):
         raise NetworkError(f"{where}: error parsing configuration: it is not an object")

@@ -188,7 +188,7 @@ def _is_list(text: str, source: str) -> bool:
     raw = text.encode()
     try:
         tree = msgspec.json.decode(raw)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:
         raise NetworkError(f"{source}, filled in, is not JSON: {problem}") from None
     if isinstance(tree, dict) and "plugins" in tree:
         parse(raw, source)

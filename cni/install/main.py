@@ -18,7 +18,7 @@ from pathlib import Path
 from cni.install import binaries, configuration
 from cni.install.keeping import Keeper, stay
 from cni.install.settings import HOST, VARIABLES, Settings, settings_from
-from libcalico import logs, paths
+from libcalico import command_line, logs, paths
 from libcalico.errors import MuslinError
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="environment:\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command_line.add_version(made)
     what = made.add_mutually_exclusive_group()
     what.add_argument("--binaries-only", action="store_true", help="no configuration; then end")
     what.add_argument("--configuration-only", action="store_true", help="no executables")
@@ -125,16 +126,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit("install-cni runs as who calls it, never SUID: the environment chooses paths")
     chosen = parser().parse_args(arguments)
     logs.configure("install-cni", "INFO", "text")
+    if code := command_line.guarded("install-cni", lambda: install(chosen), daemon=True):
+        sys.exit(code)
+
+
+def install(chosen: argparse.Namespace) -> int:
+    """Do what the command line asks, and stay where one stays; the exit code."""
     try:
         keeper = run(chosen, os.environ)
     except (MuslinError, OSError) as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        return 1
     if keeper is not None:
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
         log.info("installed; what changes is written again until SIGTERM")
         stay(keeper, stopped)
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from libcalico import paths
+from libcalico import parsing, paths
 from libcalico.errors import InvalidValue, MuslinError
 
 HOST = Path("/host")
@@ -58,6 +58,7 @@ VARIABLES = (
     Variable("SKIP_TLS_VERIFY", "false", "the kubeconfig does not verify the API server"),
     Variable("TEST_FILE_PERMISSION", "0600", "the kubeconfig's mode; more is refused"),
 )
+MOST = 2**31 - 1
 NUMBERS = ("LOG_FILE_MAX_SIZE", "LOG_FILE_MAX_AGE", "LOG_FILE_MAX_COUNT", "CNI_MTU")
 
 
@@ -105,9 +106,10 @@ def settings_from(
     values = {one.name: environ.get(one.name) or one.default for one in VARIABLES}
     if not environ.get("KUBERNETES_NODE_NAME"):
         values["KUBERNETES_NODE_NAME"] = environ.get("NODENAME") or socket.gethostname().lower()
+    for name, value in values.items():
+        parsing.check_text(name, value)
     for name in NUMBERS:
-        if not values[name].isascii() or not values[name].isdigit():
-            raise InvalidValue(name, values[name], "must be a whole number")
+        parsing.number(name, values[name], 0, MOST)
     for name in ("UPDATE_CNI_BINARIES", "SLEEP", "REQUIRE_MTU_FILE", "SKIP_TLS_VERIFY"):
         _flag(name, values[name])
     values["REQUIRE_MTU_FILE"] = "true" if _flag("", values["REQUIRE_MTU_FILE"]) else "false"

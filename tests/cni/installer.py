@@ -24,6 +24,7 @@ import msgspec
 
 from cni.install.main import parser, run
 from tests.cni.executable import plugin
+from tests.support.patience import patient
 
 REFERENCE = Path("/usr/lib/cni")
 TOKEN = "ey-a.canary-token.made-for-tests"
@@ -155,7 +156,7 @@ def mode(path: Path) -> int:
 
 def until(condition: Callable[[], object], seconds: float = 30) -> None:
     """Poll; fails after `seconds`."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patient(seconds)
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)

@@ -25,6 +25,7 @@ from ipam.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
+from tests.support.patience import patient
 
 PLACES: dict[str, tuple[Any, str]] = {
     "submit": (NodeAllocator, "submit"),
@@ -77,7 +78,7 @@ async def main() -> None:
     store = await connect(DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=sys.argv[2]))
     daemon = Daemon(store, "node1", settings)
     serving = asyncio.create_task(daemon.run())
-    await asyncio.wait_for(daemon.services.cluster._in_sync.wait(), 10)
+    await asyncio.wait_for(daemon.services.cluster._in_sync.wait(), patient(10))
     if sys.argv[3] != "never":
         when, _, place = sys.argv[3].partition(":")
         mine(place, when)

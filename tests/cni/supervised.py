@@ -41,6 +41,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
 from linux import links
+from tests.support.patience import patient
 
 PLACES: dict[str, tuple[Any, str]] = {
     "parse": (server, "parse_request"),
@@ -204,7 +205,7 @@ class Supervisor:
 
     def wait_for(self, word: str, seconds: float = 30) -> None:
         """Wait for a line that begins so; earlier ones are dropped."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while True:
             while self._lines:
                 if self._lines.pop(0).startswith(word):

@@ -32,6 +32,7 @@ from tests.cni.world import (
 )
 from tests.support.certificates import Authority
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 PREFIX = "cni.projectcalico.org/"
@@ -137,7 +138,7 @@ async def test_a_cluster_may_have_no_ipv4_at_all(
 async def test_pools_are_the_pods_to_choose(node: World, pod: Namespace, daemon: Daemon) -> None:
     await put_pool(daemon.services.store, "extra", "10.67.0.0/24", 28)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             while True:
                 done = await node.add(pod, config=annotated(ipv4pools=["10.67.0.0/24"]))
                 if done.status == 0:
@@ -346,7 +347,7 @@ async def test_a_nodename_that_is_an_address_is_as_good(node: World, pod: Namesp
         assert "there is no Node resource" in refused.error["msg"]
         value = Node(metadata=Metadata(name="127.0.0.1"))
         await daemon.services.store.commit([Put(ResourceKey("Node", "127.0.0.1"), value)])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             while (await node.add(pod, config=config)).status:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert list(node.endpoints()) == ["127.0.0.1-k8s-web--1-eth0"]

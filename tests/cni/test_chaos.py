@@ -34,6 +34,7 @@ from tests.cni.faulty_node import (
 )
 from tests.cni.world import container_id, pod_namespace, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 CALM, WILD = (500, 500) if FULL_SIZE else (30, 30)
 IN_FLIGHT = 16
@@ -97,7 +98,7 @@ class Runtime:
 
     async def _add(self, number: int, name: str) -> None:
         """Until it succeeds; a sandbox that failed is sometimes given up for another one."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patient(PATIENCE)
         while not self._good(done := await self._call("ADD", number, name)):
             assert time.monotonic() < deadline, done
             if self.dice.random() < 0.5:
@@ -110,7 +111,7 @@ class Runtime:
 
         A DEL that was queued, because the daemon was dead, has not removed the link yet.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patient(PATIENCE)
         while not self._good(done := await self._call("DEL", number, name)):
             assert time.monotonic() < deadline, done
             await asyncio.sleep(0.05)
@@ -247,7 +248,7 @@ async def settled(stage: Stage, runtime: Runtime) -> None:
     """Wait until the journal is empty and just the pods that live have endpoint and address."""
     names = {container_id(name)[:12] for name in runtime.living.values()}
     assert len(names) == len(runtime.living)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patient(PATIENCE)
     while True:
         waiting = list(stage.node.settings.pending.glob("*.json"))
         state = (len(stage.node.endpoints()), stage.node.in_use(), len(waiting))

@@ -24,6 +24,7 @@ from tests.cni.world import (
     result_of,
     until,
 )
+from tests.support.patience import patient
 
 GAP = 0.3
 
@@ -88,7 +89,7 @@ async def test_a_daemon_killed_in_a_del_whose_record_is_lost(node: World) -> Non
         )
         try:
             assert process.stdout
-            assert await asyncio.wait_for(process.stdout.readline(), 20) == b"ready\n"
+            assert await asyncio.wait_for(process.stdout.readline(), patient(20)) == b"ready\n"
             result_of(await node.add(pod))
             await node.delete(pod)
             assert await process.wait() == -9
@@ -184,3 +185,26 @@ def test_the_environment_names_the_runtimes_socket() -> None:
     assert settings_from({}).cri_socket is None
     told = settings_from({"CALICO_CNI_CRI_SOCKET": "unix:///run/containerd/containerd.sock"})
     assert told.cri_socket == Path("/run/containerd/containerd.sock")
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-5")
+async def test_a_claim_that_an_operator_deletes_is_back_at_once(
+    node: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a call: the daemon watches its claims. Without a daemon: at its next start."""
+    claims = "/calico/ipam/v2/host/"
+    with pod_namespace("lives") as lives:
+        async with node.daemon() as daemon:
+            result_of(await node.add(lives, "lives-1"))
+            await until(lambda: daemon.services.cluster.in_sync)
+            (key,) = node.etcd.keys(claims)
+            stored = node.etcd.get(key)
+            node.etcd.ctl("del", key)
+            await until(lambda: node.etcd.get(key) == stored)
+            assert daemon.services.allocator.restored == 1
+        node.etcd.ctl("del", key)
+        async with node.daemon(prepare=False):
+            await until(lambda: node.etcd.get(key) == stored)
+            await node.delete(lives, "lives-1")
+    assert caplog.text.count("the claim was deleted while addresses of the block are in use") == 2

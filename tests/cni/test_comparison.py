@@ -249,6 +249,9 @@ def test_what_others_do_on_purpose_is_no_fault() -> None:
     # A MAC changed by tuning costs the neighbours.
     tuned = dataclasses.replace(GOOD_POD, neighbours=())
     assert complaints(tuned, born="02:00:00:00:00:01") == []
+    # Calico's plugin sets no neighbours, and no alias: proxy ARP answers.
+    assert complaints(tuned, host_with(alias="")) == []
+    assert len(complaints(tuned)) == 2
     aged = dataclasses.replace(
         GOOD_POD,
         neighbours=tuple(dataclasses.replace(n, state=STALE) for n in GOOD_POD.neighbours),

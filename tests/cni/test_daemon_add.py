@@ -52,6 +52,7 @@ def show(space: Namespace, *arguments: str) -> Any:
     return json.loads(space.run("ip", "-j", *arguments) or "[]")
 
 
+@pytest.mark.promise("M-124", "F-1")
 @pytest.mark.asyncio
 @pytest.mark.promise("M-20")
 @pytest.mark.promise("M-135")
@@ -307,6 +308,28 @@ async def test_felix_away_gives_code_11_and_nothing_left(node: World, pod: Names
 
 
 @pytest.mark.asyncio
+@pytest.mark.promise("F-7", "PAIN-21")
+async def test_new_pods_get_the_mtu_that_felix_found_last(node: World, pod: Namespace) -> None:
+    file = node.settings.mtu_file
+    file.write_text("1450\n")
+    async with node.daemon():
+        result_of(await node.add(pod))
+        assert show(pod, "link", "show", "eth0")[0]["mtu"] == 1450
+        host = names.host_interface_name("default", "web-1")
+        assert show(node.space, "link", "show", host)[0]["mtu"] == 1450
+        new = file.with_name("mtu.new")
+        new.write_text("1380\n")
+        new.replace(file)
+        with pod_namespace("other") as other:
+            result_of(await node.add(other, "web-2"))
+            assert show(other, "link", "show", "eth0")[0]["mtu"] == 1380
+            await node.delete(other, "web-2")
+        assert show(pod, "link", "show", "eth0")[0]["mtu"] == 1450, "what runs keeps its own"
+        await node.delete(pod)
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
 async def test_labels_ports_and_pools_of_the_request(node: World, pod: Namespace) -> None:
     config = {
         "args": {"cni": {"labels": [{"key": "app", "value": "web"}]}},
@@ -368,6 +391,7 @@ async def test_sixteen_at_once_share_transactions(node: World) -> None:
                 space.__exit__(None, None, None)
 
 
+@pytest.mark.promise("M-10")
 @pytest.mark.asyncio
 async def test_the_log_the_status_file_and_the_metrics_tell_of_an_add(
     node: World, pod: Namespace, caplog: pytest.LogCaptureFixture

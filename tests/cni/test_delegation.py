@@ -22,6 +22,7 @@ from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
 from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 PLUGINS = "/usr/lib/cni"
 
@@ -187,7 +188,7 @@ async def test_an_executable_that_reads_nothing_does_not_hold_a_call() -> None:
     try:
         stdin = json.dumps({"name": "n" * 1_900_000})
         message = protocol.Exec(plugin="host-local", env={}, stdin=stdin, timeout=0.1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             with pytest.raises(CNIError, match="could not be run") as found:
                 await Caller(channel).run(message)
         assert found.value.code == Code.TRY_AGAIN_LATER

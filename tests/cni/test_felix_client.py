@@ -38,7 +38,7 @@ async def test_a_wait_survives_a_restart_of_felix(tmp_path: Path) -> None:
         async with FelixPeer(tmp_path / "node.sock") as felix:
             assert await waiting == ""
             assert felix.offers(), "the offer is told again"
-            client.forget(SUBJECT)
+            client.stop_waiting(SUBJECT)
             client.retract(SUBJECT)
             await until(felix.retractions)
             assert felix.retractions()[0].container_id == "c" * 64
@@ -117,6 +117,15 @@ async def test_calicos_felix_says_it_by_a_file(tmp_path: Path) -> None:
         assert not waiting.done()
     file.write_bytes(msgspec.json.encode({**SAID, "bgpPeerName": "x"}))
     assert await waiting == ""
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_no_felix_can_write_is_not_waited_for(tmp_path: Path) -> None:
+    client = FelixClient(tmp_path / "node.sock", tmp_path / "endpoint-status")
+    spec = WEB["spec"]
+    assert isinstance(spec, dict)
+    client.offer(SUBJECT, msgspec.json.encode(WEB | {"spec": spec | {"pod": "p" * 253}}))
+    assert await client.in_force(SUBJECT, 60) == ""
 
 
 @pytest.mark.asyncio

@@ -18,6 +18,7 @@ from tests.cni.executable import FULL_SIZE, QUICK, Done, built
 from tests.cni.test_vectors import mutated
 from tests.cni.world import World, container_id, network_config, node_world, pod_namespace
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 CALLS = 2_000 if FULL_SIZE else 60
 HURRIED = "-DDEADLINE_MS=5000"
@@ -95,7 +96,7 @@ async def call(node: World, pod: Namespace, verb: str, args: str, stdin: bytes) 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patient(60)):
         out, err = await process.communicate(stdin)
     return Done(process.returncode or 0, out, err.decode())
 

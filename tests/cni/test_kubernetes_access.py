@@ -86,7 +86,7 @@ def test_a_kubeconfig_of_the_host_is_found_from_a_container(
         ),
         ({**POLICY, "k8s_client_key": "/gone/key"}, None, "policy.k8s_client_key cannot be read"),
         ({**POLICY, "k8s_api_root": "http://192.0.2.1"}, None, "over https only"),
-        ({"type": "k8s", "k8s_auth_token": CANARY}, None, "must be https://host:port"),
+        ({"type": "k8s", "k8s_auth_token": CANARY}, None, "http://HOST:PORT or https://HOST:PORT"),
     ],
 )
 def test_what_cannot_be_used_is_named(policy: Any, kubernetes: Any, part: str) -> None:

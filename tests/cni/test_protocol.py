@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cni import channel, protocol
 from cni.channel import Channel
+from tests.support.patience import patient
 
 MESSAGES: list[protocol.Message] = [
     protocol.Hello("daemon", 1, "0.1.0", ["exec"]),
@@ -189,7 +190,7 @@ async def test_without_descriptors_callers_wait(tmp_path: Path) -> None:
     clients = [await channel.connect(path) for _ in range(8)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while at_once < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))

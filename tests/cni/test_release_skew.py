@@ -20,6 +20,7 @@ from tests.cni.world import World, changed, node_world, pod_namespace, result_of
 from tests.support.frames import Change, Json, relayed
 
 SINCE_VERSION_1 = {"await": {"number", "wired"}, "in_force": {"number", "routes"}}
+NEW_SINCE_VERSION_1 = {"stored"}
 WAITING = {"policy_setup_timeout_seconds": 30}
 
 
@@ -34,6 +35,8 @@ def later(message: Json) -> list[Json]:
 
 def earlier(message: Json) -> list[Json]:
     """An earlier release says less, and has not read what it does not know."""
+    if message["type"] in NEW_SINCE_VERSION_1:
+        return []
     unknown = SINCE_VERSION_1.get(message["type"], set())
     return [{name: value for name, value in message.items() if name not in unknown}]
 
@@ -46,15 +49,17 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.promise("PAIN-33")
 @pytest.mark.parametrize("change", [later, earlier])
+@pytest.mark.parametrize("call", [later, earlier])
 @pytest.mark.asyncio
 async def test_a_pod_comes_and_goes_between_releases(
-    node: World, tmp_path: Path, change: Change
+    node: World, tmp_path: Path, change: Change, call: Change
 ) -> None:
+    """`change`: what felix and the daemon say to each other; `call`: executable and daemon."""
     plain = node.settings
     async with node.felix() as felix:
         with (
             relayed(tmp_path / "node.sock", felix.socket, change) as to_felix,
-            relayed(tmp_path / "cni.sock", plain.socket, later) as to_daemon,
+            relayed(tmp_path / "cni.sock", plain.socket, call) as to_daemon,
         ):
             async with node.daemon(felix_socket=tmp_path / "node.sock"):
                 node.settings = changed(plain, socket=tmp_path / "cni.sock")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cni.turns import Turns
+from tests.support.patience import patient
 
 CALL = st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 3), st.sampled_from([None, 0, 1]))
 
@@ -46,7 +47,7 @@ def test_calls_of_one_container_never_overlap(calls: list[tuple[str, int, int | 
         assert worked >= sum(when is None for _, _, when in calls), "none was forgotten"
         assert turns.busy == frozenset()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), patient(20)))
 
 
 @pytest.mark.asyncio
@@ -55,5 +56,5 @@ async def test_a_failure_ends_the_turn() -> None:
     with pytest.raises(ValueError, match="for a test"):
         async with turns.take("a"):
             raise ValueError("for a test")
-    async with asyncio.timeout(20), turns.take("a"):
+    async with asyncio.timeout(patient(20)), turns.take("a"):
         assert turns.busy == {"a"}

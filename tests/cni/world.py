@@ -34,6 +34,7 @@ from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
 from tests.cni.executable import BUILDS, Done
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 NODE = "node1"
 NETWORK = "k8s-pod-network"
@@ -72,6 +73,7 @@ class World:
             socket=folder / "private" / "cni.sock",
             felix_socket=folder / "private" / "node.sock",
             pending=folder / "pending",
+            attachments=folder / "attachments",
             status=folder / "status",
             health_host="127.0.0.1",
             health_port=0,
@@ -186,7 +188,7 @@ class World:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patient(60)):
                 out, err = await process.communicate(stdin)
         finally:
             if process.returncode is None:
@@ -289,7 +291,7 @@ async def put_pool(store: Datastore, name: str, cidr: str, size: int, **spec: An
 
 async def until(condition: Any, seconds: float = 10.0) -> None:
     """Poll until `condition()` is true."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(patient(seconds)):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

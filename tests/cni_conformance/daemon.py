@@ -19,7 +19,7 @@ from cni.services import Settings
 
 def main() -> None:
     """Serve until a signal comes."""
-    folder = Path(sys.argv[1])
+    folder = Path(sys.argv.pop(1))
 
     def settled(environ: Mapping[str, str]) -> Settings:
         return dataclasses.replace(

@@ -1,13 +1,13 @@
 """Write `docs/cni-conformance.md`: every id of the checklist with what its tests said.
 
     ./run cni-table           runs every test that carries an id, and writes the page
-    ./run cni-table --check   fails where the page is not what the checklist and the tests ask for
+    ./run cni-table --check   runs them too, and fails where the page is not what they say now
 
 An id passes when every test that carries it passed, for the executable and for its twin; it is
 not applicable only when docs/cni-not-applicable.md names it. Every call of a check is made with
 the daemon away, too; an id whose tests make none has its verb asked
 (tests/cni_conformance/away.py).
-`--check` runs nothing: it compares ids, tests and exceptions with the page.
+`--collect` (in the fast tier) runs no test: it compares ids, tests and exceptions with the page.
 """
 
 from __future__ import annotations
@@ -218,17 +218,25 @@ def complaints(page: str, known: Iterable[str], carried: Iterable[str]) -> list[
     return found
 
 
+def differences(page: str, rows: Mapping[str, Row]) -> list[str]:
+    """Rows that are not what the tests said. Pure."""
+    there, excepted = set(page.splitlines()), exceptions()
+    now = [line(each, rows.get(each.id, Row()), excepted) for each in requirements().values()]
+    return [f"the tests say now: {one}" for one in now if one not in there]
+
+
 def main(arguments: list[str]) -> int:
     """Entry of `./run cni-table`."""
-    if arguments not in ([], ["--check"]):
+    if arguments not in ([], ["--check"], ["--collect"]):
         print(__doc__, file=sys.stderr)
         return 2
-    check = arguments == ["--check"]
-    rows = run(collect_only=check)
-    if not check:
+    rows = run(collect_only=arguments == ["--collect"])
+    if not arguments:
         PAGE.write_text(render(rows))
     page = PAGE.read_text() if PAGE.exists() else ""
     found = complaints(page, requirements(), rows)
+    if arguments == ["--check"]:
+        found += differences(page, rows)
     for one in found:
         print(one, file=sys.stderr)
     return 1 if found else 0

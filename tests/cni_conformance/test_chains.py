@@ -23,6 +23,7 @@ from tests.cni.world import container_id
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import REFERENCE, Stage
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 checks = Checks(fast_builds=("executable",))
 checks.promise("ADV-6", "CHN-01", "CHN-12")
@@ -184,7 +185,7 @@ def few(*versions: str) -> tuple[str, ...]:
 
 def until(condition: Any, seconds: float = 20) -> None:
     """Poll."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not condition():
         assert time.monotonic() < deadline, "it never came to be"
         time.sleep(0.1)

@@ -24,6 +24,7 @@ from tests.cni_conformance import lease_server
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import REFERENCE, Stage
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 checks = Checks(fast_builds=("executable",))
 checks.promise("ADV-7", "DLG-01")
@@ -397,7 +398,7 @@ def dhcp_with_a_server(stage: Stage) -> None:
     )
     try:
         with lease_server.serving(given, IPv4Address("10.73.0.1")) as heard, stage.pod() as pod:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + patient(20)
             while not path.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -459,7 +460,7 @@ def what_was_given_comes_back(stage: Stage) -> None:
             [stage.build.plugin("calico-ipam")], env=env, stdout=full, input=stdin,
             stderr=subprocess.DEVNULL, check=False,
         )  # fmt: skip
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patient(10)
     while node.in_use() and time.monotonic() < deadline:
         time.sleep(0.1)
     node.assert_clean()

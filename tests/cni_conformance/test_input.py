@@ -20,6 +20,7 @@ from tests.cni import test_executable_delegate as delegates
 from tests.cni.executable import BASE, CONFIG, FULL_SIZE, call, config
 from tests.cni_conformance.registry import Checks
 from tests.cni_conformance.stage import Stage, decoded
+from tests.support.patience import HANG
 
 checks = Checks()
 for _promise, _id in (
@@ -250,17 +251,7 @@ def unknown_versions_are_code_1(stage: Stage) -> None:
             assert '"0.1.0"' in error["details"]
 
 
-@checks("TIM-01")
-def version_is_quick(stage: Stage) -> None:
-    times = []
-    for _ in range(100):
-        started = time.monotonic()
-        call(stage.build.plugin(), VERSION, {"cniVersion": "1.0.0"})
-        times.append(time.monotonic() - started)
-        if times[-1] < 0.15:
-            break
-    # The least of some: what else the machine does is not the plugin's.
-    assert min(times) < 0.15
+checks.shown(test_executable.test_version_is_quick, "TIM-01")
 
 
 # The thin executable and its daemon
@@ -299,7 +290,7 @@ def without_a_daemon(stage: Stage) -> None:
         env = stage.away(NONSENSE | {"CNI_COMMAND": command})
         started = time.monotonic()
         done = call(stage.build.plugin("calico-ipam"), env, config(cniVersion="1.1.0"))
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < HANG
         if code is None:
             assert (done.status, done.stdout) == (0, b"")
             continue

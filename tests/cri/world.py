@@ -30,6 +30,7 @@ from tests.cri import containerd
 from tests.cri.calls import BIN, Calls
 from tests.cri.client import Client, RuntimeFailed, Sandbox, Wish
 from tests.cri.containerd import Containerd
+from tests.support.patience import patient
 
 POOL = "10.65.0.0/24"
 OBJECTS = f"""\
@@ -175,7 +176,7 @@ def fails(node: World, wish: Wish) -> str:
 
 def until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
     """Poll with patience; AssertionError that tells `what()`."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patient(PATIENCE)
     while not condition():
         assert time.monotonic() < end, what() or "it did not happen"
         time.sleep(0.1)

@@ -1,0 +1,330 @@
+"""The pods of this node that run have their endpoint and addresses in the datastore.
+
+An operator may delete there what a running pod has: with its Node, its block, its handle, or its
+endpoint by name. Then felix takes its rules away, and its address is free for another. So what is
+remembered of each attachment (`cni.records`), and whose link still stands here with its mark, is
+compared with the datastore: at start, when the Node was missing, when an address was given out
+twice, and every `AUDIT` seconds. What is missing is put back by the node that has the pod: address
+under the same handle, and the endpoint as it was. What another one holds by now cannot be; that is
+a condition, and the pod has to be started again.
+
+On the Kubernetes datastore the endpoint is the Pod: without one nothing is put back.
+
+Invariants (tests/cni/test_restore.py):
+  CNI-102  Only an attachment whose link stands with its mark is put back, in its container's turn.
+  CNI-103  Nothing that is there is changed: neither another container's endpoint nor another
+           handle's address. An object that cannot be read keeps its own pods out, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from ipaddress import ip_network
+
+import msgspec
+from prometheus_client import Counter, Gauge
+
+from cni.attachment import Attachment
+from cni.endpoint import is_of, recorded_addresses
+from cni.own_machine import why_foreign
+from cni.recorded import kernel_marks, learn
+from cni.records import Record
+from cni.services import Services
+from ipam import blocks
+from ipam.adoption import plan_adopt
+from ipam.assign import allocate_once
+from ipam.blocks import IPAddress
+from ipam.committer import settle
+from ipam.errors import AddressInUse
+from ipam.naming import pod_attributes
+from ipam.pools import containing
+from ipam.requests import Allocate, Companion
+from ipam.view import View
+from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put, Refusing
+from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model import WorkloadEndpoint
+from libcalico.model.keys import BlockKey, HandleKey, Key
+from linux.errors import KernelError
+
+log = logging.getLogger(__name__)
+
+AUDIT, AGAIN = 300.0, 5.0
+"""Seconds between two comparisons, up to a fifth less so that nodes do not ask together, and after
+one that left something. A comparison reads two objects of each pod: at 1,000 nodes of 110 pods that
+is some 800 reads a second."""
+TRIES = 3
+RESTORED = Counter("calico_cni_restored", "Attachments put back into the datastore")
+LOST = Gauge("calico_cni_attachments_lost", "Running attachments that cannot be put back")
+
+Turn = Callable[[str], AbstractAsyncContextManager[None]]
+
+
+class Restorer:
+    """`run` keeps comparing. `lost` names what cannot be put back, and why."""
+
+    def __init__(self, services: Services, turn: Turn, *, audit: float = AUDIT) -> None:
+        self._services, self._turn, self._audit = services, turn, audit
+        self._records = services.records
+        # On Kubernetes each object costs a request, and the endpoint is the Pod: blocks are few.
+        self._native = isinstance(services.store, Refusing)
+        self.lost: dict[str, str] = {}
+        self._unread: Mapping[Key, str] = {}
+        self.looked = 0
+        services.cluster.node_came = self._records.wanted.set
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._services.cluster.wait_in_sync()
+        known = False
+        while True:
+            wait = self._audit * random.uniform(0.8, 1.0)
+            self._records.wanted.clear()
+            try:
+                if not known:
+                    await learn(self._services)
+                    known = True
+                await self.look()
+            except (MuslinError, KernelError, OSError, TimeoutError) as error:
+                log.warning("pods of this node cannot be compared with the datastore: %s", error)
+                wait = min(self._audit, AGAIN)
+            if self.lost:
+                wait = min(self._audit, AGAIN)
+            try:
+                async with asyncio.timeout(wait):
+                    await self._records.wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def look(self) -> None:
+        """Compare once, and put back what is missing. Raises MuslinError, KernelError, OSError."""
+        services = self._services
+        if services.cluster.locked or not services.cluster.has_node(services.node):
+            return
+        if not self._records.all() or await why_foreign(services, runtime=True):
+            return
+        # In this order: what is remembered by now had its link before.
+        records = self._records.all()
+        marks = await services.in_thread(kernel_marks)
+        for record in records:
+            if not record.stands(marks):
+                # Without its turn, which the collector would take for a call of the container.
+                self._records.drop_this(record)
+        missing = await self._missing([one for one in records if one.stands(marks)])
+        lost: dict[str, str] = {}
+        for record in missing:
+            try:
+                await self._put_back(record)
+            except (MuslinError, TimeoutError) as error:
+                lost[str(record.attachment)] = str(error) or "no answer in time"
+        self._tell(lost)
+        self.looked += 1
+
+    def _tell(self, lost: dict[str, str]) -> None:
+        for name, why in lost.items():
+            if self.lost.get(name) != why:
+                log.error("%s runs and cannot be put back into the datastore: %s", name, why)
+        self.lost = lost
+        LOST.set(len(lost))
+
+    # -- what is there -------------------------------------------------------------------------
+
+    async def _missing(self, records: Sequence[Record]) -> list[Record]:
+        """Those that lack something; the others' endpoints are remembered as they are now."""
+        if not records:
+            return []
+        wanted = {key for one in records for key in self._keys_of(one)}
+        found, unread = await self._readable(wanted)
+        self._tell_unread(unread)
+        missing = []
+        for record in records:
+            if unread and not unread.keys().isdisjoint(self._keys_of(record)):
+                continue  # what it lacks cannot be said; the others' records can
+            entry = found.get(record.key)
+            if entry is not None and not is_of(entry, record.attachment):
+                continue  # a newer container's: its ADD is under way, or its record comes
+            if (not self._native and self._lacks(record, found)) or unallocated(record, found):
+                missing.append(record)
+            elif entry is not None and entry.value != record.endpoint:
+                fresh = msgspec.structs.replace(record, endpoint=entry.value)
+                self._records.remember(fresh)
+        return missing
+
+    def _lacks(self, record: Record, found: Mapping[Key, Entry | None]) -> bool:
+        """Whether endpoint or handle is missing."""
+        return found[record.key] is None or bool(record.addresses and not found[_handle(record)])
+
+    def _keys_of(self, record: Record) -> set[Key]:
+        """What is compared of one."""
+        own = () if self._native else (record.key, _handle(record))
+        return {*self._blocks_of(record), *own}
+
+    async def _readable(
+        self, keys: Iterable[Key]
+    ) -> tuple[dict[Key, Entry | None], dict[Key, str]]:
+        """What is stored, and why the rest cannot be read."""
+        wanted = list(keys)
+        try:
+            return await self._read(wanted), {}
+        except InvalidValue:
+            pass
+        found, unread = dict[Key, Entry | None](), dict[Key, str]()
+        for key in wanted:
+            try:
+                found[key] = await self._services.store.get(key)
+            except InvalidValue as error:
+                unread[key] = str(error)
+        return found, unread
+
+    def _tell_unread(self, unread: Mapping[Key, str]) -> None:
+        for key in unread.keys() - self._unread.keys():
+            log.warning("its pods cannot be compared with the datastore: %s", unread[key])
+        self._unread = unread
+
+    async def _read(self, keys: Iterable[Key]) -> dict[Key, Entry | None]:
+        return dict(await self._services.store.get_many(sorted(keys, key=str)))
+
+    def _blocks_of(self, record: Record) -> set[BlockKey]:
+        """Where the addresses lie by the pools of now."""
+        facts = self._services.cluster.facts(self._services.node)
+        found = set()
+        for address in record.addresses:
+            pool = containing(facts.pools if facts else (), ip_network(address))
+            if pool is not None:
+                found.add(BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False)))
+        return found
+
+    async def _read_all_of(self, record: Record) -> dict[Key, Entry | None]:
+        """Everything of one attachment, blocks of other sizes too."""
+        handle = _handle(record)
+        found = await self._read([record.key, handle])
+        entry = found[handle]
+        cidrs = (entry.value.block or {}) if entry else {}
+        blocks_by_handle = {BlockKey(ip_network(cidr, strict=False)) for cidr in cidrs}
+        return found | await self._read(self._blocks_of(record) | blocks_by_handle)
+
+    # -- putting back --------------------------------------------------------------------------
+
+    async def _put_back(self, record: Record) -> None:
+        """Everything that is still missing of one. Raises MuslinError, TimeoutError."""
+        services, attachment = self._services, record.attachment
+        async with (
+            self._turn(attachment.container_id),
+            asyncio.timeout(services.settings.release_seconds),
+        ):
+            if record not in self._records.all():
+                return
+            if not record.stands(await services.in_thread(kernel_marks)):
+                return
+            changed = False
+            for left in reversed(range(TRIES)):
+                try:
+                    changed = await self._put_back_once(record) or changed
+                    break
+                except (AddressInUse, CommitConflict):
+                    # The block may be back since it was read (ipam.restoration).
+                    if not left:
+                        raise
+            if not changed:
+                return
+        RESTORED.inc()
+        log.warning(
+            "%s runs and was missing from the datastore: put back",
+            attachment,
+            extra={
+                "container": attachment.container_id,
+                "addresses": ",".join(map(str, record.addresses)),
+            },
+        )
+
+    async def _put_back_once(self, record: Record) -> bool:
+        """Whether something was changed."""
+        services = self._services
+        found = await self._read_all_of(record)
+        entry = found[record.key]
+        if entry is None and self._native:
+            return False  # Kubernetes has no such Pod any more
+        if entry is not None and not is_of(entry, record.attachment):
+            return False
+        adopted = await self._adopt(record, found)
+        if adopted:
+            found = await self._read_all_of(record)
+        if wanted := unallocated(record, found):
+            # Nothing that is remembered of blocks counts: they may be gone, and others now.
+            known = services.cluster.facts(services.node)
+            await allocate_once(services.store, services.node, _allocation(record, wanted), known)
+        elif entry is None:
+            await services.store.commit([_endpoint(record)])
+        else:
+            return adopted
+        return True
+
+    async def _adopt(self, record: Record, found: Mapping[Key, Entry | None]) -> bool:
+        """What stands in blocks for no handle, and the handle; whether something changed."""
+        by_block: dict[BlockKey, list[IPAddress]] = {}
+        for key, entry in found.items():
+            if isinstance(key, BlockKey) and entry is not None:
+                inside = [a for a in record.addresses if a.version == key.cidr.version]
+                by_block[key] = [a for a in inside if a in key.cidr]
+        plan = partial(
+            plan_adopt,
+            handle_id=record.attachment.handle_id,
+            attributes=_attributes(record.attachment),
+            wanted=by_block,
+        )
+        return await settle(self._services.store, View(), plan) if by_block else False
+
+
+def unallocated(record: Record, found: Mapping[Key, Entry | None]) -> list[IPAddress]:
+    """Its addresses that no block gives to its handle. Pure."""
+    handle = record.attachment.handle_id
+    held = {
+        one.address
+        for key, entry in found.items()
+        if isinstance(key, BlockKey) and entry is not None
+        for one in blocks.allocations(entry.value)
+        if one.handle_id == handle
+    }
+    return [address for address in record.addresses if address not in held]
+
+
+def _endpoint(record: Record) -> Put:
+    """The endpoint, made anew: what the datastore gave to the old one is given again."""
+    meta = record.endpoint.metadata
+    fresh: WorkloadEndpoint = msgspec.structs.replace(
+        record.endpoint, metadata=msgspec.structs.replace(meta, resourceVersion="")
+    )
+    return Put(record.key, fresh, ABSENT)
+
+
+def _handle(record: Record) -> HandleKey:
+    return HandleKey(record.attachment.handle_id)
+
+
+def _attributes(one: Attachment) -> dict[str, str]:
+    return pod_attributes(one.node, one.namespace, one.pod, time.time_ns())
+
+
+def _allocation(record: Record, wanted: Sequence[IPAddress]) -> Allocate:
+    attachment = record.attachment
+
+    def change(current: Entry | None, _addresses: Sequence[IPAddress]) -> Change | None:
+        return _endpoint(record) if current is None else None
+
+    def held(current: Entry | None) -> Sequence[IPAddress]:
+        return recorded_addresses(current, attachment)
+
+    return Allocate(
+        handle_id=attachment.handle_id,
+        attributes=_attributes(attachment),
+        fixed=tuple(wanted),
+        use="",
+        restores=True,
+        namespace=attachment.namespace if attachment.pod else "",
+        companion=Companion(record.key, change, held),
+    )

@@ -1,0 +1,280 @@
+"""A running pod's endpoint and addresses are back after a deletion, with a real etcd and kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cni.daemon import Daemon
+from ipam import node_removal
+from libcalico.datastore.interface import Entry, Put, Selection
+from libcalico.model import IPPool, Metadata, Node, ResourceKey
+from libcalico.model.node import NodeBGPSpec, NodeSpec
+from tests.cni.world import (
+    NODE,
+    World,
+    container_id,
+    node_world,
+    pod_namespace,
+    put_pool,
+    result_of,
+    until,
+)
+
+KEY = ResourceKey("Node", NODE)
+HERE = Node(
+    metadata=Metadata(name=NODE), spec=NodeSpec(bgp=NodeBGPSpec(ipv4Address="10.99.1.1/24"))
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[World]:
+    with node_world(tmp_path) as world:
+        yield world
+
+
+def addresses(done: Any) -> list[str]:
+    return [one["address"] for one in result_of(done)["ips"]]
+
+
+def held(node: World) -> dict[str, Any]:
+    """What is stored of pods, without what each write changes."""
+    found = {}
+    for name, value in node.endpoints().items():
+        value["metadata"].pop("resourceVersion", None)
+        found[name] = value
+    return {"endpoints": found, "handles": node.handles(), "in use": node.in_use()}
+
+
+async def entry_of(daemon: Daemon, key: ResourceKey) -> Entry:
+    entry = await daemon.services.store.get(key)
+    assert entry is not None
+    return entry
+
+
+@pytest.mark.asyncio
+async def test_pods_of_a_node_that_was_deleted_are_put_back_when_it_is_there(
+    node: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pod_namespace() as first, pod_namespace() as second, pod_namespace() as other:
+        async with node.daemon() as daemon:
+            store = daemon.services.store
+            await store.commit([Put(KEY, HERE)])
+            both = {"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}}
+            had = addresses(await node.add(first, "first", config=both))
+            assert len(had) == 2
+            had += addresses(await node.add(second, "second"))
+            before = held(node)
+            await node_removal.remove(store, await entry_of(daemon, KEY))
+            await until(lambda: not daemon.services.cluster.has_node(NODE))
+            assert (node.endpoints(), node.handles()) == ({}, {})
+            assert "does not exist" in str(daemon._status()["conditions"])
+            await store.commit([Put(KEY, HERE)])
+            await until(lambda: held(node) == before)
+            # It is told once the datastore has answered, which shows it earlier.
+            await until(lambda: caplog.text.count("was missing from the datastore: put back") == 2)
+            assert daemon._status()["conditions"] == []
+            (fresh,) = addresses(await node.add(other, "other"))
+            assert fresh not in had
+            for space, name in ((first, "first"), (second, "second"), (other, "other")):
+                assert (await node.delete(space, name)).status == 0
+        node.assert_clean()
+        assert list(node.settings.attachments.glob("*")) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "what", ["endpoint", "handle", "handle and block", "block", "everything", "pool off"]
+)
+async def test_what_an_operator_deletes_of_a_running_pod_is_put_back(
+    node: World, what: str
+) -> None:
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            result_of(await node.add(pod))
+            before = held(node)
+            if what == "pool off":
+                store = daemon.services.store
+                await put_pool(store, "pool4", "10.65.0.0/24", 28, disabled=True)
+                pools = (await store.list(Selection("IPPool"))).entries
+                assert any(isinstance(p.value, IPPool) and p.value.spec.disabled for p in pools)
+            if what != "block":
+                node.etcd.delete("/calico/ipam/v2/handle/" if "handle" in what else "/calico/none")
+            if what in ("endpoint", "everything"):
+                node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+            if what not in ("endpoint", "handle"):
+                node.etcd.delete("/calico/ipam/v2/assignment/")
+            if what in ("everything", "pool off"):
+                node.etcd.delete("/calico/ipam/v2/handle/")
+                node.etcd.delete("/calico/ipam/v2/host/")
+            assert held(node) != before
+            looked = daemon.restorer.looked
+            daemon.services.records.wanted.set()
+            await until(lambda: node.in_use() == 1 and held(node)["endpoints"])
+            await until(lambda: daemon.restorer.looked > looked and node.handles())
+            assert daemon.restorer.lost == {}
+            after = held(node)
+            assert (after["endpoints"], after["in use"]) == (before["endpoints"], before["in use"])
+            assert list(after["handles"]) == list(before["handles"])
+            assert len(node.stored("/calico/ipam/v2/host/")) == 1
+            assert (await node.delete(pod)).status == 0
+        node.assert_clean()
+
+
+@pytest.mark.asyncio
+async def test_an_address_in_use_here_is_not_given_out_again(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CNI-100: whatever the datastore says of the first block."""
+
+    async def later() -> None:
+        return None
+
+    with pod_namespace() as runs, pod_namespace() as comes:
+        async with node.daemon() as daemon:
+            had = addresses(await node.add(runs, "runs"))
+            monkeypatch.setattr(daemon.restorer, "look", later)
+            (record,) = daemon.services.records.all()
+            block = ip_network(had[0]).supernet(new_prefix=28)
+            everything = msgspec.structs.replace(record, addresses=tuple(block))
+            daemon.services.records.remember(everything)
+            refused = await node.add(comes, "comes")
+            assert refused.error["code"] == 11
+            assert "is in use on this node by default/runs eth0" in refused.error["msg"]
+            assert node.in_use() == 1
+            assert len(node.links()) == 1
+            daemon.services.records.remember(record)
+            assert addresses(await node.add(comes, "comes")) != had
+
+
+@pytest.mark.asyncio
+async def test_what_another_one_has_by_now_is_left_and_told(
+    node: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            (address,) = addresses(await node.add(pod, "web-1"))
+            theirs = node.etcd.ctl("get", "--prefix", "/calico/ipam/v2/assignment/").decode()
+            key, value = theirs.splitlines()
+            mine = container_id("web-1")
+            node.etcd.put(key, value.replace(f"k8s-pod-network.{mine}", "k8s-pod-network.other"))
+            node.etcd.delete("/calico/ipam/v2/handle/")
+            daemon.services.records.wanted.set()
+            await until(lambda: daemon.restorer.lost)
+            assert address.partition("/")[0] in str(daemon.restorer.lost)
+            (told,) = daemon._status()["conditions"]
+            assert told["object"] == "default/web-1 eth0"
+            assert "other" in told["reason"]
+            assert "start it again" in told["reason"]
+            assert "cannot be put back" in caplog.text
+            stored = node.etcd.ctl("get", "--prefix", "/calico/ipam/v2/assignment/").decode()
+            assert "k8s-pod-network.other" in stored
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("records", ["kept", "lost"])
+async def test_a_daemon_that_was_started_again_knows_its_pods(node: World, records: str) -> None:
+    with pod_namespace() as pod:
+        async with node.daemon():
+            result_of(await node.add(pod))
+            before = held(node)
+        (file,) = node.settings.attachments.iterdir()
+        assert file.stat().st_mode & 0o077 == 0
+        if records == "lost":
+            file.unlink()
+        else:
+            # Deleted while no daemon ran.
+            node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+            node.etcd.delete("/calico/ipam/v2/")
+        async with node.daemon(prepare=False) as daemon:
+            await until(lambda: daemon.restorer.looked > 0)
+            await until(lambda: held(node)["endpoints"] == before["endpoints"])
+            await until(lambda: len(list(node.settings.attachments.iterdir())) == 1)
+            node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+            daemon.services.records.wanted.set()
+            await until(lambda: held(node)["endpoints"] == before["endpoints"])
+            assert node.in_use() == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["workloadendpoint", "block"])
+async def test_what_cannot_be_read_keeps_no_other_pod_from_being_put_back(
+    node: World, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    with pod_namespace() as bad, pod_namespace() as good:
+        async with node.daemon() as daemon:
+            both = {"ipam": {"type": "calico-ipam", "assign_ipv6": "true"}}
+            result_of(await node.add(bad, "bad", config=both if what == "block" else None))
+            result_of(await node.add(good, "good"))
+            daemon.services.records.wanted.set()
+            await until(lambda: daemon.restorer.looked > 0)
+            before = node.endpoints()
+            prefix = "/calico/resources/v3/projectcalico.org/workloadendpoints/"
+            (broken,) = [
+                key
+                for key in node.stored(prefix if what == "workloadendpoint" else "/calico/ipam/v2/")
+                if "-bad-" in key or "/assignment/ipv6/" in key
+            ]
+            node.etcd.put(broken, '{"spec": 1, "cidr": 1}')
+            (deleted,) = [key for key in node.stored(prefix) if "-good-" in key]
+            node.etcd.delete(deleted)
+            daemon.services.records.wanted.set()
+            await until(lambda: deleted in node.stored(prefix))
+            assert node.endpoints().keys() == before.keys()
+            assert caplog.text.count("cannot be compared with the datastore") == 1
+
+
+@pytest.mark.asyncio
+async def test_a_record_of_a_container_before_hides_no_pod_that_runs(node: World) -> None:
+    """An earlier release ran meanwhile, kept no records, and started the pod of this name anew."""
+    with pod_namespace() as old, pod_namespace() as new:
+        async with node.daemon() as daemon:
+            result_of(await node.add(old))
+            daemon.services.records.flush()
+            (file,) = node.settings.attachments.iterdir()
+            before = file.read_bytes()
+            assert (await node.delete(old)).status == 0
+            result_of(await node.add(new, container="the-new-one"))
+        file.write_bytes(before)
+        async with node.daemon(prepare=False) as daemon:
+            await until(lambda: daemon.restorer.looked > 0)
+            (record,) = daemon.services.records.all()
+            assert record.attachment.container_id == "the-new-one"
+
+
+@pytest.mark.asyncio
+async def test_what_does_not_run_is_not_put_back(node: World) -> None:
+    """A reboot: the records are there, and no link (CNI-102)."""
+    with pod_namespace() as pod:
+        async with node.daemon():
+            result_of(await node.add(pod))
+        node.space.run("ip", "link", "delete", node.links()[0])
+        node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+        node.etcd.delete("/calico/ipam/v2/")
+        async with node.daemon(prepare=False) as daemon:
+            await until(lambda: daemon.restorer.looked > 0)
+            assert held(node) == {"endpoints": {}, "handles": {}, "in use": 0}
+            assert list(node.settings.attachments.glob("*")) == []
+
+
+@pytest.mark.asyncio
+async def test_felix_enforces_and_routes_what_was_put_back(node: World) -> None:
+    waits = {"policy_setup_timeout_seconds": 20}
+    with pod_namespace() as pod:
+        async with node.felix() as felix, node.daemon(felix_socket=felix.socket) as daemon:
+            store = daemon.services.store
+            await store.commit([Put(KEY, HERE)])
+            (address,) = addresses(await node.add(pod, config=waits))
+            route = f"{address.partition('/')[0]} dev cali"
+            await until(lambda: route in node.space.run("ip", "route"), 20)
+            await node_removal.remove(store, await entry_of(daemon, KEY))
+            await until(lambda: route not in node.space.run("ip", "route"), 20)
+            await store.commit([Put(KEY, HERE)])
+            await until(lambda: route in node.space.run("ip", "route"), 20)
+            assert f"cali-tw-{node.links()[0]}" in node.space.run("iptables-nft-save")
+            assert (await node.delete(pod)).status == 0

@@ -1,0 +1,210 @@
+"""A pod that runs keeps what it has, whatever a later call of its container meets.
+
+Decisions of the daemon alone, without namespaces or processes; the calls themselves are in
+test_daemon_faults.py, test_garbage.py and, for policy only, tests/cni_conformance/test_chains.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_interface, ip_network
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import cni.garbage
+from cni import network_profile, policy_only
+from cni.attachment import attachment_of
+from cni.config import Attachment as Valid
+from cni.endpoint import EndpointWriter
+from cni.errors import CNIError
+from cni.pod_source import PodFacts
+from cni.request import Request, parse_request
+from cni.result import IPConfig, Result
+from cni.server import Server
+from cni.trace import Trace
+from ipam.blocks import Allocation, parse_address
+from libcalico.datastore.interface import Change, CommitConflict
+from libcalico.errors import DatastoreUnavailable
+from tests.cni.world import network_config
+from tests.ipam.memory import MemoryStore
+
+CID = "c" * 64
+ADDRESS = parse_address("10.77.0.5")
+PREVIOUS = Result(ips=(IPConfig(address=ip_interface("10.77.0.5/24"), interface=None),))
+
+
+def request(command: str = "ADD", **config: Any) -> Request:
+    arguments = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-1"
+    env = {
+        "CNI_COMMAND": command, "CNI_CONTAINERID": CID, "CNI_NETNS": "/run/netns/p",
+        "CNI_IFNAME": "eth0", "CNI_PATH": "/opt/cni/bin", "CNI_ARGS": arguments,
+    }  # fmt: skip
+    return parse_request("calico", env, json.dumps(network_config(config)))
+
+
+class Felix:
+    """What felix is told, in order. `answer`: of the wait for the policy."""
+
+    def __init__(self, answer: object = "") -> None:
+        self.told: list[str] = []
+        self.answer = answer
+
+    def offer(self, *_: Any) -> None:
+        self.told.append("offer")
+
+    def stored(self, _subject: Any, revision: int) -> None:
+        self.told.append("stored" if revision else "keep")
+
+    def retract(self, _subject: Any) -> None:
+        self.told.append("retract")
+
+    async def in_force(self, *_: Any) -> str:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return str(self.answer)
+
+
+async def _nothing(*_: Any) -> None:
+    return None
+
+
+async def _facts(_request: Request) -> PodFacts:
+    return PodFacts()
+
+
+def conflict(changes: Sequence[Change]) -> None:
+    raise CommitConflict({})
+
+
+def away(changes: Sequence[Change]) -> None:
+    raise DatastoreUnavailable("may or may not have happened")
+
+
+def fine(changes: Sequence[Change]) -> None:
+    return None
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize(
+    ("commit", "answer"),
+    [
+        (conflict, ""),
+        (away, ""),
+        (fine, "no rules"),
+        (fine, TimeoutError()),
+        (fine, asyncio.CancelledError()),
+    ],
+)
+def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy(
+    commit: Any, answer: object, repeated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ADD-07: felix hears no retraction, and the endpoint stays."""
+    asked = request(policy_setup_timeout_seconds=1)
+    attachment = attachment_of(asked, "node1")
+    store, felix, undone = MemoryStore(), Felix(answer), list[str]()
+
+    async def undo(*_: Any) -> None:
+        undone.append("undone")
+        felix.retract(None)
+
+    services: Any = SimpleNamespace(
+        node="node1", store=store, felix=felix, keep=asyncio.ensure_future,
+        settings=SimpleNamespace(datastore_seconds=5.0), check_store=lambda _: None,
+        cluster=SimpleNamespace(require_ready=_nothing),
+        pod_source=SimpleNamespace(facts=_facts), journal=SimpleNamespace(drop=lambda _: None),
+    )  # fmt: skip
+    for name in ("check_node_name", "check_node_known"):
+        monkeypatch.setattr(policy_only, name, lambda *_: None)
+    monkeypatch.setattr(network_profile, "ensure", _nothing)
+    monkeypatch.setattr(policy_only, "_undo", undo)
+    ends = SimpleNamespace(mac="ee:00:00:00:00:01"), SimpleNamespace(name="veth1")
+    monkeypatch.setattr(policy_only, "_ends", lambda *_: ends)
+
+    async def story() -> None:
+        if repeated:
+            first = EndpointWriter(attachment, PodFacts(), "ee:00:00:00:00:01", interface="veth1")
+            await store.commit([first.change(None, [ADDRESS])])
+        store.before_commit = commit
+        with pytest.raises((CNIError, DatastoreUnavailable, asyncio.CancelledError)):
+            await policy_only.add(services, asked, 0, Trace("ADD"), PREVIOUS)
+        if repeated:
+            assert felix.told == ["offer", "keep"]
+            assert not undone
+            assert attachment.endpoint_key in store.entries
+        else:
+            assert felix.told == ["offer", "retract"]
+            assert bool(undone) == (commit is not conflict), "a conflict wrote nothing"
+
+    asyncio.run(story())
+
+
+def test_a_collection_leaves_containers_that_call_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CNI-85: one that called before its turn comes, or while the collection waited for it."""
+    allocations = [
+        (
+            Allocation(parse_address(f"10.65.0.{n}"), f"net.c{n}", {"node": "node1"}, n),
+            ip_network("10.65.0.0/28"),
+        )
+        for n in (1, 2, 3, 4)
+    ]
+    removed: list[str] = []
+    called = {"c2"}
+
+    @asynccontextmanager
+    async def turn(container: str) -> AsyncIterator[None]:
+        if container == "c3":
+            called.add("c3")
+        yield
+
+    async def held(_services: Any) -> Any:
+        return [], allocations
+
+    async def remove(_services: Any, stale: Any) -> None:
+        removed.append(stale.suspect.container_id)
+
+    async def own(*_: Any, **__: Any) -> str:
+        return ""
+
+    monkeypatch.setattr(cni.garbage, "held_here", held)
+    monkeypatch.setattr(cni.garbage, "_remove", remove)
+    monkeypatch.setattr(cni.garbage, "why_foreign", own)
+    services: Any = SimpleNamespace(
+        node="node1", settings=SimpleNamespace(datastore_seconds=5.0),
+        cluster=SimpleNamespace(require_ready=_nothing),
+    )  # fmt: skip
+    config = SimpleNamespace(name="net", valid_attachments=(Valid("c4", "eth0"), Valid("c4", "")))
+    collected: Any = SimpleNamespace(config=config)
+    asyncio.run(cni.garbage.collect(services, turn, called, collected))
+    assert removed == ["c1"]
+
+    async def foreign(*_: Any, **__: Any) -> str:
+        return "another machine"
+
+    monkeypatch.setattr(cni.garbage, "why_foreign", foreign)
+    asyncio.run(cni.garbage.collect(services, turn, set(), collected))
+    assert removed == ["c1"], "a machine that is not the node removes nothing"
+
+
+def test_a_collection_knows_the_calls_in_progress_when_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CNI-85: their containers may be on no list of the runtime yet."""
+    heard: list[set[str]] = []
+
+    async def collect(_services: Any, _turn: Any, called: set[str], _request: Any) -> None:
+        heard.append(set(called))
+
+    monkeypatch.setattr(cni.garbage, "collect", collect)
+    server: Any = SimpleNamespace(
+        busy=frozenset({"c1"}), _watching=[], _services=None, turn=None, collect=lambda *_: None
+    )
+    asyncio.run(Server._collect(server, cast("Any", None), request()))
+    assert heard == [{"c1"}]
+    assert server._watching == []
