@@ -12,7 +12,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,11 @@ from typing import Any
 
 from felix import metrics
 from felix.afterwards import Afterwards
+from felix.audit import Audit
 from felix.calc.graph import Calculator, selections
 from felix.calc.ingest import EndpointRows
 from felix.calc.paths import PathTable
+from felix.calc.standing import NEWEST
 from felix.calc.unconfirmed import Unconfirmed
 from felix.conditions import of_dataplane
 from felix.config.parameters import PARAMETERS, Config
@@ -31,11 +33,13 @@ from felix.dataplane.loop import Dataplane
 from felix.endpoint_status import EndpointStatus
 from felix.heartbeats import Heartbeats, beating
 from felix.node_server import NodeServer
+from felix.readable import Readable
 from felix.reporting import Reports
 from felix.servers import Servers
 from felix.service_reader import ServiceReader
 from felix.status import StatusFile
 from libcalico import apiconfig, paths
+from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore, Deferring
 from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
@@ -52,6 +56,9 @@ COLLECTOR = (5_000, 20, 20)
 """Thresholds of the garbage collector once the snapshot is frozen: seldom, and short."""
 RESTART_STATUS = 129
 """What the process ends with when a changed parameter asks for a new start, as Calico's does."""
+
+OpenStore = Callable[[DatastoreConfig], Awaitable[Datastore]]
+"""What gives the datastore that a configuration names; the simulation has its own."""
 
 log = logging.getLogger(__name__)
 
@@ -77,19 +84,28 @@ class Paths:
     node_socket: Path = paths.NODE_SOCKET
     config: Path = paths.FELIX_CONFIG
     status: Path = paths.STATUS
+    last_readable: Path = paths.LAST_READABLE
 
 
 class Agent:
-    """Felix of one node."""
+    """Felix of one node. `open_store` gives its datastore."""
 
-    def __init__(self, node: str, environ: Mapping[str, str], where: Paths | None = None) -> None:
+    def __init__(
+        self,
+        node: str,
+        environ: Mapping[str, str],
+        where: Paths | None = None,
+        open_store: OpenStore = connect,
+    ) -> None:
         self.node, self._environ, self._where = node, environ, where or Paths()
+        self._open_store = open_store
         self.calc = Calculator(node)
         self._log_level = logging.getLogger().level
         self._told_problems: set[str] = set()
         self._problems: list[str] = []
         self._lacking = Lacking(log)
         self._unconfirmed = Unconfirmed(time.monotonic, lambda: datetime.now(UTC))
+        self._readable = Readable(self._where.last_readable)
         self._deadlines = asyncio.Event()
         self._labels: Mapping[str, str] = {}
         self._unreadable: dict[Key, str] = {}
@@ -102,6 +118,7 @@ class Agent:
         self.dataplane.tunnels.told = self.networking == "bird"
         self._beats = Heartbeats()
         self._taken = metrics.Taken()
+        self._audit = Audit(self.dataplane)
         self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
         self._files_due = Afterwards(self._write_files)
@@ -147,9 +164,16 @@ class Agent:
     async def run(self) -> int:
         """Run until cancelled; an exception says what could not go on."""
         await self._servers.apply(self.config)
-        store = await connect(apiconfig.of_node(self._environ))
+        await self._readable.open()
+        store = await self._open_store(apiconfig.of_node(self._environ))
         self.echoes_wait(store)
-        self._syncer = Syncer(store, selections(self.node), sinks=self.sinks, resident=True)
+        self._syncer = Syncer(
+            store,
+            selections(self.node),
+            sinks=self.sinks,
+            resident=True,
+            on_connection=self._status.changed,
+        )
         await self.server.start(self.dataplane, self._where.node_socket)
         self._beats.started(self.config)
         try:
@@ -158,11 +182,14 @@ class Agent:
                 group.create_task(self._follow(self._syncer))
                 group.create_task(self._report(self._syncer))
                 group.create_task(self._take_back())
+                group.create_task(self._readable.run())
+                group.create_task(self._audit.run())
                 group.create_task(self._services.run())
                 group.create_task(self._reports.alive(store))
                 group.create_task(self._reports.endpoints(store))
         finally:
             self._files_due.stop()
+            self._readable.close()
             await self.server.stop()
             await self._servers.stop()
             await store.close()
@@ -185,16 +212,21 @@ class Agent:
         """What the syncer says, into the calculation; `changed` tells the data plane."""
         began = time.monotonic()
         changed = settings = False
+        if self._readable.identify(batch.updates) and self.calc.in_sync:
+            changed |= await self._recall()
         for update in batch.updates:
-            value = update.entry.value if update.entry is not None else None
-            value = self._unconfirmed.take(update.key, value)
+            self._note_unreadable(update)
+            word = self._readable.take(update)
+            if word.stands:
+                continue
+            value = self._unconfirmed.take(update.key, word.value)
             settings |= self._configures(update.key, value)
             changed |= self._take_object(update.key, value)
-            self._note_unreadable(update)
         self._taken.add(len(batch.updates), time.monotonic() - began)
         self._services.want(self.calc.policy.names_services)
         if batch.in_sync and not self.calc.in_sync:
             await self._services.first()
+            await self._recall()
             self.calc.in_sync = changed = settings = True
             # What the snapshot made lives long: the collector need not walk it again.
             gc.collect()
@@ -204,15 +236,23 @@ class Agent:
             if not self.calc.ready:
                 log.warning("the datastore is not ready: ClusterInformation says so or lacks")
         if settings:
-            await self._reconfigure()
+            changed |= await self._reconfigure()
+            self._status.changed()
         if self._unconfirmed.left() is not None:
             self._deadlines.set()
         if changed:
             self.dataplane.kick()
 
-    def _take_object(self, key: Key, value: Any) -> bool:
+    async def _recall(self) -> bool:
+        """What was readable before this start counts where the datastore has worse now."""
+        changed = False
+        for key, value in await self._readable.settle():
+            changed |= self._take_object(key, self._unconfirmed.take(key, value))
+        return changed
+
+    def _take_object(self, key: Key, value: Any, revision: int = NEWEST) -> bool:
         """One object, None for a deletion; returns whether anything that matters changed."""
-        changed = self.calc.update(key, value)
+        changed = self.calc.update(key, value, revision)
         ours = value is not None and _ours(key, value, self.node)
         self._lacking.update(key, value if ours else None)
         broken = self.calc.broken.get(key)
@@ -220,9 +260,9 @@ class Agent:
             log.warning("left out: %s", broken, extra={"object": str(key)})
         return changed
 
-    def _take_own(self, key: ResourceKey, value: WorkloadEndpoint | None) -> None:
+    def _take_own(self, key: ResourceKey, value: WorkloadEndpoint | None, revision: int) -> None:
         """An endpoint of this node (felix.calc.ingest): it comes as a row, not in a batch."""
-        if self._take_object(key, value):
+        if self._take_object(key, value, revision):
             self.dataplane.kick_some()
 
     def _configures(self, key: Key, value: Any) -> bool:
@@ -260,18 +300,21 @@ class Agent:
             if update.entry is not None and update.entry.broken:
                 self._unreadable[key] = f"{update.entry.broken}; its other parameters are in force"
 
-    async def _reconfigure(self) -> None:
+    async def _reconfigure(self) -> bool:
+        """Take up the parameters as they are now; returns whether any is another."""
         config = self._configure()
-        if config != self.config:
-            self._restart_for(config)
-            self.config = self.dataplane.config = config
-            self.dataplane.view.global_settings = True
-            self._endpoint_status.move(config.endpoint_status_path_prefix)
-            self._seen_version = -1
-            self.dataplane.view.prefixes = config.interface_prefix
-            self._beats.configure(config)
-            await self._servers.apply(config)
-            self._reports.configured()
+        if config == self.config:
+            return False
+        self._restart_for(config)
+        self.config = self.dataplane.config = config
+        self.dataplane.view.global_settings = True
+        self._endpoint_status.move(config.endpoint_status_path_prefix)
+        self._seen_version = -1
+        self.dataplane.view.prefixes = config.interface_prefix
+        self._beats.configure(config)
+        await self._servers.apply(config)
+        self._reports.configured()
+        return True
 
     def _linger(self) -> float:
         """How long what the kernel tells may wait: its word on a new pod's link, address and
@@ -320,6 +363,8 @@ class Agent:
     async def _report(self, syncer: Syncer) -> None:
         while True:
             self._beats.status.alive()
+            if self._endpoint_status.again and self.dataplane.state.applied:
+                self._write_files()
             self._status.write(
                 {
                     "node": self.node,
@@ -340,16 +385,21 @@ class Agent:
 
     def _metrics_page(self) -> bytes:
         known = self._syncer.known() if self._syncer is not None else {}
-        page = metrics.text(metrics.figures(self.dataplane, known, self._taken))
+        found = metrics.figures(self.dataplane, known, self._taken, self._audit)
+        page = metrics.text([*found, *metrics.of_unreadable(self._readable.unreadable)])
         if self.config.prometheus_process_metrics_enabled:
             page += metrics.process_text()
         return page.encode()
 
     def _conditions(self) -> list[dict[str, str]]:
         """What is not as an operator would want it, object by object, at most a hundred."""
-        found = of_dataplane(self.dataplane)
+        # First: a list of a hundred must not hide them.
+        found = self._readable.conditions()
+        found += of_dataplane(self.dataplane)
+        found += self._audit.conditions()
         found += [("configuration", text) for text in self._problems]
         found += [("configuration", text) for text in self._servers.waiting()]
+        found += self._endpoint_status.problems
         found += self._unconfirmed.conditions()
         found += [(str(key), reason) for key, reason in self._unreadable.items()]
         found += self._lacking.conditions()

@@ -16,14 +16,24 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     for reasons in (calc.policy.conditions, plane.degraded(), state.shadowed):
         found += [(str(key), reason) for key, reason in reasons.items()]
     found += list(state.failures.items())
+    found += plane.background.conditions()
     found += [
         (f"route {dst}", "another program's route of the same destination and metric stands")
         for dst in plane.routes.conflicts
+    ]
+    found += [
+        (
+            f"route {route.dst}",
+            f"one of protocol {route.protocol} and metric {route.metric} came"
+            " back after it was removed, and goes before ours: is Calico still running?",
+        )
+        for route in plane.predecessors.living.values()
     ]
     found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
     found += plane.tunnels.problems
     found += plane.offload.problems(calc.node)
     found += calc.cluster.complaints().items()
+    found += calc.unsettled_claims.items()
     too_large = plane.mtu.too_large(plane.view, state.active)
     found += [
         (f"node {calc.node}", f"mtu: {text}") for text in (plane.mtu.problem, too_large) if text

@@ -16,7 +16,8 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from ipaddress import ip_network
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from felix.explain.answering import denier
 from felix.rules import tell
 from libcalico.local.node_api import Denier, Dropped, Watching
 from libcalico.model import ResourceKey
+from libcalico.tasks import start
 from linux.errors import KernelError
 from linux.nflog import Logged, Reader
 
@@ -32,6 +34,9 @@ MOST_WAITING = 2000
 """Messages that may wait for one watcher."""
 GROUPS = (tell.INGRESS_GROUP, tell.EGRESS_GROUP)
 _KNOWN_FOR = 1.0
+_PATIENCE = 30.0
+"""Seconds for rules that tell to be written, after which their counts are read all the same."""
+Change = Callable[[], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +53,18 @@ class Watcher(Protocol):
 
 
 class Drops:
-    """The watchers of one felix, and the reader that serves them."""
+    """The watchers of one felix, and the reader that serves them.
 
-    def __init__(self, node: str, plane: Dataplane) -> None:
-        self._node, self._plane = node, plane
+    `across`: does what writes the rules anew and keeps their counts (`felix.denials`).
+    """
+
+    def __init__(
+        self, node: str, plane: Dataplane, across: Callable[[Change], Awaitable[None]]
+    ) -> None:
+        self._node, self._plane, self._across = node, plane, across
+        self._telling = False
+        self._switching: asyncio.Task[None] | None = None
+        self._turned = asyncio.Event()
         self._watchers: dict[Watcher, int] = {}
         self._greeted: set[Watcher] = set()
         self._reader: Reader | None = None
@@ -71,7 +84,7 @@ class Drops:
                 watcher.tell("watching", Watching(self._node, why))
                 return
             asyncio.get_running_loop().add_reader(self._reader.fileno(), self._arrived)
-            self._plane.tell_drops(True)
+            self._switch()
         self._watchers[watcher] = 0
         self.published()
 
@@ -88,10 +101,36 @@ class Drops:
             asyncio.get_running_loop().remove_reader(self._reader.fileno())
             self._reader.close()
             self._reader = None
-            self._plane.tell_drops(False)
+            self._switch()
+
+    def close(self) -> None:
+        """Felix ends; the rules stay as they are."""
+        self.stop()
+        if self._switching is not None:
+            self._switching.cancel()
+
+    def _switch(self) -> None:
+        if self._switching is None or self._switching.done():
+            self._switching = start(self._follow_wish(), "telling of denied packets")
+
+    async def _follow_wish(self) -> None:
+        """Have the rules tell while there is a reader, and no longer."""
+        while self._telling is not (self._reader is not None):
+            self._telling = self._reader is not None
+            await self._across(self._rewritten)
+
+    async def _rewritten(self) -> None:
+        """Returns once the rules are as they are to be; not for ever where they are refused."""
+        self._plane.tell_drops(self._telling)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                while self._plane.tells is not self._telling or self._plane.state.failures:
+                    self._turned.clear()
+                    await self._turned.wait()
 
     def published(self) -> None:
         """The main loop made a turn: whoever waits is told once the rules stand."""
+        self._turned.set()
         if not self._watchers or not self._plane.tells or self._plane.state.failures:
             return
         for watcher in self._watchers.keys() - self._greeted:

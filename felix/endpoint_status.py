@@ -2,6 +2,9 @@
 
 Names and content: libcalico/endpoint_files.py. Written when the endpoint comes into force, which
 can wait for a moment. Removed at once when it is in force no more: who finds the file starts a pod.
+
+Invariant:
+  EPF-1  What keeps one file from being written or removed keeps no other from it.
 Tested in tests/felix/test_status.py.
 """
 
@@ -12,20 +15,27 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from felix.calc.endpoints import Endpoint
-from libcalico.endpoint_files import content, file_name
+from libcalico.endpoint_files import content, file_name, too_long
 from libcalico.model import ResourceKey
 
 log = logging.getLogger(__name__)
 
 
 class EndpointStatus:
-    """Keeps the directory equal to the endpoints in force."""
+    """Keeps the directory equal to the endpoints in force.
+
+    A file that cannot be written stops no other (EPF-1); `problems` are (object, reason), each
+    logged when it comes.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix: str | None = None
         self._directory: Path | None = None
         self._written: dict[str, bytes] | None = None
         self._files: dict[ResourceKey, tuple[Endpoint, str, bytes]] = {}
+        self.problems: list[tuple[str, str]] = []
+        self.again = False
+        """Whether the next update may do what this one could not."""
         self.move(prefix)
 
     def move(self, prefix: str) -> None:
@@ -36,26 +46,52 @@ class EndpointStatus:
             self._directory = Path(prefix) / "endpoint-status" if prefix else None
 
     def update(self, in_force: Iterable[Endpoint]) -> None:
-        """Write and remove what differs. Trouble is logged; the next update tries again."""
+        """Write and remove what differs; the next update tries again what could not be done."""
         if self._directory is None:
             return
         told = [self._file(endpoint) for endpoint in in_force]
         self._files = {file[0].key: file for file in told}
-        wanted = {name: data for _, name, data in told}
+        failed: dict[str, str] = {}
         try:
-            if self._written is None:
-                self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-                self._written = {p.name: p.read_bytes() for p in self._directory.iterdir()}
-            for name in list(self._written.keys() - wanted.keys()):
-                (self._directory / name).unlink(missing_ok=True)
-                del self._written[name]
-            for name, data in wanted.items():
-                if self._written.get(name) != data:
-                    self._write(self._directory / name, data)
-                    self._written[name] = data
+            written = self._read(self._directory)
         except OSError as error:
-            self._written = None
-            log.warning("endpoint status files: %s", error)
+            self._note({str(self._directory): str(error)}, again=True)
+            return
+        wanted = {name for _, name, _ in told}
+        for name in list(written.keys() - wanted):
+            try:
+                (self._directory / name).unlink(missing_ok=True)
+                del written[name]
+            except OSError as error:
+                failed[name] = str(error)
+        impossible: dict[str, str] = {}
+        for endpoint, name, data in told:
+            if written.get(name) == data:
+                continue
+            if reason := too_long(name):
+                impossible[str(endpoint.key)] = reason
+                continue
+            try:
+                self._write(self._directory / name, data)
+                written[name] = data
+            except OSError as error:
+                failed[str(endpoint.key)] = str(error)
+        self._note(failed | impossible, again=bool(failed))
+
+    def _read(self, directory: Path) -> dict[str, bytes]:
+        """What the files say, as far as is known; read once."""
+        if self._written is None:
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._written = {path.name: _content(path) for path in directory.iterdir()}
+        return self._written
+
+    def _note(self, failed: dict[str, str], *, again: bool) -> None:
+        known = {name for name, _ in self.problems}
+        for name, reason in failed.items():
+            if name not in known:
+                log.warning("no endpoint status file: %s", reason, extra={"object": name})
+        self.problems = [(name, f"no endpoint status file: {why}") for name, why in failed.items()]
+        self.again = again
 
     def remove(
         self, in_force: Mapping[ResourceKey, Endpoint], news: Collection[ResourceKey] | None
@@ -75,7 +111,7 @@ class EndpointStatus:
                 self._written.pop(told[1], None)
             except OSError as error:
                 self._written = None
-                log.warning("endpoint status files: %s", error)
+                self._note({told[1]: str(error)}, again=True)
 
     def _file(self, endpoint: Endpoint) -> tuple[Endpoint, str, bytes]:
         """An endpoint's file: its name and what is in it. Most are as they were the last time."""
@@ -87,6 +123,15 @@ class EndpointStatus:
 
     @staticmethod
     def _write(path: Path, data: bytes) -> None:
-        fresh = path.parent.parent / f".{path.name}.new"
+        # Not named after the endpoint: with a longest name there is no room for more.
+        fresh = path.parent.parent / ".endpoint-status.new"
         fresh.write_bytes(data)
         fresh.replace(path)
+
+
+def _content(path: Path) -> bytes:
+    """What a file says; what cannot be read says nothing and is written anew (EPF-1)."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

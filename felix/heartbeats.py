@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from felix.config.parameters import Config
+from libcalico import tasks
 from libcalico.health import Reporter
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ async def beating(
     waiting: asyncio.Task[T] | None = None
     try:
         while True:
-            waiting = asyncio.create_task(_next(source))
+            waiting = tasks.start(_next(source), "next batch")
             while not waiting.done():
                 beat()
                 await asyncio.wait({waiting}, timeout=every)

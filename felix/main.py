@@ -7,31 +7,39 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from libcalico import logs, paths, process
+from libcalico import command_line, logs, parsing, paths, process
 from libcalico.errors import MuslinError
 
 log = logging.getLogger(__name__)
 
+SAYS = """\
+The agent that programs this node's kernel: routes, rules and sets. `calico-node run` starts it.
 
-def node_name(environ: Mapping[str, str]) -> str:
+It takes no arguments: FELIX_* variables, /etc/calico/felix.cfg and FelixConfigurations
+configure it (docs/felix-configuration.md)."""
+
+
+def node_name(environ: Mapping[str, str], file: Path | None = None) -> str:
     """This node's name: FELIX_FELIXHOSTNAME, NODENAME, the nodename file, else the host's name."""
     for variable in ("FELIX_FELIXHOSTNAME", "NODENAME"):
         if environ.get(variable):
             return environ[variable]
-    try:
-        text = paths.NODENAME.read_text().strip()
-    except OSError:
-        text = ""
-    return text or socket.gethostname().lower()
+    return parsing.text_of(file or paths.NODENAME).strip() or socket.gethostname().lower()
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal; 0 after an orderly end, 1 when something could not go on.
 
     `RESTART_STATUS` when a changed parameter asks for a new start.
     """
+    command_line.daemon_arguments("calico-felix", SAYS, arguments)
+    return command_line.guarded("calico-felix", _main, daemon=True)
+
+
+def _main() -> int:
     # What a start makes lives long: looking for garbage in it would take a sixth of the time.
     gc.set_threshold(50_000, 50, 100)
     # Rules are written in threads; one that is done must not wait 5 ms for the loop to let go.

@@ -13,10 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from felix.audit import Audit
+from felix.calc.last_readable import Unreadable
 from felix.dataplane.backend import NATIVE
 from felix.dataplane.iptables import IptablesTables
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.nftables import NftTables
+from libcalico.model import Key
 from linux.programs import WAITED
 
 WAITING, RESYNCING, IN_SYNC = 1, 2, 3
@@ -26,7 +29,10 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One metric. `count` belongs to a summary, whose `value` is the sum."""
+    """One metric. `count` belongs to a summary, whose `value` is the sum.
+
+    Samples of one name come together. `typed`: no sample, only its type.
+    """
 
     name: str
     help: str
@@ -34,6 +40,7 @@ class Figure:
     kind: Kind = "gauge"
     count: int = 0
     labels: Mapping[str, str] | None = None
+    typed: bool = False
 
 
 @dataclass(slots=True)
@@ -51,13 +58,14 @@ class Taken:
         self.seconds += seconds
 
 
-def figures(plane: Dataplane, known: Mapping[str, int], taken: Taken) -> list[Figure]:
+def figures(plane: Dataplane, known: Mapping[str, int], taken: Taken, audit: Audit) -> list[Figure]:
     """Every metric. `known`: objects in the datastore by family."""
     return [
         *_calculation(plane, known, taken),
         *_dataplane(plane),
         *_rules(plane),
         *_own(plane),
+        *_audit(audit),
     ]
 
 
@@ -170,6 +178,17 @@ def _rules(plane: Dataplane) -> Iterator[Figure]:
         yield Figure("felix_iptables_lines_executed", "Lines written.", lines, "counter")
 
 
+def _audit(audit: Audit) -> Iterator[Figure]:
+    """Of felix's looks at itself."""
+    lasting = len(audit.lasting)
+    yield Figure("muslin_felix_differences", "Differences that two audits saw.", lasting)
+    for name, text, value in (
+        ("audits", "Looks at itself.", audit.audits),
+        ("audit_seconds", "Processor time of these, in seconds.", audit.seconds),
+    ):
+        yield Figure(f"muslin_felix_{name}_total", text, value, "counter")
+
+
 def _own(plane: Dataplane) -> Iterator[Figure]:
     """What only this felix measures."""
     state, links = plane.state, plane.interfaces
@@ -204,12 +223,29 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
         yield Figure(f"muslin_felix_{name}", text, value)
 
 
+def of_unreadable(documents: Mapping[Key, Unreadable]) -> Iterator[Figure]:
+    """Documents of policy whose stored bytes cannot be read, at most a hundred by name."""
+    yield Figure("muslin_felix_unreadable_documents", "Documents not readable.", len(documents))
+    name = "muslin_felix_unreadable_document"
+    help_ = "1; which revision is in force, which is stored."
+    yield Figure(name, help_, 0, typed=True)
+    for key, one in list(documents.items())[:100]:
+        in_force = "none" if one.in_force is None else str(one.in_force)
+        labels = {"object": str(key), "in_force": in_force, "stored": str(one.stored)}
+        yield Figure(name, help_, 1, labels=labels)
+
+
 def text(found: Iterable[Figure]) -> str:
     """Figures in the format that Prometheus reads."""
     lines = []
+    before = ""
     for one in found:
-        lines.append(f"# HELP {one.name} {one.help}")
-        lines.append(f"# TYPE {one.name} {one.kind}")
+        if one.name != before:
+            lines.append(f"# HELP {one.name} {one.help}")
+            lines.append(f"# TYPE {one.name} {one.kind}")
+        before = one.name
+        if one.typed:
+            continue
         labels = ",".join(
             f'{name}="{value.translate(_ESCAPED)}"' for name, value in (one.labels or {}).items()
         )

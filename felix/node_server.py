@@ -6,7 +6,8 @@ and waits for them to be in force; `calicoctl` asks (`felix.questions`) and watc
 message a subject and never stalls the main loop.
 
 Invariants:
-  NSV-1  An offer that was never stored goes ten seconds after the last connection that made it.
+  NSV-1  An offer that was never stored goes ten seconds after the last connection that made it;
+         one that was said to be stored ends by the datastore's word (felix.calc.standing).
   NSV-2  Only the connection that began the newest snapshot changes paths; when it ends, the
          paths stay (fail static).
   NSV-3  `InForce` without an error is sent only for exactly the container that was asked for, and
@@ -29,7 +30,7 @@ from felix.calc.endpoints import Endpoint, from_resource
 from felix.dataplane.loop import Dataplane
 from felix.drops import Drops
 from felix.questions import Questions
-from libcalico import paths
+from libcalico import paths, tasks
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import (
@@ -46,11 +47,13 @@ from libcalico.local.node_api import (
     PathsEnd,
     RefusedPath,
     Retract,
+    Stored,
     Told,
     WatchDrops,
 )
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
+from libcalico.tasks import beside
 
 IPAddress = IPv4Address | IPv6Address
 OFFER_GRACE = 10.0
@@ -122,13 +125,13 @@ class NodeServer:
         self._dataplane = dataplane
         dataplane.on_ruled = self._ruled
         self._questions = Questions(self._node, dataplane)
-        self._drops = Drops(self._node, dataplane)
+        self._drops = Drops(self._node, dataplane, self._questions.counts.across)
         self._server = await serve_unix(path, self._serve, hello=Hello("felix"))
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
         if self._drops is not None:
-            self._drops.stop()
+            self._drops.close()
         if self._server is not None:
             await self._server.close()
 
@@ -142,11 +145,10 @@ class NodeServer:
         self._peers.add(peer)
         log.info("connected", extra={"object": connection.process})
         peer.tell("fact", self._fact)
-        sender = asyncio.create_task(peer.deliver())
         try:
-            await connection.attend(functools.partial(self._take, peer))
+            async with beside(peer.deliver()):
+                await connection.attend(functools.partial(self._take, peer))
         finally:
-            sender.cancel()
             self._peers.discard(peer)
             if self._drops is not None:
                 self._drops.leave(peer)
@@ -158,13 +160,13 @@ class NodeServer:
                 loop.call_later(OFFER_GRACE, self._forget, list(peer.offers.values()))
 
     def _forget(self, offers: list[Endpoint]) -> None:
-        # Who came back within the grace may have offered the same again.
-        again = {endpoint for peer in self._peers for endpoint in peer.offers.values()}
-        endpoints = self._plane.calc.endpoints
-        changed = [e for e in offers if e not in again and endpoints.forget_offer(e)]
-        for endpoint in changed:
-            log.warning("offered but never stored", extra={"object": str(endpoint.key)})
-        if changed:
+        # Who came back within the grace may have offered the same again: that is another offer.
+        for endpoint in offers:
+            stored = self._plane.calc.endpoints.abandon(endpoint)
+            if stored is None:
+                continue
+            if not stored:
+                log.warning("offered but never stored", extra={"object": str(endpoint.key)})
             self._plane.kick_some()
 
     def _take(self, peer: Peer, message: Any) -> None:
@@ -184,11 +186,20 @@ class NodeServer:
                 known = self._plane.calc.endpoints.get(key)
                 if forgotten and known is not None and known.container_id == container_id:
                     self._plane.flows_forgotten(known)
-                peer.offers.pop(key, None)
+                offered = peer.offers.get(key)
+                if offered is not None and offered.container_id == container_id:
+                    del peer.offers[key]
                 awaited = peer.awaits.get(key)
                 if awaited is not None and awaited.container_id == container_id:
                     del peer.awaits[key]
                 if self._plane.calc.endpoints.retract(key, container_id):
+                    self._plane.kick_some()
+            case Stored(namespace, name, container_id, revision):
+                key = ResourceKey("WorkloadEndpoint", name, namespace)
+                offered = peer.offers.get(key)
+                if offered is not None and offered.container_id == container_id:
+                    del peer.offers[key]
+                if self._plane.calc.endpoints.settle(key, container_id, revision):
                     self._plane.kick_some()
             case Await(namespace, name):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
@@ -199,7 +210,7 @@ class NodeServer:
             case WatchDrops() if self._drops is not None:
                 self._drops.watch(peer)
             case Ask() | CountDrops():
-                task = asyncio.create_task(self._question(peer, message))
+                task = tasks.start(self._question(peer, message), "an answer")
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
             case _:
@@ -249,6 +260,8 @@ class NodeServer:
             refused, told = plane.remote.complaints(), self._told_refused
             if refused is not told:
                 self._told_refused = refused
+                for prefix in told.keys() - refused.keys():
+                    self._speaker.tell(("refused", prefix), RefusedPath(prefix, ""))
                 for prefix, reason in refused.items():
                     if told.get(prefix) != reason:
                         self._speaker.tell(("refused", prefix), RefusedPath(prefix, reason))

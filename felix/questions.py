@@ -8,18 +8,26 @@ Tested in tests/felix/test_explain_live.py.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Literal, cast
 
 import msgspec
 
+from felix.audit import astray, kernels_way, unenforced, unlike_datastore
 from felix.dataplane.loop import Dataplane
+from felix.dataplane.rulebook import FILTER
 from felix.dataplane.settings import rule_settings
+from felix.denials import KeptCounts
 from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher
-from felix.explain.path import TABLES
+from felix.explain.path import NORMAL, TABLES
+from felix.explain.places import endpoint_chain
+from felix.rules.model import Chain
 from felix.rules.static import RuleSettings
 from libcalico.local.node_api import Ask, CountDrops, Decided, DropCount, DropCounts, Station, Told
+from libcalico.model import ResourceKey
 from linux.errors import CommandError, KernelError
+from linux.netlink.socket import Socket
 
 Family = Literal[4, 6]
 
@@ -29,6 +37,7 @@ class Questions:
 
     def __init__(self, node: str, plane: Dataplane) -> None:
         self._node, self._plane = node, plane
+        self.counts = KeptCounts(self._denials, self._rule_of)
 
     async def ask(self, question: Ask) -> Told:
         """What felix decides at each station, and what its rules have counted."""
@@ -61,11 +70,16 @@ class Questions:
         tables = self._plane.tables
         assert tables is not None
         found: dict[tuple[str, str], list[tuple[int, int]]] = {}
-        for table in {s.table for s in question.stations if s.table and s.chain}:
-            chains = {s.chain for s in question.stations if s.table == table and s.chain}
-            read = await tables.counters(family, table, chains)
-            for chain, rules in read.items():
-                found[table, chain] = [(packets, octets) for packets, octets, _ in rules]
+        asked = {(s.table, s.chain) for s in question.stations if s.table and s.chain}
+        for station in question.stations:
+            own = self._own_chain(station, family)
+            if own is not None:
+                asked.add((FILTER, own.name))
+        for table in {table for table, _ in asked}:
+            names = {chain for its, chain in asked if its == table}
+            read = await tables.counters(family, table, names)
+            for name, rules in read.items():
+                found[table, name] = [(packets, octets) for packets, octets, _ in rules]
         answered = []
         for station, one in zip(question.stations, decided, strict=True):
             counted = found.get((station.table, station.chain))
@@ -81,22 +95,70 @@ class Questions:
             )
             # What somebody flushed since the last look is not known to differ yet.
             stands = stands and (wanted is None or wanted == len(counted or ()))
-            answered.append(msgspec.structs.replace(one, rules=counted, stands=stands))
+            differs = self._differs(station)
+            chain = self._own_chain(station, family)
+            if chain is not None and chain.name != station.chain:
+                place = tables.places.get((family, FILTER))
+                there = found.get((FILTER, chain.name))
+                if there is None:
+                    differs.append(f"the kernel has no chain {chain.name} in {FILTER}")
+                elif place is None or place.differs(chain.name) or len(there) != len(chain.rules):
+                    differs.append(f"the kernel's chain {chain.name} is not as felix wants it")
+            answered.append(
+                msgspec.structs.replace(one, rules=counted, stands=stands, differs=differs)
+            )
         return answered
+
+    def _own_chain(self, station: Station, family: Family) -> Chain | None:
+        """The chain of a workload's interface, through which its packets come."""
+        interface = self._interface(station)
+        policy = self._plane.calc.policy.endpoint(_key(station))
+        if not interface or policy is None or station.stage != NORMAL:
+            return None
+        settings = self._settings(family)
+        settings = replace(settings, verdicts=settings.verdicts_of(FILTER))
+        return endpoint_chain(interface, policy, settings, ingress=station.ingress)
+
+    def _differs(self, station: Station) -> list[str]:
+        """What an audit would say of a station's endpoint now (felix.audit)."""
+        key, plane = _key(station), self._plane
+        endpoint = plane.calc.endpoints.get(key)
+        found = [
+            reason
+            for named, reason in (*unlike_datastore(plane.calc.endpoints), *unenforced(plane))
+            if named == str(key)
+        ]
+        if endpoint is not None and key in plane.state.in_force:
+            with Socket() as sock:
+                found += [reason for _, reason in astray(endpoint, kernels_way(sock))]
+        return found
 
     def _interface(self, station: Station) -> str:
         for interface, endpoint in self._plane.state.active.items():
-            if endpoint.key == (station.kind, station.name, station.namespace):
+            if endpoint.key == _key(station):
                 return interface
         return ""
 
     async def count(self, question: CountDrops) -> DropCounts:
-        """Who has denied how many packets since the rules were written."""
+        """Who has denied how many packets since each rule is as it is."""
         plane = self._plane
         answer = DropCounts(question.id, self._node)
         if not plane.calc.in_sync or plane.tables is None:
             return msgspec.structs.replace(answer, error="felix has not read the datastore yet")
-        engine = plane.calc.policy
+        try:
+            counts = await self.counts.counts()
+        except (KernelError, CommandError) as failure:
+            return msgspec.structs.replace(
+                answer, error=f"the kernel's rules cannot be read: {failure}"
+            )
+        counts.sort(key=lambda one: -one.packets)
+        return msgspec.structs.replace(answer, counts=counts)
+
+    async def _denials(self) -> list[DropCount]:
+        """What the kernel's rules have denied. Raises `KernelError`."""
+        plane, engine = self._plane, self._plane.calc.policy
+        if not plane.calc.in_sync or plane.tables is None:
+            return []
         endpoints = {
             interface: policy
             for interface, endpoint in plane.state.active.items()
@@ -108,22 +170,32 @@ class Questions:
             return interface if endpoint is None else endpoint.workload
 
         counts: list[DropCount] = []
-        try:
-            for version in sorted(plane.families):
-                settings = self._settings(version)
-                names = chains_of_denials(engine, endpoints)
-                read = await plane.tables.counters(cast("Family", version), "filter", names)
-                plain = {c: [(p, o) for p, o, _ in rules] for c, rules in read.items()}
-                for some in denials(engine, endpoints, version, settings, plain, called):
-                    counts += some
-                    # Rules go on being written while somebody counts.
-                    await asyncio.sleep(0)
-        except (KernelError, CommandError) as failure:
-            return msgspec.structs.replace(
-                answer, error=f"the kernel's rules cannot be read: {failure}"
-            )
-        counts.sort(key=lambda one: -one.packets)
-        return msgspec.structs.replace(answer, counts=counts)
+        for version in sorted(plane.families):
+            settings = self._settings(version)
+            names = chains_of_denials(engine, endpoints)
+            read = await plane.tables.counters(cast("Family", version), "filter", names)
+            plain = {c: [(p, o) for p, o, _ in rules] for c, rules in read.items()}
+            for some in denials(engine, endpoints, version, settings, plain, called):
+                counts += some
+                # Rules go on being written while somebody counts.
+                await asyncio.sleep(0)
+        return counts
+
+    def _rule_of(self, count: DropCount) -> object:
+        """The policy of which a rule denied, or the workload at the end of whose policies."""
+        engine, by = self._plane.calc.policy, count.by
+        if by.kind == "Profile":
+            return engine.profiles.get(by.name)
+        if by.kind:
+            return engine.policies.get(ResourceKey(by.kind, by.name, by.namespace))
+        for endpoint in self._plane.state.active.values():
+            if endpoint.workload == count.endpoint:
+                return engine.endpoint(endpoint.key), endpoint.container_id
+        return None
 
     def _settings(self, version: int) -> RuleSettings:
         return rule_settings(self._plane.config, version, tell=self._plane.tells)
+
+
+def _key(station: Station) -> ResourceKey:
+    return ResourceKey(station.kind, station.name, station.namespace)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from felix.config.parameters import Config
+from libcalico import tasks
 from libcalico.backoff import Backoff
 from libcalico.health import ANYWHERE, HealthServer, Reporter
 
@@ -64,7 +65,7 @@ class Servers:
             return
         server = HealthServer(*place, self._reporters, metrics=metrics)
         tried = asyncio.Event()
-        task = asyncio.create_task(self._serve(name, place, server, tried))
+        task = tasks.start(self._serve(name, place, server, tried), f"the {name} server")
         self._running[name] = (place, task)
         await tried.wait()
 

@@ -23,7 +23,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from felix.calc.services import ServicePort, ServiceSink, ServiceSlice, SliceKey
-from libcalico import apiconfig
+from libcalico import apiconfig, tasks
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.decoding import NAMELESS
@@ -119,7 +119,7 @@ class ServiceReader:
                 self._moved.clear()
                 await self._moved.wait()
                 continue
-            following = asyncio.create_task(self._follow())
+            following = tasks.start(self._follow(), "services in rules")
             try:
                 await self._until_unwanted(following)
             finally:
@@ -136,7 +136,7 @@ class ServiceReader:
     async def _until_unwanted(self, following: asyncio.Task[None]) -> None:
         while not following.done():
             self._moved.clear()
-            moved = asyncio.create_task(self._moved.wait())
+            moved = tasks.start(self._moved.wait(), "change of services")
             limit = None if self._wanted else self._linger
             try:
                 await asyncio.wait({moved, following}, timeout=limit, return_when="FIRST_COMPLETED")

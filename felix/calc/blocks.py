@@ -23,6 +23,16 @@ IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
 
+_UNCLAIMED = (
+    "was deleted while its block names this node: other nodes do not believe the block's route"
+    " until calico-cni writes the claim again"
+)
+_EMPTY = (
+    "is confirmed, and its block was deleted: which of its addresses are in use stands nowhere"
+    " until calico-cni makes it again, when it next needs an address"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
     """What felix keeps of a block: its owner and the addresses that other nodes use."""
@@ -57,6 +67,22 @@ def own_blocks(
         if claim.state in (CONFIRMED, "") and not claim.deleted and cidr not in blocks
     }
     return frozenset(owned | claimed)
+
+
+def unsettled(
+    node: str, blocks: Mapping[IPNetwork, BlockFacts], claims: Mapping[IPNetwork, BlockAffinity]
+) -> dict[str, str]:
+    """Own blocks and claims that lack each other, by object: somebody deleted one of them."""
+    me = f"host:{node}"
+    confirmed = {
+        cidr
+        for cidr, claim in claims.items()
+        if claim.state in (CONFIRMED, "") and not claim.deleted
+    }
+    unclaimed = {cidr for cidr, facts in blocks.items() if facts.owner == me and cidr not in claims}
+    return {f"BlockAffinity({cidr})": _UNCLAIMED for cidr in unclaimed} | {
+        f"BlockAffinity({cidr})": _EMPTY for cidr in confirmed if cidr not in blocks
+    }
 
 
 def lent_addresses(

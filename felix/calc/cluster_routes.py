@@ -23,7 +23,7 @@ from typing import TypeVar
 from felix.calc.blocks import BlockFacts
 from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
-from felix.calc.tunnels import Means, Way, way
+from felix.calc.tunnels import Means, Way, way, way_without_pool
 
 IPNetwork = IPv4Network | IPv6Network
 Source = IPNetwork | str
@@ -223,11 +223,11 @@ class ClusterRoutes:
         return max(around, key=lambda pool: pool.network.prefixlen, default=None)
 
     def _way(self, network: IPNetwork, pool: Pool | None, node: str) -> Way | str:
-        if pool is None:
-            return ""
         me, other = self._nodes.get(self._node, _UNKNOWN), self._nodes.get(node)
         if other is None:
-            return "there is no such node"
+            return "there is no such node" if pool else ""
+        if pool is None:
+            return way_without_pool(network, me, other, self._means)
         return way(network, pool, me, other, self._means)
 
     def complaints(self) -> Mapping[str, str]:

@@ -60,3 +60,23 @@ def encapsulation(
         vxlan_v6=wants_vxlan_v6 if vxlan is None else vxlan,
         refused=refused,
     )
+
+
+class LastEncapsulation:
+    """The same, worked out again when what it depends on is other than the last time."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[int, bool | None, bool | None], Encapsulation] | None = None
+
+    def of(
+        self,
+        pools: Mapping[str, PoolFacts],
+        version: int,
+        ipip: bool | None,
+        vxlan: bool | None,
+    ) -> Encapsulation:
+        """`version`: a number that differs when the pools do."""
+        asked = (version, ipip, vxlan)
+        if self._known is None or self._known[0] != asked:
+            self._known = (asked, encapsulation(pools, ipip=ipip, vxlan=vxlan))
+        return self._known[1]

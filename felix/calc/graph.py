@@ -18,14 +18,23 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
 from felix.calc.absences import NodeTable
-from felix.calc.blocks import BlockFacts, blackholes, facts_of, lent_addresses, own_blocks
+from felix.calc.blocks import (
+    BlockFacts,
+    blackholes,
+    facts_of,
+    lent_addresses,
+    own_blocks,
+    unsettled,
+)
 from felix.calc.cluster_routes import ClusterRoutes
-from felix.calc.endpoints import LocalEndpoints
+from felix.calc.local_endpoints import LocalEndpoints
 from felix.calc.nodes import facts_of as node_facts
 from felix.calc.paths import PathFacts
 from felix.calc.policy import KINDS as POLICY_KINDS
 from felix.calc.policy import PolicyEngine
 from felix.calc.pools import Pool, members, pool_of, service_nets
+from felix.calc.standalone_blocks import StandaloneBlocks
+from felix.calc.standing import NEWEST
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
 from libcalico.model import AffinityKey, BlockKey, IPPool, Key, ResourceKey, WorkloadEndpoint
@@ -68,8 +77,10 @@ class Calculator:
         self._claims: dict[IPNetwork, BlockAffinity] = {}
         self._blocks: dict[IPNetwork, BlockFacts] = {}
         self._own: frozenset[IPNetwork] | None = None
+        self._unsettled: Mapping[str, str] | None = None
         self.cluster_version = 0
-        """Grows when a pool or a node changes."""
+        """Grows when a pool or a node changes, or a block without a pool."""
+        self._standalone = StandaloneBlocks(self.pools, self._blocks)
         self.cluster = ClusterRoutes(node, self._blocks, self.nodes, self.pools)
 
     @property
@@ -87,31 +98,35 @@ class Calculator:
         """Whether the result may be programmed (CLC-1)."""
         return self.in_sync and self._datastore_ready
 
-    def update(self, key: Key, value: Any) -> bool:
-        """Take one object, None for a deletion; returns whether anything that matters changed."""
+    def update(self, key: Key, value: Any, revision: int = NEWEST) -> bool:
+        """Take one object, None for a deletion; returns whether anything that matters changed.
+
+        `revision`: of the datastore, when it became so.
+        """
         self.broken.pop(key, None)
         try:
-            return self._update(key, value)
+            return self._update(key, value, revision)
         except InvalidValue as error:
             self.broken[key] = str(error)
-            return self._update(key, None)
+            return self._update(key, None, revision)
 
-    def _update(self, key: Key, value: Any) -> bool:
+    def _update(self, key: Key, value: Any, revision: int) -> bool:
         match key:
             case BlockKey():
                 return self._block(key.cidr, value)
             case AffinityKey():
                 if key.host != self.node or key.kind != "host":
                     return False
-                self._own = None
+                self._own = self._unsettled = None
                 return _put(self._claims, key.cidr, value)
             case ResourceKey(kind="WorkloadEndpoint"):
-                return self._endpoint(key, value)
+                return self._endpoint(key, value, revision)
             case ResourceKey(kind="IPPool"):
                 changed = _put(self.pools, key.name, value, lambda v: _pool(key, v))
                 if changed:
                     self.cluster_version += 1
                     self.cluster.pools_changed()
+                    self._standalone.pools_changed()
                 return changed
             case ResourceKey(kind="Node"):
                 facts = node_facts(key.name, value) if value is not None else None
@@ -145,10 +160,10 @@ class Calculator:
             self.cluster.node_changed(name)
         return bool(names)
 
-    def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None) -> bool:
+    def _endpoint(self, key: ResourceKey, value: WorkloadEndpoint | None, revision: int) -> bool:
         if value is not None and value.spec.node == self.node:
-            return self.endpoints.store(key, self.endpoints.read(key, value))
-        changed = self.endpoints.store(key, None)
+            return self.endpoints.store(key, self.endpoints.read(key, value), revision)
+        changed = self.endpoints.store(key, None, revision)
         # An offer may outlive the deletion of its predecessor.
         if value is not None or self.endpoints.get(key) is None:
             changed |= self.policy.update(key, value)
@@ -163,8 +178,10 @@ class Calculator:
             del self._blocks[cidr]
         else:
             self._blocks[cidr] = facts
-        self._own = None
+        self._own = self._unsettled = None
         self.cluster.block_changed(cidr)
+        if self._standalone.block_changed(cidr):
+            self.cluster_version += 1
         return True
 
     @property
@@ -175,6 +192,13 @@ class Calculator:
         return self._own
 
     @property
+    def unsettled_claims(self) -> Mapping[str, str]:
+        """Own blocks and claims that lack each other, and what that means, by object."""
+        if self._unsettled is None:
+            self._unsettled = unsettled(self.node, self._blocks, self._claims)
+        return self._unsettled
+
+    @property
     def blackholes(self) -> frozenset[IPNetwork]:
         """What to blackhole."""
         return blackholes(self.own_blocks)
@@ -182,16 +206,21 @@ class Calculator:
     def path_facts(self, own_addresses: frozenset[IPAddress]) -> PathFacts:
         """What paths are checked against; own addresses are the kernel's word."""
         return PathFacts(
-            pools=frozenset(p.network for p in self.pools.values() if p.enabled),
+            routed=self.routed,
             own_blocks=self.own_blocks,
             lent=lent_addresses(self.own_blocks, self._blocks),
             own_addresses=own_addresses,
             services=self.service_nets,
         )
 
+    @property
+    def routed(self) -> frozenset[IPNetwork]:
+        """Where pods may have addresses: all pools, and the nodes' blocks in none (POL-1)."""
+        return frozenset(p.network for p in self.pools.values()) | self._standalone.networks
+
     def pool_members(self, version: int) -> frozenset[str]:
-        """Members of the set of all pools; disabled ones still hold pods."""
-        return members(version, (pool.network for pool in self.pools.values()))
+        """Members of the set of all pools: wherever pods may have addresses."""
+        return members(version, self.routed)
 
     def masqueraded_members(self, version: int) -> frozenset[str]:
         """Members of the set of pools with `natOutgoing`."""

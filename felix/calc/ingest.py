@@ -22,7 +22,8 @@ from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint
 
 STAMP = (1 << 64) - 1
-Take = Callable[[ResourceKey, WorkloadEndpoint | None], object]
+Take = Callable[[ResourceKey, WorkloadEndpoint | None, int], object]
+"""Of an endpoint: what it is as of a revision."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class EndpointRows:
         # Nothing is taken away by the first.
         self._seen = bytearray() if len(self) else None
         self._seen_own = set()
+        self._calc.endpoints.listing_begins()
 
     def take(self, rows: Sequence[Row]) -> None:
         """These are so now."""
@@ -60,18 +62,18 @@ class EndpointRows:
                 self._see(number)
                 continue
             if endpoints.remembers and endpoints.remembered(_key(name), raw) is not None:
-                self._take(name, raw, stamp)
+                self._take(name, raw, revision, stamp)
                 continue
             try:
                 value = decode(raw)
             except NOT_PLAIN:
                 # Null for absent, and the like: whoever reads all of it knows better.
-                found = self._whole(name, raw)
+                found = self._whole(name, raw, revision)
                 if found is None:
                     continue
                 value = found
             if value.spec.node == node or name in own or name in local:
-                self._take(name, raw, stamp)
+                self._take(name, raw, revision, stamp)
                 continue
             number = remote.put(name, number, value, stamp)
             if self._seen is not None:
@@ -79,16 +81,16 @@ class EndpointRows:
         if self._calc.policy.dirty:
             self._changed()
 
-    def gone(self, name: str) -> None:
+    def gone(self, name: str, revision: int) -> None:
         """This one was deleted."""
         if name in self._own or name in self._remote.local:
             self._own.pop(name, None)
-            self._take_own(_key(name), None)
+            self._take_own(_key(name), None, revision)
         else:
             self._remote.remove(name)
         self._changed()
 
-    def end(self) -> None:
+    def end(self, revision: int) -> None:
         """The listing is complete: what it did not name is gone."""
         if self._seen is not None:
             seen, count = self._seen, len(self._seen)
@@ -99,29 +101,32 @@ class EndpointRows:
             ]
             for name in unseen:
                 if name not in self._seen_own and name not in self._remote.local:
-                    self.gone(name)
+                    self.gone(name, revision)
         for name in self._own.keys() - self._seen_own:
-            self.gone(name)
+            self.gone(name, revision)
         self._seen, self._seen_own = None, set()
+        if self._calc.endpoints.listing_ended():
+            self._changed()
 
-    def _take(self, name: str, raw: bytes, stamp: int) -> None:
+    def _take(self, name: str, raw: bytes, revision: int, stamp: int) -> None:
         """One that is ours, or was."""
         self._seen_own.add(name)
         if self._own.get(name) == stamp:
             return
         self._own[name] = stamp
         key = _key(name)
-        value = self._calc.endpoints.remembered(key, raw) or self._whole(name, raw)
+        value = self._calc.endpoints.remembered(key, raw)
+        value = value or self._whole(name, raw, revision)
         if value is not None:
-            self._take_own(key, value)
+            self._take_own(key, value, revision)
 
-    def _whole(self, name: str, raw: bytes) -> WorkloadEndpoint | None:
+    def _whole(self, name: str, raw: bytes, revision: int) -> WorkloadEndpoint | None:
         try:
             return whole(_key(name), raw)
         except InvalidValue as problem:
             log.error("not readable: %s", problem, extra={"object": name})
         if name in self._own:
-            self._take_own(_key(name), None)
+            self._take_own(_key(name), None, revision)
         else:
             self._remote.remove(name)
         return None

@@ -1,7 +1,7 @@
 """Paths that `bgp` learned: which of them felix takes.
 
 A speaker believes its peers; felix does not. From nodes of the cluster it takes only what
-lies in an enabled pool or where services have addresses; from a configured external peer
+lies in a pool or where services have addresses; from a configured external peer
 whatever that peer's filters let through, a default route included. Nobody may pull this node's
 own pods, addresses or link-local traffic away (architecture, "Data's way through the house").
 
@@ -11,8 +11,8 @@ paths that differ in their prefix alone share one `Via`.
 Invariants:
   PTH-1  No accepted path lies inside an own block, unless it is exactly an address of it that
          is lent to another node.
-  PTH-2  A path of origin `node` lies inside an enabled pool or a range of services, and is not
-         such a range itself.
+  PTH-2  A path of origin `node` lies inside a pool, a node's block or a range of services, and is
+         not such a range itself.
   PTH-3  Until the first snapshot is complete nothing that the kernel has is taken away.
 Tested in tests/felix/test_calc_paths.py.
 """
@@ -39,6 +39,7 @@ _NEVER = {
     "224.0.0.0/4": "multicast",
     "ff00::/8": "multicast",
 }
+_BROADCAST = IPv4Address("255.255.255.255")
 _VIAS_KEPT = 10_000
 """Texts of next hops that are remembered; with more all are read anew."""
 
@@ -52,9 +53,12 @@ class Via(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathFacts:
-    """What the acceptance of paths depends on."""
+    """What the acceptance of paths depends on.
 
-    pools: frozenset[IPNetwork] = frozenset()
+    `routed`: where pods may have addresses: all pools, disabled ones too, and blocks in no pool.
+    """
+
+    routed: frozenset[IPNetwork] = frozenset()
     own_blocks: frozenset[IPNetwork] = frozenset()
     lent: frozenset[IPAddress] = frozenset()
     own_addresses: frozenset[IPAddress] = frozenset()
@@ -65,10 +69,10 @@ class Judge:
     """Says of paths why they are not taken, by one state of the facts."""
 
     def __init__(self, facts: PathFacts) -> None:
-        self._pools = Networks(map(prefixes.pack, facts.pools | facts.services))
+        self._inside = Networks(map(prefixes.pack, facts.routed | facts.services))
         self._ranges = frozenset(
             prefixes.pack(n) for n in facts.services if n.prefixlen < n.max_prefixlen
-        ) - frozenset(map(prefixes.pack, facts.pools))
+        ) - frozenset(map(prefixes.pack, facts.routed))
         blocks = set(map(prefixes.pack, facts.own_blocks))
         # Most paths touch none of these: one look-up says so.
         self._closed = Networks(blocks | set(map(prefixes.parse, _NEVER)))
@@ -91,8 +95,8 @@ class Judge:
             return "it lies inside a block of this node"
         if via.external:
             return ""
-        if not self._pools.cover(prefix):
-            return "it comes from a node and lies in no enabled pool"
+        if not self._inside.cover(prefix):
+            return "it comes from a node and lies in no pool"
         if prefix in self._ranges:
             return "it comes from a node and is a whole range of services"
         return ""
@@ -179,11 +183,14 @@ class PathTable:
 def parse_via(path: Path) -> Via | str:
     """Where a path leads, or why it leads nowhere."""
     try:
-        hops = tuple(dict.fromkeys(ip_address(text).packed for text in path.next_hops))
+        hops = dict.fromkeys(map(ip_address, path.next_hops))
     except ValueError as error:
         return str(error)
     if not hops:
         return "it has no next hop"
+    for hop in hops:
+        if hop.is_loopback or hop.is_multicast or hop.is_unspecified or hop == _BROADCAST:
+            return f"its next hop {hop} is no host address"
     if path.origin not in ("node", "external"):
         return f"its origin {path.origin!r} is neither node nor external"
-    return Via(hops, path.origin == "external")
+    return Via(tuple(hop.packed for hop in hops), path.origin == "external")

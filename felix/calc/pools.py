@@ -1,6 +1,12 @@
 """Address pools: what NAT, path checks and encapsulation need of them.
 
-Tested in tests/felix/test_calc_graph.py.
+`disabled` is not among it: it says that nobody gets a new address of the pool, and those who
+have one keep it, with all that leads there.
+
+Invariants:
+  POL-1  What leads to an address in use, and what is masqueraded on the way, does not depend on
+         whether its pool is disabled.
+Tested in tests/felix/test_calc_pools.py and test_calc_graph.py.
 """
 
 from __future__ import annotations
@@ -27,13 +33,12 @@ NEVER, ALWAYS, CROSS_SUBNET = "Never", "Always", "CrossSubnet"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One pool: its network, whether it is in use, whether its pods are masqueraded.
+    """One pool: its network, and whether its pods are masqueraded.
 
     `exported`: whether its addresses may be announced.
     """
 
     network: IPNetwork
-    enabled: bool
     nat_outgoing: bool
     ipip_mode: str = NEVER
     vxlan_mode: str = NEVER
@@ -56,7 +61,6 @@ def pool_of(name: str, value: IPPool) -> Pool:
     try:
         return Pool(
             spec.network,
-            not spec.disabled,
             spec.natOutgoing,
             ipip_mode=spec.ipipMode or NEVER,
             vxlan_mode=spec.vxlanMode or NEVER,

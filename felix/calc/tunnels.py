@@ -21,7 +21,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix.calc.nodes import NodeFacts
-from felix.calc.pools import ALWAYS, CROSS_SUBNET, Pool
+from felix.calc.pools import ALWAYS, CROSS_SUBNET, NEVER, Pool
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
@@ -75,6 +75,20 @@ def way(network: IPNetwork, pool: Pool, me: NodeFacts, other: NodeFacts, means: 
     if not near:
         return f"it lies outside this node's IPv{version} network, and no tunnel leads there"
     return straight
+
+
+def way_without_pool(
+    network: IPNetwork, me: NodeFacts, other: NodeFacts, means: Means
+) -> Way | str:
+    """How packets for a network leave whose pool was removed before its pods: as `bgp` says.
+
+    Without a speaker straight to neighbours, to others by VXLAN where other pools still ask for
+    it: nothing says any more how the pool wanted it.
+    """
+    vxlan = CROSS_SUBNET if network.version in means.vxlan else NEVER
+    if means.told:
+        return ""
+    return way(network, Pool(network, nat_outgoing=False, vxlan_mode=vxlan), me, other, means)
 
 
 def _ipip(

@@ -16,7 +16,7 @@ from libcalico import goregex
 
 Parser = Callable[[Any], Any]
 _TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f")
-_GO_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")
+_GO_DURATION = re.compile(r"(\d++(?:\.\d++)?)(h|ms|m|s|us|µs|ns)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 

@@ -85,7 +85,7 @@ class Config:
         "NFTablesMode",
         kinds.choice("Enabled", "Disabled", "Auto"),
         "Auto",
-        "Rules in nftables instead of iptables; Auto: where kube-proxy does so.",
+        "Rules in nftables, not iptables; Auto: where kube-proxy does so, or iptables cannot work.",
         field="nftablesMode",
     )
     nftables_refresh_interval: float = _row(

@@ -96,9 +96,12 @@ def resolve(
 
 
 def read_file(path: Path = paths.FELIX_CONFIG) -> str:
-    """The text of felix.cfg; empty when there is none. Raises `OSError` otherwise."""
+    """The text of felix.cfg; empty when there is none. Raises `OSError` otherwise.
+
+    Bytes that are no UTF-8 are replaced: in a value they make a problem, in a comment none.
+    """
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except FileNotFoundError:
         return ""
 

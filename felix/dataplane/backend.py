@@ -2,7 +2,8 @@
 
 Calico's parameter decides (data model 2.8, dataplane reference 2.13): `Enabled` is nftables,
 `Disabled` iptables, `Auto` follows kube-proxy: nftables where kube-proxy has its table there, or
-where the host has no iptables at all.
+where rules in iptables cannot be: the programs are lacking, or the kernel refuses xtables or IP
+sets, whatever programs the image has (RHEL 10).
 
 Invariant:
   BKE-1  Objects of the back end that is not used are removed, and only once what replaces them
@@ -18,29 +19,37 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
 from felix.config.parameters import Config
 from felix.dataplane import iptables, nftables
+from felix.dataplane.drift import Drift
 from felix.dataplane.ipsets import Sets
 from felix.dataplane.rulebook import ChainTarget, Dispatch, Place
 from felix.rules.model import Action, Chain, TableModel
 from felix.rules.nftables import TABLE
 from linux import programs
 from linux.errors import CommandError, KernelError
-from linux.ipset import IPSets
+from linux.ipset import IPSets, has_ipsets
 from linux.iptables import Desired, Table
 from linux.netlink.wire import as_text
 from linux.nftables.connection import Connection
 from linux.nftables.messages import CHAIN_NAME, GETCHAIN, new_table
+from linux.xtables import has_match
 
 Family = Literal[4, 6]
 NATIVE = "nftables"
 _KUBE_PROXY = "kube-proxy"
 LOOK_EVERY = 15.0
 """Seconds between two looks at what kube-proxy uses."""
-_LEGACY = {4: Path("/proc/net/ip_tables_names"), 6: Path("/proc/net/ip6_tables_names")}
+_SET_REVISION = 4
+"""The oldest form of the match `set` that our rules need (Linux 3.19)."""
+_LEGACY: dict[Family, Path] = {
+    4: Path("/proc/net/ip_tables_names"),
+    6: Path("/proc/net/ip6_tables_names"),
+}
 _VARIANTS: tuple[Literal["nft", "legacy"], ...] = ("nft", "legacy")
 
 log = logging.getLogger(__name__)
@@ -58,6 +67,7 @@ class Tables(Protocol):
 
     refused: dict[Place, dict[str, str]]
     drifted: int
+    drift: Drift
 
     @property
     def name(self) -> str:
@@ -112,7 +122,10 @@ class Tables(Protocol):
         """Packets, bytes and text of each rule of these chains, as the kernel has them."""
 
     async def read_back(self) -> bool:
-        """Read everything; returns whether a commit is due."""
+        """Read everything; returns whether a commit is due.
+
+        Raises `KernelError` when something could not be read, after the rest was.
+        """
 
     def take_lost(self) -> bool:
         """Whether sets may be gone with what somebody removed; says so once."""
@@ -132,7 +145,29 @@ def native(config: Config) -> bool:
         if any(connection.has_chains(family, _KUBE_PROXY) for family in families):
             return True
     names = ("iptables-nft-restore", "iptables-legacy-restore", "iptables-restore")
-    return not any(map(programs.find, names))
+    return not any(map(programs.find, names)) or bool(lacking_for_iptables())
+
+
+@cache
+def lacking_for_iptables() -> str:
+    """What this kernel lacks for rules in iptables, "" for nothing; looked at once, for a module
+    that comes later moves no rules. Raises `KernelError` where it cannot be found out.
+    """
+    lacks = []
+    if not (any(map(_legacy_tables, _LEGACY)) or has_match("set", _SET_REVISION)):
+        lacks.append("xtables with the match set (xt_set)")
+    if not has_ipsets():
+        lacks.append("IP sets (ip_set)")
+    lack = " and ".join(lacks)
+    if lack:
+        log.info("nftablesMode Auto: rules go into nftables, for this kernel has no %s", lack)
+    return lack
+
+
+def _legacy_tables(family: Family) -> list[str]:
+    with suppress(OSError):
+        return _LEGACY[family].read_text().split()
+    return []
 
 
 class Mode:
@@ -229,6 +264,15 @@ async def remove_leftovers(used: str, lock_wait: float) -> dict[str, str]:
     return failures
 
 
+async def remove_everything(lock_wait: float) -> dict[str, str]:
+    """Takes away our objects in every back end: for a node that is given up; returns failures."""
+    failures = await remove_leftovers("", lock_wait)
+    # A set that a rule still names cannot go.
+    if not failures:
+        await asyncio.to_thread(_remove_ipsets, failures)
+    return failures
+
+
 @contextmanager
 def _connected() -> Iterator[Connection | None]:
     """A connection to nf_tables; None where the kernel has none, and so nothing of ours."""
@@ -256,10 +300,8 @@ def _remove_tables(failures: dict[str, str]) -> None:
 def _ours(variant: Literal["nft", "legacy"], family: Family) -> list[str]:
     """The tables of iptables in which a chain is ours; no program runs where there is none."""
     if variant == "legacy":
-        with suppress(OSError):
-            there = _LEGACY[family].read_text().split()
-            return [name for name in iptables.NAMES if name in there]
-        return []
+        there = _legacy_tables(family)
+        return [name for name in iptables.NAMES if name in there]
     with _connected() as connection:
         return [
             name

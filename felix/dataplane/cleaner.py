@@ -5,10 +5,12 @@ Tested in tests/felix/test_backend_switch.py.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from felix.dataplane import backend
+from libcalico.tasks import Background
+
+_WORK = "removal of another back end's rules"
 
 log = logging.getLogger(__name__)
 
@@ -16,8 +18,8 @@ log = logging.getLogger(__name__)
 class Cleaner:
     """Cleans beside the main loop, once for each back end that is used."""
 
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, background: Background) -> None:
+        self._background = background
         self._cleaned = ""
 
     def clean(self, used: str, lock_wait: float) -> None:
@@ -25,8 +27,8 @@ class Cleaner:
 
         `lock_wait`: seconds to wait for another writer of iptables.
         """
-        if self._cleaned != used and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._clean(used, lock_wait))
+        if self._cleaned != used:
+            self._background.keep(_WORK, lambda: self._clean(used, lock_wait))
 
     async def _clean(self, used: str, lock_wait: float) -> None:
         failures = await backend.remove_leftovers(used, lock_wait)
@@ -34,8 +36,3 @@ class Cleaner:
             log.warning("still there beside %s: %s", used, reason, extra={"object": name})
         if not failures:
             self._cleaned = used
-
-    def stop(self) -> None:
-        """Give up what is under way; the next start does it again."""
-        if self._task is not None:
-            self._task.cancel()

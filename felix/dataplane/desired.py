@@ -21,7 +21,14 @@ from felix.calc.encapsulation import encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
 from felix.calc.hosts import interfaces_of
-from felix.calc.policy_model import HostEndpoint, IPAddress, PolicyChanges, SetChange, SetKind
+from felix.calc.policy_model import (
+    HostEndpoint,
+    IPAddress,
+    PolicyChanges,
+    ResolvedPolicy,
+    SetChange,
+    SetKind,
+)
 from felix.config.parameters import Config
 from felix.dataplane.backend import Tables
 from felix.dataplane.floating import NONE_FLOATING, floating_addresses
@@ -174,6 +181,11 @@ class Desire:
         if self.book is not None:
             self.book.trust(self._sets.failed)
             yield from self.book.write()
+
+    def warming(self, policy: ResolvedPolicy) -> Iterator[None]:
+        """Make and render the rules of a policy ahead, in steps."""
+        if self.book is not None:
+            yield from self.book.warming(policy)
 
     def exposed(self) -> frozenset[str]:
         """Interfaces whose pod may have no route before the rules are written.

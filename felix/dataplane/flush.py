@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv6Address
 
 from felix.calc.endpoints import Endpoint
+from libcalico import tasks
+from libcalico.tasks import ended
 from linux import conntrack
 
 IPAddress = IPv4Address | IPv6Address
@@ -73,14 +75,14 @@ class Flusher:
         """Delete the flows of these addresses, unless that is under way."""
         wanted = frozenset(addresses) - self.held
         if wanted:
-            task = asyncio.create_task(self._run(wanted))
+            task = tasks.start(self._run(wanted), "removal of old connections")
             self._tasks[task] = wanted
             task.add_done_callback(self._finished)
 
     async def _run(self, addresses: frozenset[IPAddress]) -> None:
         try:
             await self._delete(addresses)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told; the route must come back
             # The route must come back even so: new connections are judged by the rules anyway.
             log.warning("old connections could not be removed: %s", error)
 
@@ -93,4 +95,4 @@ class Flusher:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(tasks)

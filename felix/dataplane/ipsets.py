@@ -37,6 +37,9 @@ LARGE = 5 * SLICE
 """Sets of more members are read in a thread."""
 TRIES = 4
 """How often a set that cannot be written is tried anew before somebody changes it."""
+BUSY_TRIES = 5
+"""How often a set may still be in use when it is to go: the kernel gives a set free some moments
+after the rule that named it (nf_tables destroys rules later)."""
 
 _TYPES: dict[SetKind, SetType] = {
     SetKind.NETS: "hash:net",
@@ -129,6 +132,7 @@ class Sets:
         self._dirty: dict[str, None] = {}
         self._present: set[str] | None = None
         self._failed: dict[str, str] = {}
+        self._busy: dict[str, int] = {}
         self.writes = self.errors = 0
 
     def __len__(self) -> int:
@@ -169,7 +173,7 @@ class Sets:
             self._distrust()
 
     def forget(self) -> None:
-        """Read the kernel's sets again before the next commit."""
+        """Read the kernel's sets again before the next commit; also while one is under way."""
         self._present = None
 
     def _distrust(self) -> None:
@@ -247,15 +251,16 @@ class Sets:
     async def commit(self) -> dict[str, str]:
         """Create and fill; deletes before adds. Returns failures by set."""
         await self._take()
-        if self._present is None:
-            self._present = self._names()
+        present = self._present
+        if present is None:
+            present = self._present = self._names()
             self._distrust()
         for name in list(self._dirty):
             wanted = self._desired[name]
             if wanted.tries >= TRIES:
                 continue
             try:
-                changed = await self._write(name, wanted, self._present)
+                changed = await self._write(name, wanted, present)
             except KernelError as error:
                 self.errors += 1
                 self._failed[name] = str(error)
@@ -346,11 +351,19 @@ class Sets:
             try:
                 self._kernel.destroy(name)
             except KernelError as error:
-                failures[name] = str(error)
+                self._busy[name] = self._busy.get(name, 0) + 1
+                if error.errno != errno.EBUSY or self._busy[name] > BUSY_TRIES:
+                    failures[name] = str(error)
                 continue
             self.writes += 1
             self._present.discard(name)
+            self._busy.pop(name, None)
         return failures
+
+    @property
+    def to_sweep(self) -> bool:
+        """Whether a set was still in use at the last sweep, which is to be repeated."""
+        return any(tries <= BUSY_TRIES for tries in self._busy.values())
 
     def close(self) -> None:
         """Give the kernel's socket back; the sets stay."""

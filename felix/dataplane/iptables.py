@@ -12,14 +12,15 @@ Tested in tests/felix/test_repair.py, test_quarantine.py.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
+from felix.dataplane.drift import Drift
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rule, render_rules
 from felix.rules.model import Action, Chain, Rule, TableModel
+from libcalico.tasks import together
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
 from linux.iptables.plan import Renderer
@@ -31,6 +32,9 @@ SCHEME = HashScheme(
 )
 NAMES = ("raw", "mangle", "nat", "filter")
 Family = Literal[4, 6]
+AT_ONCE = 100
+"""Rules that are rendered in one step."""
+MOST_AHEAD = 80_000
 MOST_TEXTS = 4000
 """Rendered chains that are remembered."""
 
@@ -48,6 +52,10 @@ class ModelTable:
         text = self._texts.of_bin(chain.rules) if chain.unordered else self._texts.of(chain.rules)
         self._table.want(chain.name, text, unordered=chain.unordered, closed=chain.closed)
 
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Render these rules ahead, in steps: the next chain that holds them finds it done."""
+        return self._texts.prepare(rules)
+
     def unwant(self, name: str) -> None:
         """Nobody wants this chain any more."""
         self._table.unwant(name)
@@ -63,6 +71,7 @@ class Texts:
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[Rule, ...], tuple[str, ...]]] = {}
         self._lines: dict[int, tuple[Rule, str]] = {}
+        self._ahead: dict[int, tuple[Rule, str]] = {}
 
     def of(self, rules: tuple[Rule, ...]) -> tuple[str, ...]:
         """The text of these rules."""
@@ -70,8 +79,22 @@ class Texts:
         if known is None:
             if len(self._known) >= MOST_TEXTS:
                 self._known.clear()
-            known = self._known[id(rules)] = (rules, render_rules(rules))
+            known = self._known[id(rules)] = (rules, tuple(map(self._line, rules)))
         return known[1]
+
+    def _line(self, rule: Rule) -> str:
+        known = self._ahead.pop(id(rule), None)
+        return render_rule(rule) if known is None else known[1]
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Render these ahead, in steps; what is rendered serves once."""
+        for number, rule in enumerate(rules, 1):
+            if id(rule) not in self._ahead:
+                if len(self._ahead) >= MOST_AHEAD:
+                    self._ahead.clear()
+                self._ahead[id(rule)] = (rule, render_rule(rule))
+            if number % AT_ONCE == 0:
+                yield
 
     def of_bin(self, rules: tuple[Rule, ...]) -> tuple[str, ...]:
         """The same of a chain that comes again and again with one rule more, or less."""
@@ -118,6 +141,7 @@ class IptablesTables:
         self._models: dict[tuple[Family, str], TableModel] = {}
         self._garbage: set[tuple[Family, str]] = set()
         self.drifted = 0
+        self.drift = Drift()
 
     @property
     def name(self) -> str:
@@ -237,7 +261,7 @@ class IptablesTables:
                 if not self._at_once(place, table, sweep=sweep)
             ]
             if due:
-                await asyncio.gather(*due)
+                await together(due, "commit of rules")
         return failures
 
     async def accepts(self, place: tuple[int, str], chains: Iterable[Chain]) -> frozenset[str]:
@@ -255,13 +279,21 @@ class IptablesTables:
     async def read_back(self) -> bool:
         """Read every table, one after the other; returns whether a commit is due.
 
-        Beside commits, which wait for one table at most.
+        Beside commits, which wait for one table at most. Raises the first `CommandError` once all
+        have been tried.
         """
+        unread: list[CommandError] = []
+        found: set[str] = set()
         for place, table in self._tables.items():
             try:
-                self.drifted += len(await table.refresh())
+                drift = await table.refresh()
+                self.drifted += len(drift)
+                found |= {f"{name} in {_title(place)}" for name in drift}
             except CommandError as error:
-                log.warning("not read back: %s", error, extra={"object": _title(place)})
+                unread.append(error)
+        self.drift.take(found)
+        if unread:
+            raise unread[0]
         return any(table.dirty for table in self._tables.values())
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from felix.calc.encapsulation import Encapsulation, encapsulation
+from felix.calc.encapsulation import Encapsulation, LastEncapsulation
 from felix.calc.endpoints import Endpoint, IPAddress, addresses
 from felix.calc.graph import Calculator
 from felix.calc.nodes import NodeFacts
@@ -38,6 +38,7 @@ from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
 from felix.dataplane import backend
+from felix.dataplane.ahead import Ahead
 from felix.dataplane.cleaner import Cleaner
 from felix.dataplane.desired import Desire
 from felix.dataplane.elsewhere import Elsewhere
@@ -60,18 +61,19 @@ from felix.dataplane.view import KernelView
 from libcalico import collector
 from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey
+from libcalico.tasks import Background, beside, start
 from libcalico.waiting import set_within
-from linux.errors import CommandError, KernelError
+from linux.errors import KernelError
 from linux.links import is_there
 from linux.prefixes import Prefix
 
 IDLE_BEAT = 10.0
 TURNS_FOR_WRITES = 3
+READ_BACK = "read-back of the rules"
 MUCH = 1000
 """Chains that were rendered in one turn, from which on the collector leaves them alone."""
 PATHS_AT_ONCE, WAYS_AT_ONCE, ROUTES_AT_ONCE = 2000, 300, 0.1
-"""Paths that are judged, and ways to other nodes that are found, without a pause; the seconds that
-a turn spends on routes."""
+"""Paths judged, and ways to other nodes found, without a pause; a turn's seconds for routes."""
 
 log = logging.getLogger(__name__)
 
@@ -97,17 +99,19 @@ class Dataplane:
         self.view = KernelView(config.interface_prefix, self.touched)
         self.routes = RouteTable(self.touched)
         self._settled = Settled(self.state, self.view, self.routes)
-        self._predecessors = Predecessors()
+        self.predecessors = Predecessors()
         self._leftovers = False
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
-        self.tunnels = Tunnels(calc.node, time.monotonic, self.kick)
+        self.background = Background()
+        self.tunnels = Tunnels(calc.node, time.monotonic, self.kick, background=self.background)
         self.offload = ChecksumOffload(time.monotonic, self.kick)
         self.elsewhere = Elsewhere()
         self.tables: backend.Tables | None = None
         self._mode = backend.Mode()
-        self._cleaner = Cleaner()
+        self._cleaner = Cleaner(self.background)
+        self._ahead = Ahead(calc.policy, lambda: self._desire, self.kick_some)
         self._sets: Sets | None = None
         self._published = published
         self.linger: Callable[[], float] = lambda: 0.0
@@ -131,10 +135,9 @@ class Dataplane:
         self._held: float | None = None
         self._routed: set[str] = set()
         self._spared: set[IPAddress] = set()
-        self._encapsulation: tuple[Config, int, Encapsulation] | None = None
+        self._encapsulation = LastEncapsulation()
         self._config_seen: Config | None = None
         self._sweeping = Sweeping(time.monotonic)
-        self._reading: asyncio.Task[None] | None = None
 
     @property
     def prepared(self) -> bool:
@@ -170,13 +173,9 @@ class Dataplane:
 
     def encapsulation(self) -> Encapsulation:
         """The tunnels that pools and parameters ask for."""
-        config, version = self.config, self.calc.cluster_version
-        known = self._encapsulation
-        if known is None or known[0] is not config or known[1] != version:
-            ipip, vxlan = config.ipip_enabled, config.vxlan_enabled
-            found = encapsulation(self.calc.pools, ipip=ipip, vxlan=vxlan)
-            known = self._encapsulation = (config, version, found)
-        return known[2]
+        config, calc = self.config, self.calc
+        asked = config.ipip_enabled, config.vxlan_enabled
+        return self._encapsulation.of(calc.pools, calc.cluster_version, *asked)
 
     @property
     def families(self) -> frozenset[int]:
@@ -241,6 +240,8 @@ class Dataplane:
 
     def _rules_drifted(self) -> None:
         self._drifted = True
+        if self._sets is not None:
+            self._sets.forget()
         self.kick()
 
     def paths_changed(self, prefixes: Iterable[Prefix]) -> None:
@@ -256,32 +257,31 @@ class Dataplane:
     async def run(self, beat: Callable[[], None]) -> None:
         """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
         host = self._host = Host(self.view, self.routes, self._kernel_spoke, self.linger)
-        watcher = asyncio.create_task(host.watch())
         self._started = asyncio.get_running_loop().time()
         timers = Timers(asyncio.get_running_loop().time)
-        retry: float | None = 0.0
         try:
-            while True:
-                beat()
-                if retry != 0.0:
-                    await self._wait(self._until(timers, retry))
-                if watcher.done():
-                    watcher.result()
-                retry = await self._turn(host, timers)
-                self._published()
+            async with beside(host.watch(), host.pins.watch(), name="the kernel's monitor"):
+                await self._turns(host, timers, beat)
         finally:
-            watcher.cancel()
-            if self._reading is not None:
-                self._reading.cancel()
-            self._cleaner.stop()
+            self.background.stop()
             await self._flusher.stop()
-            self.tunnels.close()
             self.offload.close()
             host.close()
             if self._sets is not None:
                 self._sets.close()
             if self.tables is not None:
                 self.tables.close()
+
+    async def _turns(self, host: Host, timers: Timers, beat: Callable[[], None]) -> None:
+        retry: float | None = 0.0
+        while True:
+            beat()
+            if retry != 0.0:
+                await self._wait(self._until(timers, retry))
+            retry = await self._turn(host, timers)
+            if self.state.applied:
+                self._ahead.begin(self.background)
+            self._published()
 
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
@@ -318,20 +318,21 @@ class Dataplane:
             if self._leftovers and not failures and self._routes_settled():
                 self._leftovers = False
                 pools, wanted = self.calc.pools.values(), self.routes.table.desired.keys()
-                self._predecessors.sweep(host.sock, self.view, pools, wanted, self.calc.cluster)
+                self.predecessors.sweep(host, self.view, pools, wanted, self.calc.cluster)
             self.state.applies += 1
             ended = asyncio.get_running_loop().time()
             self.state.apply_seconds += ended - began
             if self.state.applied and self.state.first_seconds is None:
                 self.state.first_seconds = ended - self._started
-        except (KernelError, CommandError) as error:
+        except KernelError as error:
             failures = {"dataplane": str(error)}
         except Exception as error:
-            # A defect of ours must not take the node's repair away for good.
-            log.exception("a turn of the main loop failed")
+            # A defect of ours, or want of threads, must not take the node's repair away for good.
+            failures = {"dataplane": repr(error)}
+            if failures != self.state.failures:
+                log.exception("a turn of the main loop failed")
             if self._desire is not None:
                 self._desire.distrust()
-            failures = {"dataplane": repr(error)}
         if not failures:
             self._backoff.reset()
             self.state.failures = {}
@@ -361,8 +362,7 @@ class Dataplane:
             in_nftables=self._mode.wanted,
             drifted=self._rules_drifted,
         )
-        if self._reading is not None:
-            self._reading.cancel()
+        self.background.cancel(READ_BACK)
         for old in (self.tables, self._sets):
             if old is not None:
                 old.close()
@@ -410,7 +410,7 @@ class Dataplane:
             if about is not None:
                 moved = self._desire.floating is not floating
                 about = None if moved else about | self._desire.looked_at
-        if "ipsets" in due or self._drifted:
+        if "ipsets" in due:
             self._sets.forget()
         self._sets.resize(self.config.max_ipset_size)
         set_failures = await self._sets.commit()
@@ -432,7 +432,7 @@ class Dataplane:
         else:
             # Before the first commit stands nobody has a route: no need to ask who may.
             exposed = self._desire.exposed() if self.state.applied else frozenset()
-            rules = asyncio.create_task(self.tables.commit(sweep=sweep))
+            rules = start(self.tables.commit(sweep=sweep), "rules")
             try:
                 if exposed or not self.state.applied or not asked <= self._guarded:
                     await asyncio.wait([rules])
@@ -460,9 +460,10 @@ class Dataplane:
             finally:
                 failures = await rules
         read_back = "iptables" in due or self._drifted
-        if read_back and (self._reading is None or self._reading.done()):
+        if read_back and not self.background.busy(READ_BACK):
             self._drifted = False
-            self._reading = asyncio.create_task(self._read_back(self.tables, self._desire))
+            tables, desire = self.tables, self._desire
+            self.background.keep(READ_BACK, lambda: self._read_back(tables, desire))
         leftovers: dict[str, str] = {}
         if failures and self._desire.refuse():
             # Now that what the kernel refuses is closed, the rest need not wait.
@@ -499,16 +500,21 @@ class Dataplane:
         return desire is not None and desire.open_ways(lambda name: is_there(host.sock, name))
 
     async def _read_back(self, tables: backend.Tables, desire: Desire) -> None:
-        if await tables.read_back() or await desire.reconsider() or self._drifted:
+        try:
+            if await tables.read_back() or await desire.reconsider() or self._drifted:
+                self.kick()
+        except KernelError:
+            # What could be read may differ; the rest is read again (`Background`).
             self.kick()
-        if tables.take_lost() and self._sets is not None:
-            self._sets.forget()
+            raise
+        finally:
+            if tables.take_lost() and self._sets is not None:
+                self._sets.forget()
 
     def _switch_forwarding_on(self, due: frozenset[str]) -> None:
         """Where it is off: at the start, when it may have changed, and when links are read."""
-        if self.config.ip_forwarding != "Enabled":
-            return
-        if not self.view.global_settings and "links" not in due:
+        asked = self.view.global_settings or "links" in due
+        if self.config.ip_forwarding != "Enabled" or not asked:
             return
         self.view.global_settings = False
         self.interfaces.switch_forwarding_on(self._families)
@@ -517,8 +523,7 @@ class Dataplane:
         self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Links, and the routes to and by them; what failed of each."""
-        links = self._apply_links(host, active, about)
-        return links, await self._apply_routes(host, active, about)
+        return self._apply_links(host, active, about), await self._apply_routes(host, active, about)
 
     def _apply_links(
         self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
@@ -533,7 +538,6 @@ class Dataplane:
             touched |= self.mtu.commit(host.sock, view, config, used)
             self.offload.commit(view, config, self.tunnels.ready, self.state.route_writes)
         host.touch(touched)
-        host.verify(active)
         return dict(self.interfaces.failures)
 
     async def _apply_routes(
@@ -547,13 +551,16 @@ class Dataplane:
         self.routes.want_local(active, blackholes, self.view, families, floating, about)
         if about is None:
             await self._want_elsewhere(until)
+        host.verify(active)
         held = self._flusher.held | self._unsafe
         outcome = Outcome()
-        for _ in self.routes.commit(host.sock, self.view, held=held, outcome=outcome):
+        for _ in self.routes.commit(host, self.view, held=held, outcome=outcome):
             await asyncio.sleep(0)
             if self._hurry or asyncio.get_running_loop().time() > until:
                 self._go_on()
                 break
+        if self.view.outdated:
+            self._go_on()
         self.state.route_writes += outcome.written + outcome.deleted
         self._routed |= outcome.pods
         if outcome.departed:

@@ -20,18 +20,22 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
+from felix.dataplane.drift import Drift
 from felix.rules import names, nftables
 from felix.rules.dispatch import DIRECTIONS, unknown
 from felix.rules.model import Action, Chain, Rule, TableModel
 from linux.errors import KernelError
-from linux.nftables import NamedSets, Packed, Ruleset, Watch, pack
+from linux.nftables import Code, NamedSets, Packed, Ruleset, Watch, pack, packing
 
 Family = Literal[4, 6]
 Place = tuple[int, str]
 NAMES = ("raw", "mangle", "nat", "filter")
+AT_ONCE = 100
+"""Rules that are rendered in one step."""
+MOST_AHEAD = 80_000
 MOST_PACKED = 4000
 """Packed chains that are remembered."""
 _LONGEST_INTERFACE = 15
@@ -46,6 +50,7 @@ class ModelTable:
     def __init__(self, rules: Ruleset, family: Family, layer: str) -> None:
         self._rules, self._family, self._layer = rules, family, layer
         self._known: dict[int, tuple[tuple[Rule, ...], Packed]] = {}
+        self._ahead: dict[int, tuple[Rule, list[Code]]] = {}
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""
@@ -72,9 +77,28 @@ class ModelTable:
         if known is None:
             if len(self._known) >= MOST_PACKED:
                 self._known.clear()
-            codes = nftables.render_rules(rules, self._family, self._layer)
+            codes = [code for rule in rules for code in self._codes(rule)]
             known = self._known[id(rules)] = (rules, pack(codes))
         return known[1]
+
+    def _codes(self, rule: Rule) -> list[Code]:
+        known = self._ahead.pop(id(rule), None)
+        return nftables.render_rule(rule, self._family, self._layer) if known is None else known[1]
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Render these ahead, in steps; what is rendered serves once."""
+        for number, rule in enumerate(rules, 1):
+            if id(rule) not in self._ahead:
+                if len(self._ahead) >= MOST_AHEAD:
+                    self._ahead.clear()
+                codes = nftables.render_rule(rule, self._family, self._layer)
+                self._ahead[id(rule)] = (rule, codes)
+            if number % AT_ONCE == 0:
+                yield
+        if len(rules) < AT_ONCE or id(rules) in self._known:
+            return
+        packed = yield from packing([code for rule in rules for code in self._codes(rule)])
+        self._known[id(rules)] = (tuple(rules), packed)
 
 
 class MapDispatch:
@@ -128,6 +152,7 @@ class NftTables:
         self.refused: dict[Place, dict[str, str]] = {}
         self._watch: Watch | None = None
         self.drifted = 0
+        self.drift = Drift()
         self.lost = False
 
     def dispatch(self, family: int, prefixes: tuple[str, ...], deny: Action) -> MapDispatch:
@@ -234,14 +259,11 @@ class NftTables:
         )
 
     async def read_back(self) -> bool:
-        """Read everything; returns whether a commit is due."""
-        try:
-            drift = await self._rules.refresh()
-        except KernelError as error:
-            log.warning("not read back: %s", error, extra={"object": nftables.TABLE})
-        else:
-            self.drifted += len(drift)
-            self.lost = self.lost or nftables.TABLE in drift
+        """Read everything; returns whether a commit is due. Raises `KernelError`."""
+        drift = await self._rules.refresh()
+        self.drifted += len(drift)
+        self.drift.take(set(drift))
+        self.lost = self.lost or nftables.TABLE in drift
         return self._rules.dirty
 
     async def counters(

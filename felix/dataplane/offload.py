@@ -36,6 +36,7 @@ from felix.calc.nodes import IPAddress
 from felix.config.parameters import Config
 from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.view import KernelView
+from libcalico import tasks
 from linux import offload
 from linux.errors import KernelError
 from linux.links import Link
@@ -145,12 +146,14 @@ class ChecksumOffload:
         targets = list(far_ends(view, link, _TESTED[link.name]))
         if targets:
             chosen = random.sample(targets, min(FAR_ENDS, len(targets)))
-            device.task = asyncio.create_task(self._test(link.name, device, chosen))
+            device.task = tasks.start(
+                self._test(link.name, device, chosen), f"checksum test of {link.name}"
+            )
 
     async def _test(self, name: str, device: _Device, targets: list[Target]) -> None:
         try:
             device.sound, device.broken_to = await tested(name, targets)
-        except KernelError as error:
+        except (KernelError, OSError) as error:
             device.problem = f"{name}: checksum offload cannot be tested: {error}"
         finally:
             device.task = None

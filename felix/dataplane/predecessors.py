@@ -1,15 +1,19 @@
-"""Routes that Calico left on a node that was taken over: swept once ours stand in their stead.
+"""What Calico left on a node that was taken over: routes, swept once ours stand in their stead,
+and its ARP table (`felix.dataplane.calico_arp`).
 
-Calico's felix writes protocol 80, its BIRD 12, releases before 3.0 wrote 3 (`boot`), which is also
-what `ip route add` writes: so the less a number says, the more a route must look like Calico's.
-One with the key of ours is replaced in one step (RTE-2); others have another metric, 0 or 32, win
-over ours, and would lead astray as soon as something moves.
+Calico's felix writes protocol 80 for tunnels and what `deviceRouteProtocol` says for pods, 3
+(`boot`) by default, as `ip route add` and Calico's CNI plugin do; its BIRD writes 12. A pod's
+route has metric 1024, before Calico 3.32 it has 0. One with the key of ours is replaced in one step
+(RTE-2); others have another metric, 0 or 32, win over ours, and would lead astray as soon as
+something moves, or do so already.
 
 Invariants:
-  PRE-1  A route goes only if it lies in an address pool and has one of the three numbers; with 80
-         only if ours to the same destination stands or none is to come (`awaited`), with 12 only
-         if ours stands, with 3 only if ours leads to the same pod.
-  PRE-2  A route that comes back after it was swept has a living writer: it is named, and stays.
+  PRE-1  A route goes only if it leads an address to a workload's interface, by no gateway, and ours
+         of that address leads to a workload, too: whatever number it has and wherever it points.
+         Otherwise only if it lies in an address pool: with 80 if ours to the same destination
+         stands or none is to come (`awaited`), with 12 if ours stands.
+  PRE-2  A route that comes back after it was swept has a living writer: it stays, and is named in
+         the log and, as long as it lasts, in a condition (`living`).
 Tested in tests/felix/test_predecessors.py.
 """
 
@@ -23,19 +27,17 @@ from typing import Protocol
 
 from felix import ROUTE_METRIC
 from felix.calc.pools import Pool
-from felix.dataplane.routes import CALICO
+from felix.dataplane.calico_arp import ArpTable
+from felix.dataplane.routes import CALICO, Failures, Writer, leads_to_workload
 from felix.dataplane.view import KernelView
 from linux import prefixes
-from linux import routes as kernel
-from linux.netlink import Socket
-from linux.prefixes import is_host
 from linux.routes import TABLE_MAIN, Route, RouteKey
 
 log = logging.getLogger(__name__)
 IPNetwork = IPv4Network | IPv6Network
 
-BIRD, BOOT = 12, 3
-NUMBERS = frozenset({CALICO, BIRD, BOOT})
+BIRD = 12
+NUMBERS = frozenset({CALICO, BIRD})
 
 
 class Cluster(Protocol):
@@ -63,7 +65,13 @@ def leftovers(
     view: KernelView, pools: Iterable[Pool], wanted: Collection[RouteKey], cluster: Cluster
 ) -> Iterator[Route]:
     """The foreign routes that PRE-1 names. `wanted`: keys of routes that are to be ours. Pure."""
-    suspects = [route for route in view.foreign.values() if route.protocol in NUMBERS]
+    suspects = []
+    for route in view.foreign.values():
+        ours = view.own.get(_key(route.dst)) if leads_to_workload(route, view) else None
+        if ours is not None and leads_to_workload(ours, view):
+            yield route
+        elif route.protocol in NUMBERS:
+            suspects.append(route)
     networks = [pool.network for pool in pools] if suspects else []
     for route in suspects:
         inside = (
@@ -73,48 +81,46 @@ def leftovers(
         if not any(inside):
             continue
         ours = view.own.get(_key(route.dst))
-        same_pod = (
-            ours is not None
-            and is_host(route.prefix)
-            and view.is_workload(route.oif)
-            and ours.oif == route.oif
-        )
-        if (
-            (route.protocol in (CALICO, BIRD) and ours is not None)
-            or (route.protocol == CALICO and not awaited(route, wanted, view, cluster))
-            or (route.protocol == BOOT and same_pod)
+        if ours is not None or (
+            route.protocol == CALICO and not awaited(route, wanted, view, cluster)
         ):
             yield route
 
 
 class Predecessors:
-    """Sweeps; remembers what was swept."""
+    """Sweeps; remembers what was swept. `living`: routes that came back."""
 
     def __init__(self) -> None:
         self._swept: set[RouteKey] = set()
+        self.living: dict[RouteKey, Route] = {}
+        self._arp = ArpTable()
 
     def sweep(
         self,
-        sock: Socket,
+        writer: Writer,
         view: KernelView,
         pools: Iterable[Pool],
         wanted: Collection[RouteKey],
         cluster: Cluster,
     ) -> None:
         """Remove what is left. Raises `KernelError` only when the socket fails."""
-        doomed = []
+        self._arp.sweep(view)
+        doomed, self.living = [], {}
         for route in leftovers(view, pools, wanted, cluster):
             if route.key not in self._swept:
                 doomed.append(route)
             else:
+                self.living[route.key] = route
                 log.warning(
                     "route of protocol %d came back after it was removed: is Calico still running?",
                     route.protocol,
                     extra={"object": str(route.dst)},
                 )
-        if not doomed:
+        if not doomed or view.outdated:
             return
-        failed = sock.transact_all([kernel.delete(route) for route in doomed])
+        writer.write((), doomed, lambda failed: self._account(failed, view, doomed))
+
+    def _account(self, failed: Failures, view: KernelView, doomed: Iterable[Route]) -> None:
         for index, route in enumerate(doomed):
             if index in failed and failed[index].errno != errno.ESRCH:
                 log.warning("%s", failed[index].error(f"delete route {route.dst}"))

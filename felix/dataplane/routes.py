@@ -4,31 +4,37 @@ Invariants:
   RTE-1  Only routes of protocol 109 in the main table are ever changed or removed here.
   RTE-2  Where a foreign route has the same destination and metric, ours is not written: a
          replace would take the foreign route's place. The conflict is named. A route of Calico's
-         felix is what we replace in this way: packets never miss it (`predecessors`). But once:
+         felix, by its number or as it leads a pod's address to a workload's interface, is what we
+         replace in this way: packets never miss it (`predecessors`). But once:
          if it comes back it has a living writer, and two would replace each other for ever.
   RTE-3  Until `bgp`'s first snapshot is complete, no route to a remote network is removed.
   RTE-4  Of several wishes for one destination a local pod wins over a blackhole, both over the
          datastore's way to another node, and that over a path of `bgp`.
-Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py.
+  RTE-5  Nothing is removed by a view that is to be read again, nor because the view has no link of
+         a route's index: the kernel has, so links and routes are read again.
+Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_event_order.py and
+test_repair.py.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from types import MappingProxyType
+from typing import Protocol
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.dataplane.touched import Touched
 from felix.dataplane.view import KernelView
 from linux import prefixes
-from linux import routes as kernel
-from linux.netlink import Socket
+from linux.links import Link
+from linux.netlink.socket import Result
 from linux.prefixes import Prefix, is_host
+from linux.route_values import PROTOCOL_KERNEL
 from linux.routes import TABLE_MAIN, NextHop, Route, RouteKey, Shape
 from linux.tables import DeltaTable
 
@@ -60,6 +66,34 @@ def _route(network: IPNetwork, hops: tuple[NextHop, ...]) -> Route:
 def is_pod_route(route: Route) -> bool:
     """Whether a route of ours leads to a local pod."""
     return is_host(route.prefix) and route.shape.direct
+
+
+Failures = Mapping[int, Result]
+"""What the kernel refused, by the number of the route, removals after what was written."""
+
+
+class Writer(Protocol):
+    """What routes are written by: `felix.dataplane.host.Host`, and nothing else in felix."""
+
+    def write(
+        self,
+        upserts: Sequence[Route],
+        removals: Sequence[Route],
+        account: Callable[[Failures], None],
+    ) -> None:
+        """Write and remove routes, and account for it in view and tables. The monitor tells
+        nothing of this, and of what it told earlier of these routes nothing is believed after.
+
+        Raises `KernelError` only when the socket fails.
+        """
+
+
+def leads_to_workload(route: Route, view: KernelView) -> bool:
+    """Whether this is what Calico's felix and its CNI plugin write for a pod, whatever number
+    `deviceRouteProtocol` gives it: an address, by no gateway, to a workload's interface.
+    """
+    by_kernel = route.protocol == PROTOCOL_KERNEL
+    return is_pod_route(route) and not by_kernel and view.is_workload(route.oif)
 
 
 @dataclass
@@ -104,6 +138,7 @@ class RouteTable:
         self._remote_known = False
         # Keys of Calico's routes that ours replaced, and whether it was told that one came back.
         self._replaced: dict[RouteKey, bool] = {}
+        self._unknown: set[Route] = set()
 
     def __len__(self) -> int:
         """How many routes of ours the kernel has."""
@@ -259,17 +294,22 @@ class RouteTable:
         key = (TABLE_MAIN, prefixes.pack(network), ROUTE_METRIC)
         return key not in view.foreign and self._claims.get(key, {}).keys() <= {interface}
 
-    def in_force(self, network: IPNetwork, index: int) -> bool:
-        """Whether the kernel has the route of a pod's address to this link."""
-        route = pod_route(network, index)
-        return self.table.actual.get(route.key) == route
+    def believed(self, link: Link) -> list[Route] | None:
+        """The routes to this workload's link that the kernel is believed to have; None: of this
+        link nothing is wanted, and what there is has to be looked for.
+        """
+        known = self._pods.get(link.name)
+        if known is None or known[1] != link.index:
+            return None
+        return [route for route in known[2] if self.table.actual.get(route.key) == route]
 
-    def confirm(self, network: IPNetwork, index: int, found: Route | None) -> None:
+    def confirm(self, route: Route, found: Route | None) -> bool:
         """A look-up of a pod's address found this route: if it is not ours, ours is gone."""
-        route = pod_route(network, index)
-        if found is None or found.key != route.key or found.oif != index:
-            self._differs(route.key)
-            self.table.lost(route.key)
+        if found is not None and found.key == route.key and found.oif == route.oif:
+            return True
+        self._differs(route.key)
+        self.table.lost(route.key)
+        return False
 
     def _differs(self, key: RouteKey) -> None:
         """What the kernel has under this key is not what it was."""
@@ -305,6 +345,7 @@ class RouteTable:
         """Own routes as a dump told."""
         self.generation += 1
         self._touched.mark_everything()
+        self._unknown = {route for route in self._unknown if routes.get(route.key) == route}
         self.kept = {}
         if not self._remote_known:
             self.kept = {key: route for key, route in routes.items() if self._waits(key, route)}
@@ -319,7 +360,7 @@ class RouteTable:
         return bool(hops) and not route.shape.direct
 
     def commit(
-        self, sock: Socket, view: KernelView, *, held: frozenset[IPAddress], outcome: Outcome
+        self, writer: Writer, view: KernelView, *, held: frozenset[IPAddress], outcome: Outcome
     ) -> Iterator[None]:
         """Write what differs, own pods first, with a pause for others after `MOST_WRITES`.
 
@@ -340,7 +381,7 @@ class RouteTable:
             for key in keys[start : start + MOST_WRITES]:
                 self._choose(key, view, held, upserts, doomed)
             if upserts or doomed:
-                self._write(sock, view, upserts, doomed, outcome)
+                self._write(writer, view, upserts, doomed, outcome)
 
     def _choose(
         self,
@@ -354,17 +395,18 @@ class RouteTable:
         route, known = self.table.desired.get(key), self.table.actual.get(key)
         if route is None:
             self._replaced.pop(key, None)
-            if known is not None and (self._remote_known or self._is_local(known, view)):
+            if known is not None and self._may_remove(known, view):
                 doomed.append(known)
-        elif key in view.foreign and not self._may_replace(view.foreign[key]):
+        elif key in view.foreign and not self._may_replace(view.foreign[key], view):
             self.conflicts.add(route.dst)
         elif route != known and not (
             held and is_pod_route(route) and route.dst.network_address in held
         ):
             upserts.append(route)
 
-    def _may_replace(self, theirs: Route) -> bool:
-        if theirs.protocol != CALICO:
+    def _may_replace(self, theirs: Route, view: KernelView) -> bool:
+        of_pod = theirs.key in self._claims and leads_to_workload(theirs, view)
+        if theirs.protocol != CALICO and not of_pod:
             return False
         warned = self._replaced.get(theirs.key)
         if warned is False:
@@ -376,22 +418,42 @@ class RouteTable:
             )
         return warned is None
 
-    def _is_local(self, route: Route, view: KernelView) -> bool:
+    def _may_remove(self, route: Route, view: KernelView) -> bool:
+        if view.outdated:
+            return False
         if not route.next_hops:
             return True
-        return is_pod_route(route) and (route.oif not in view.links or view.is_workload(route.oif))
+        if route.oif and route.oif not in view.links:
+            # The kernel has no route without its link: it is the view that lacks something. Once
+            # for each, so that what is never found does not keep the loop busy.
+            if route not in self._unknown:
+                self._unknown.add(route)
+                view.stale_all = view.stale_routes = True
+            return False
+        self._unknown.discard(route)
+        return self._remote_known or (is_pod_route(route) and view.is_workload(route.oif))
 
     def _write(
         self,
-        sock: Socket,
+        writer: Writer,
         view: KernelView,
         upserts: list[Route],
         doomed: list[Route],
         outcome: Outcome,
     ) -> None:
-        messages = [kernel.replace(route) for route in upserts]
-        messages += [kernel.delete(route) for route in doomed]
-        failed = sock.transact_all(messages)
+        def account(failed: Failures) -> None:
+            self._account(failed, view, upserts, doomed, outcome)
+
+        writer.write(upserts, doomed, account)
+
+    def _account(
+        self,
+        failed: Failures,
+        view: KernelView,
+        upserts: list[Route],
+        doomed: list[Route],
+        outcome: Outcome,
+    ) -> None:
         for index, route in enumerate(upserts):
             if index in failed:
                 error = failed[index].error(f"write route {route.dst}")
@@ -412,6 +474,7 @@ class RouteTable:
                 error = failed[index].error(f"delete route {route.dst}")
                 outcome.failures[route.dst] = str(error)
                 continue
+            self._differs(route.key)
             self.table.lost(route.key)
             view.wrote(route.key, None)
             outcome.deleted += 1

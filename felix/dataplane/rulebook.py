@@ -29,7 +29,7 @@ test_policy_packets.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from felix.calc.policy_model import (
@@ -46,7 +46,7 @@ from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.groups import GroupKey, group_chain
 from felix.rules.model import Action, Chain, Rule
-from felix.rules.policy import policy_chains
+from felix.rules.policy import making, policy_chains
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
@@ -55,6 +55,8 @@ __all__ = ["FILTER", "ChainTarget", "Dispatch", "Place", "RuleBook", "Use", "pro
 Place = tuple[int, str]
 """A family (4 or 6) and one of its tables, by name."""
 Steps = Iterator[None]
+MANY = 200
+"""Rules from which on a chain is rendered in steps."""
 
 
 class ChainTarget(Protocol):
@@ -62,6 +64,9 @@ class ChainTarget(Protocol):
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Render these rules ahead, in steps: the next chain that holds them finds it done."""
 
     def unwant(self, name: str) -> None:
         """Nobody wants this chain any more."""
@@ -176,7 +181,7 @@ class RuleBook:
             yield
         while self._due:
             key = next(reversed(self._due))
-            self._write_policy(key)
+            yield from self._writing(key)
             del self._due[key]
             yield
         while self._due_endpoints:
@@ -297,7 +302,22 @@ class RuleBook:
         verdicts = settings.verdicts_of(table)
         return policy_chains(policy, version, settings.marks, verdicts, self._unusable)
 
+    def warming(self, policy: ResolvedPolicy) -> Iterator[None]:
+        """Make and render the rules of a policy ahead, in steps (felix.calc.policy.large)."""
+        settings = self._settings
+        verdicts = settings.verdicts_of(FILTER)
+        for place, target in self._targets.items():
+            if place[1] != FILTER:
+                continue
+            for rules in making(policy, place[0], settings.marks, verdicts):
+                yield from target.prepare(rules)
+                yield
+
     def _write_policy(self, key: ResourceKey) -> None:
+        for _ in self._writing(key):
+            pass
+
+    def _writing(self, key: ResourceKey) -> Steps:
         places = self._uses.places(key)
         tables = {table for _, table in places}
         for place in self._targets:
@@ -308,7 +328,11 @@ class RuleBook:
                 if chain.name.startswith(prefixes):
                     if key.kind != names.GROUP:
                         self._owners[chain.name] = key
+                    if len(chain.rules) > MANY:
+                        yield from self._targets[place].prepare(chain.rules)
                     self._tell(place, chain)
+                    if len(chain.rules) > MANY:
+                        yield
 
     # -- endpoints -----------------------------------------------------------------------------
 

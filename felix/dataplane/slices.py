@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from libcalico import tasks
+
 SLICE = 0.01
 """Seconds after which others have their turn."""
 
@@ -32,7 +34,7 @@ async def happens_before(event: asyncio.Event, end: asyncio.Task[Any]) -> bool:
     """Whether an event is set by the time a task has ended."""
     if end.done():
         return event.is_set()
-    heard = asyncio.create_task(event.wait())
+    heard = tasks.start(event.wait(), "event")
     try:
         await asyncio.wait({end, heard}, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -49,7 +49,10 @@ class Sweeping:
         """
         if not tables.garbage:
             self._at = self._since = None
-            return sets.sweep()
+            failures = sets.sweep()
+            if sets.to_sweep:
+                self._at = self._clock() + DELAY
+            return failures
         now = self._clock()
         self._since = self._since or now
         self._at = moment(now, self._since, served=served)

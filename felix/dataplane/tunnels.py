@@ -19,7 +19,6 @@ IP-in-IP, tests/uml/test_ipip.py.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from felix.config.parameters import Config
 from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXLAN_V6_HEADER
 from felix.dataplane.view import KernelView
 from felix.dataplane.vteps import VtepTables
+from libcalico.tasks import Background
 from linux import addresses, ipip, links, vxlan
 from linux.links import Link
 from linux.monitor import NEIGHBOURS, LinkChanged, Monitor
@@ -53,6 +53,9 @@ Door = tuple[str, int]
 """Where wrapped packets come in: a device, and its UDP port or 0."""
 
 log = logging.getLogger(__name__)
+
+
+_WATCH = "watch of the tunnels' tables"
 
 
 @dataclass
@@ -80,7 +83,7 @@ class Tunnels:
     _ready: set[str] = field(default_factory=set)
     _seen: tuple[object, ...] = ()
     _guarded: frozenset[Door] = frozenset()
-    _watch: asyncio.Task[None] | None = None
+    background: Background = field(default_factory=Background)
 
     def means(self, used: Encapsulation, config: Config) -> Means:
         """What ways may be built from (TDV-2)."""
@@ -151,14 +154,17 @@ class Tunnels:
         return touched
 
     def _listen(self) -> None:
-        if self.tables and self._watch is None:
-            self._watch = asyncio.create_task(self._follow())
-        elif not self.tables:
-            self.close()
+        if self.tables:
+            self.background.keep(_WATCH, self._follow)
+        else:
+            self.background.cancel(_WATCH)
 
     async def _follow(self) -> None:
         """Hear of changes of the tables, for ever."""
         with Monitor(NEIGHBOURS) as monitor:
+            # What changed since they were read, and before this, was heard by none.
+            self.forget()
+            self.kick()
             async for batch in monitor.batches():
                 news = [t.absorb(event) for event in batch for t in self.tables.values()]
                 if any(news):
@@ -189,12 +195,6 @@ class Tunnels:
         """Read the tables again at the next commit."""
         for tables in self.tables.values():
             tables.forget()
-
-    def close(self) -> None:
-        """Stop listening; what the kernel has stays."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
 
     # -- IP-in-IP ----------------------------------------------------------------------------
 

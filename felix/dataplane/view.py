@@ -5,14 +5,28 @@ IPv4 routes in silence, and a link that went down and up is told once, as up. So
 a workload's link makes it `suspect` (its few routes are looked up), and any change of another
 link asks for a dump of the routes.
 
+A dump is newer than events that were not read when it was made, and so is what felix wrote itself,
+of which the monitor does not tell. An older event must not be believed over either:
+
+    cali-cni makes link 7          queued    "link 7"
+    cali-cni writes 10.65.0.1/32   queued    "link 7", "route to link 7"
+    felix dumps the routes: the dump has the route, the view has no link 7
+    felix removes the route        queued    "link 7", "route to link 7"  (its own write is not)
+    felix reads the queue          the view has link and route, the kernel has no route
+
+So `Host` reads all that is queued before a dump counts, and after each own write, when what was
+queued is `doubtful` where it is about the same route: older than the write, or not.
+
 Invariants:
-  VIEW-1  After a dump and all later events, the view equals the kernel's tables.
-Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_repair.py.
+  VIEW-1  After a dump and all events up to it, the view equals the kernel's tables; after all
+          later events again. No order of dumps, events and own writes leaves a difference without
+          a `stale_` mark.
+Tested in tests/felix/test_event_order.py, test_dataplane_parts.py and test_repair.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_PROTOCOL
@@ -27,6 +41,7 @@ from linux.monitor import (
     RouteChanged,
     SettingChanged,
 )
+from linux.route_values import PROTOCOL_KERNEL
 from linux.routes import TABLE_MAIN, Route, RouteKey
 
 IPAddress = IPv4Address | IPv6Address
@@ -80,6 +95,12 @@ class KernelView:
         self._networks: dict[str, str] | None = None
         self._host_prefixes = prefixes
         self._base_routes: tuple[Route, ...] | None = None
+        self._foreign_links: set[int] | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether tables are to be read again: until then nothing may be removed by this view."""
+        return self.stale_all or self.stale_routes
 
     @property
     def stale(self) -> bool:
@@ -204,20 +225,29 @@ class KernelView:
     def replace_routes(self, found: FoundRoutes) -> None:
         """What a dump of the main table said."""
         self.own, self.foreign = found
-        self._base_routes = None
+        self._base_routes = self._foreign_links = None
         self.touched.mark_everything()
 
-    def absorb(self, events: Iterable[Event]) -> dict[RouteKey, Route | None]:
-        """Take notifications; returns own routes as they are now (None: gone)."""
+    def absorb(
+        self, events: Iterable[Event], doubtful: Container[RouteKey] = ()
+    ) -> dict[RouteKey, Route | None]:
+        """Take notifications; returns own routes as they are now (None: gone, or not known).
+
+        `doubtful`: routes that felix wrote itself, maybe later than what is told of them here.
+        """
         own_changes: dict[RouteKey, Route | None] = {}
         events = tuple(events)
         self._arriving = self._arrivals(events)
         for event in events:
             match event:
-                case LinkChanged(link, removed):
-                    self._link(link, removed, own_changes)
-                case AddressChanged(address, removed):
-                    self._address(address, removed)
+                case LinkChanged():
+                    self._link(event, own_changes)
+                case AddressChanged():
+                    self._address(event)
+                case RouteChanged(route, _) if route.table != TABLE_MAIN:
+                    continue
+                case RouteChanged(route, removed) if route.key in doubtful:
+                    self._doubt(route, removed, own_changes)
                 case RouteChanged(route, removed):
                     self._route(route, removed, own_changes)
                 case SettingChanged(index, _):
@@ -245,7 +275,8 @@ class KernelView:
             fresh.pop(index, None)
         return fresh
 
-    def _address(self, address: Address, removed: bool) -> None:
+    def _address(self, event: AddressChanged) -> None:
+        address, removed = event.address, event.removed
         key, ip = (address.index, str(address.interface)), address.interface.ip
         known = self.addresses.pop(key, None)
         if not removed:
@@ -255,7 +286,8 @@ class KernelView:
             self._forget_addresses()
             self.touched.mark_everything()
         # An IPv4 address that goes takes its connected route along, in silence.
-        self.stale_routes = self.stale_routes or (removed and ip.version == 4)
+        went = removed or event.fell
+        self.stale_routes = self.stale_routes or (went and ip.version == 4)
 
     def wrote(self, key: RouteKey, route: Route | None) -> None:
         """An own route is as we just wrote it; the monitor does not tell of that."""
@@ -266,7 +298,20 @@ class KernelView:
             # What it replaced is gone, of which nobody tells either.
             self.lose_foreign(key)
 
-    def _link(self, link: Link, removed: bool, own_changes: dict[RouteKey, Route | None]) -> None:
+    def lose_own(self, key: RouteKey) -> None:
+        """A look-up did not find an own route."""
+        self.own.pop(key, None)
+
+    def leads_elsewhere(self, index: int) -> bool:
+        """Whether routes of other programs may lead to this link."""
+        if self._foreign_links is None:
+            self._foreign_links = {
+                route.oif for route in self.foreign.values() if route.protocol != PROTOCOL_KERNEL
+            }
+        return index in self._foreign_links
+
+    def _link(self, event: LinkChanged, own_changes: dict[RouteKey, Route | None]) -> None:
+        link, removed = event.link, event.removed
         before = self.links.get(link.index)
         # It tells of the settings as well, as they are since what was told of them before.
         self.stale_links.discard(link.index)
@@ -283,7 +328,8 @@ class KernelView:
         else:
             self.links[link.index] = link
             self._by_name[link.name] = link.index
-        if before is None:
+        # Of a link that is new here, routes may have been told already.
+        if before is None and not (removed or event.fell):
             return
         if not link.name.startswith(self.prefixes):
             self.stale_routes = True
@@ -301,11 +347,22 @@ class KernelView:
                 if table is self.own:
                     own_changes[key] = None
 
+    def _doubt(
+        self, route: Route, removed: bool, own_changes: dict[RouteKey, Route | None]
+    ) -> None:
+        """Told of a route that we wrote, when it cannot be said which came first."""
+        key = route.key
+        known = self.own.get(key) or self.foreign.get(key)
+        if known == (None if removed else route) or (removed and known and known != route):
+            return
+        self.own.pop(key, None)
+        own_changes[key] = None
+        self.lose_foreign(key)
+        self.stale_routes = True
+
     def _route(
         self, route: Route, removed: bool, own_changes: dict[RouteKey, Route | None]
     ) -> None:
-        if route.table != TABLE_MAIN:
-            return
         key = route.key
         if route.protocol == ROUTE_PROTOCOL:
             if removed:
@@ -313,15 +370,22 @@ class KernelView:
             else:
                 self.own[key] = route
             own_changes[key] = None if removed else route
-            if not removed:
-                # A replaced foreign route of the same key is gone without a word.
-                self.lose_foreign(key)
+            # A replaced foreign route of the same key is gone without a word. Was ours removed
+            # that had replaced one, the last word is told alone; of IPv6 both may have stood.
+            self.stale_routes = self.stale_routes or (removed and key in self.foreign)
+            self.lose_foreign(key)
             return
         if removed:
             self.lose_foreign(key)
+            if self.own.pop(key, None) is not None:
+                # Likewise: it had replaced ours.
+                own_changes[key] = None
+                self.stale_routes = True
             return
         replaced = self.foreign.get(key)
         self.foreign[key] = route
+        if self._foreign_links is not None and route.protocol != PROTOCOL_KERNEL:
+            self._foreign_links.add(route.oif)
         if self._is_base(route) or (replaced is not None and self._is_base(replaced)):
             self._base_routes_differ()
         if self.own.pop(key, None) is not None:

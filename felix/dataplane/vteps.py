@@ -62,6 +62,9 @@ class VtepTables:
                     self._forwards.lost(forward.mac)
                 elif not removed and forward.permanent:
                     self._forwards.saw(forward.mac, forward.dst)
+                elif not removed:
+                    # One of ours that ages now, perhaps with another end: it is written anew.
+                    self._forwards.lost(forward.mac)
             case NeighbourChanged(entry, removed) if entry.index == self.index:
                 if removed or not entry.permanent:
                     self._neighbours.lost(entry.address)

@@ -15,6 +15,7 @@ through the kernel, in tests/felix/test_policy_packets.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -40,7 +41,7 @@ from felix.rules.model import (
 MOST_LOG_PREFIX = 29
 MOST_NOTES = 16
 """Annotations beside one rule: iptables-restore takes 254 words and 10 KiB a line."""
-MOST_MADE = 20_000
+MOST_MADE = 40_000
 """Rules whose translation is remembered: policies of a kind share them (felix.calc.policy)."""
 _DENY_ALL = (ResolvedRule(Verb.DENY),)
 _NOT_IN_PREFIX = re.compile(r"[^\w @%+=:,./-]", re.ASCII)
@@ -75,6 +76,24 @@ def sets_of(chain: Chain) -> frozenset[str]:
     )
 
 
+def making(
+    policy: ResolvedPolicy, version: int, marks: Marks, verdicts: Verdicts
+) -> Iterator[tuple[Rule, ...]]:
+    """Make the rules of a policy ahead, one resolved rule a step: `policy_chains` finds them made.
+
+    Rules that name their policy are made there.
+    """
+    made = _made(version, marks, verdicts, policy.key.kind == "Profile")
+    for rule in (*policy.ingress, *policy.egress):
+        if not _names_policy(rule, verdicts):
+            yield made.rules(rule, version, marks, verdicts, profile=False)
+
+
+def _names_policy(rule: ResolvedRule, verdicts: Verdicts) -> bool:
+    """Whether the policy stands in what is made of this rule."""
+    return bool(verdicts.tell) or rule.verb is Verb.LOG
+
+
 def _chain(
     prefix: str,
     policy: ResolvedPolicy,
@@ -89,17 +108,13 @@ def _chain(
     rules: list[Rule] = []
     made = _made(version, marks, verdicts, profile)
     for number, rule in enumerate(_DENY_ALL if policy.missing else resolved):
-        if unusable or verdicts.tell or rule.verb is Verb.LOG:
+        if unusable or _names_policy(rule, verdicts):
             log, said = _log(policy, verdicts.log_prefix), ""
             if verdicts.tell:
                 said = tell.by_rule(policy.key, number, ingress=direction == "ingress")
             rules += _rule(rule, version, marks, verdicts, log, unusable, said, profile=profile)
             continue
-        known = made.get(id(rule))
-        if known is None:
-            found = _rule(rule, version, marks, verdicts, None, unusable, "", profile=profile)
-            known = made[id(rule)] = (rule, tuple(found))
-        rules += known[1]
+        rules += made.rules(rule, version, marks, verdicts, profile=profile)
     # At the end of a chain a packet returns anyway.
     while rules and rules[-1].action == Return():
         rules.pop()
@@ -119,6 +134,22 @@ def _made(version: int, marks: Marks, verdicts: Verdicts, profile: bool) -> Made
 
 class Made(dict[int, tuple[ResolvedRule, tuple[Rule, ...]]]):
     """The rule is kept with it, so that its identity is nobody else's. The oldest go."""
+
+    def rules(
+        self,
+        rule: ResolvedRule,
+        version: int,
+        marks: Marks,
+        verdicts: Verdicts,
+        *,
+        profile: bool,
+    ) -> tuple[Rule, ...]:
+        """What this resolved rule becomes."""
+        known = self.get(id(rule))
+        if known is None:
+            found = _rule(rule, version, marks, verdicts, None, frozenset(), "", profile=profile)
+            known = self[id(rule)] = (rule, tuple(found))
+        return known[1]
 
     def __setitem__(self, key: int, value: tuple[ResolvedRule, tuple[Rule, ...]]) -> None:
         if len(self) >= MOST_MADE:

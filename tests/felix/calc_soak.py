@@ -51,7 +51,7 @@ def main(cycles: int, endpoints: int) -> None:
         sink.take(coming)
         calc.policy.flush()
         for name, _, _ in coming:
-            sink.gone(name)
+            sink.gone(name, endpoints + 1)
         calc.policy.flush()
         del coming
         gc.collect()

@@ -16,6 +16,8 @@ from tests.felix.world import World, make_world
 _FAST_MODULES = (
     "test_policy_packets", "test_policy_in_force", "test_hosts", "test_restart_matrix",
     "test_rules_met", "test_quarantine_kernel", "test_ipvs_link", "test_sweeps",
+    "test_confined", "test_node_rules", "test_successor", "test_restart", "test_floating",
+    "test_policy_kinds", "test_policy_extremes",
 )  # fmt: skip
 _FAST_TESTS = (
     "test_a_spoofed_source_is_dropped",

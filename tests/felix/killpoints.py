@@ -194,7 +194,7 @@ def main() -> int:
     arm(chosen.target(NFTABLES if native else "nft"), chosen.when, folder)
     from felix.main import main as felix
 
-    return felix()
+    return felix([])
 
 
 if __name__ == "__main__":

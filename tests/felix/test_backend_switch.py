@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from felix.config.parameters import Config
+from felix.dataplane import backend
+from linux import programs
 from tests.felix.in_kernel import InKernel
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, make_stage
 from tests.felix.world import World, eventually
+from tests.support.netns import network_namespace
 
 KUBE_PROXY = """
 add table ip kube-proxy
@@ -63,7 +69,7 @@ NFTABLES, IPTABLES = (True, False, False), (False, True, True)
 @contextmanager
 def held(stage: Stage) -> Iterator[None]:
     """While this lasts every new flow of the client comes through, and none of the other."""
-    over = threading.Event()
+    over, ended = threading.Event(), threading.Event()
     sent, arrived = {"client": 0, "other": 0}, {"client": 0, "other": 0}
 
     def send(who: str) -> None:
@@ -83,7 +89,7 @@ def held(stage: Stage) -> Iterator[None]:
                 try:
                     arrived[receiver.recv(10).decode()] += 1
                 except TimeoutError:
-                    if over.is_set():
+                    if ended.is_set():
                         return
 
     listening = threading.Event()
@@ -96,12 +102,14 @@ def held(stage: Stage) -> Iterator[None]:
         ]
         try:
             yield
+            eventually(lambda: min(sent.values()) > 100, what="enough was sent")
         finally:
             over.set()
+            wait(sending)
+            ended.set()
         for each in (receiving, *sending):
             each.result()
     assert arrived == {"client": sent["client"], "other": 0}
-    assert min(sent.values()) > 100, "it was looked at"
 
 
 @pytest.mark.promise("F-117")
@@ -197,3 +205,49 @@ def listing(world: World) -> list[str]:
 
 def repaired(world: World, before: list[str]) -> bool:
     return listing(world) == before
+
+
+@pytest.mark.parametrize(
+    ("xtables", "ipsets", "lacks"),
+    [
+        (True, True, ""),
+        (False, True, "xtables with the match set"),
+        (True, False, "IP sets"),
+        (False, False, "xtables with the match set (xt_set) and IP sets (ip_set)"),
+    ],
+)
+def test_auto_is_native_where_the_kernel_refuses_what_iptables_needs(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    xtables: bool,
+    ipsets: bool,
+    lacks: str,
+) -> None:
+    """Whatever programs the image brings; what the kernel said once counts for good."""
+    asked: list[tuple[str, int]] = []
+
+    def has_match(name: str, revision: int) -> bool:
+        asked.append((name, revision))
+        return xtables
+
+    monkeypatch.setattr(backend, "has_match", has_match)
+    monkeypatch.setattr(backend, "has_ipsets", lambda: ipsets)
+    monkeypatch.setattr(backend, "_legacy_tables", lambda _: [])
+    monkeypatch.setattr(programs, "find", lambda _: "/usr/sbin/some")
+    backend.lacking_for_iptables.cache_clear()
+    caplog.set_level(logging.INFO)
+    with network_namespace("auto") as space:
+        for mode, wanted in (("Auto", bool(lacks)), ("Disabled", False), ("Enabled", True)):
+            config = replace(Config(), nftables_mode=mode)
+            assert space.call(partial(backend.native, config)) is wanted, mode
+        assert space.call(partial(backend.native, Config())) is bool(lacks)
+    backend.lacking_for_iptables.cache_clear()
+    assert len(asked) == 1
+    assert caplog.text.count("nftablesMode Auto") == bool(lacks)
+    assert lacks in caplog.text
+
+
+def test_auto_asks_this_kernel() -> None:
+    backend.lacking_for_iptables.cache_clear()
+    with network_namespace("auto") as space:
+        assert space.call(backend.lacking_for_iptables) == ""

@@ -15,6 +15,7 @@ from felix.calc.blocks import (
     facts_of,
     lent_addresses,
     own_blocks,
+    unsettled,
 )
 from libcalico.model.ipam import Attribute, Block, BlockAffinity
 
@@ -76,3 +77,20 @@ def test_a_deleted_block_belongs_to_nobody() -> None:
 def test_the_old_spelling_of_an_owner_counts() -> None:
     block = Block(cidr="10.65.0.0/26", hostAffinity="me", allocations=[None] * 64)
     assert facts_of(block).owner == "host:me"
+
+
+def test_claims_and_own_blocks_that_lack_each_other_are_told() -> None:
+    one, other, theirs, half = (ip_network(f"10.65.{n}.0/26") for n in range(4))
+    blocks = {
+        one: BlockFacts("host:me", frozenset()),
+        theirs: BlockFacts("host:other", frozenset()),
+        half: BlockFacts("host:me", frozenset()),
+    }
+    claims = {other: BlockAffinity(), half: BlockAffinity(state="pendingDeletion")}
+    told = unsettled("me", blocks, claims)
+    assert told.keys() == {f"BlockAffinity({one})", f"BlockAffinity({other})"}
+    assert "do not believe" in told[f"BlockAffinity({one})"]
+    assert "its block was deleted" in told[f"BlockAffinity({other})"]
+    claims |= {one: BlockAffinity()}
+    del claims[other]
+    assert unsettled("me", blocks, claims) == {}

@@ -21,7 +21,7 @@ MODES = st.sampled_from(
 )
 POOLS = MODES.flatmap(
     lambda modes: st.booleans().map(
-        lambda out: Pool(ip_network("10.65.0.0/16"), True, False, *modes, exported=out)
+        lambda out: Pool(ip_network("10.65.0.0/16"), False, *modes, exported=out)
     )
 )
 
@@ -143,7 +143,7 @@ def test_no_node_takes_an_address_of_our_block_for_its_tunnel() -> None:
     for order in ((0, 1), (1, 0)):
         cluster = Cluster()
         cluster.step(("node", "me", 1, True))
-        cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), True, False, "Never", "Always")))
+        cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), False, "Never", "Always")))
         ours = ip_network("10.65.9.0/26")
         steps: list[tuple[Any, ...]] = [("node", "a", 1, True)]
         steps.append(("block", ours, "host:me", frozenset()))
@@ -172,7 +172,7 @@ def test_a_borrowed_address_leads_to_its_user() -> None:
     cluster = Cluster()
     for name, rack in (("me", 1), ("a", 1), ("b", 2)):
         cluster.step(("node", name, rack, True))
-    cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), True, False, "CrossSubnet")))
+    cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), False, "CrossSubnet")))
     users = frozenset({(3, "b"), (4, "me")})
     cluster.step(("block", CIDRS[0], "host:a", users))
     cluster.step(("block", CIDRS[1], "host:me", users))
@@ -192,7 +192,7 @@ def test_what_cannot_be_reached_is_told_once_a_node() -> None:
     cluster = Cluster()
     cluster.step(("node", "me", 1, True))
     cluster.step(("node", "a", 1, False))
-    cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), True, False, "Never", "Always")))
+    cluster.step(("pool", Pool(ip_network("10.65.0.0/16"), False, "Never", "Always")))
     for cidr in CIDRS[:3]:
         cluster.step(("block", cidr, "host:a", frozenset()))
     cluster.step(("block", CIDRS[3], "host:gone", frozenset()))

@@ -66,6 +66,8 @@ OBJECTS: list[tuple[Key, Any]] = [
         spec=NodeSpec(addresses=[NodeAddress("10.99.1.2", "InternalIP")]))),
     (BlockKey(BLOCK), Block(cidr="10.65.0.0/26", affinity="host:me",
         allocations=[0] + [None] * 63, attributes=[Attribute("h", {"node": "other"})])),
+    (BlockKey(ip_network("10.67.1.0/26")), Block(cidr="10.67.1.0/26", affinity=None,
+        allocations=[0] + [None] * 63, attributes=[Attribute("h", {"node": "other"})])),
     (AffinityKey("me", BLOCK), BlockAffinity()),
     (AffinityKey("other", ip_network("10.65.1.0/26")), BlockAffinity()),
     (ResourceKey("WorkloadEndpoint", "mine", "default"), endpoint("me")),
@@ -99,13 +101,15 @@ def test_what_a_node_should_have() -> None:
     assert [e.key.name for e in active.values()] == ["mine"]
     assert shadowed == {}
     assert calc.blackholes == {BLOCK}
-    assert calc.pool_members(4) == {"10.65.0.0/16", "10.66.0.0/16"}
+    assert calc.pool_members(4) == {"10.65.0.0/16", "10.66.0.0/16", "10.67.1.0/26"}
     assert calc.pool_members(6) == {"fd65::/48"}
     assert calc.masqueraded_members(4) == {"10.65.0.0/16"}
     assert calc.masqueraded_members(6) == frozenset()
     assert calc.host_members(4) == {"10.99.1.1", "10.99.1.2"}
     facts = calc.path_facts(frozenset())
-    assert facts.pools == {ip_network("10.65.0.0/16"), ip_network("fd65::/48")}
+    assert facts.routed == set(
+        map(ip_network, ("10.65.0.0/16", "10.66.0.0/16", "fd65::/48", "10.67.1.0/26"))
+    )
     assert {str(address) for address in facts.lent} == {"10.65.0.0"}
 
 

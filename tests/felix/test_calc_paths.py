@@ -13,7 +13,7 @@ from libcalico.local.node_api import Path
 from linux.prefixes import Prefix, pack, parse, text
 
 FACTS = PathFacts(
-    pools=frozenset({ip_network("10.65.0.0/16"), ip_network("fd65::/48")}),
+    routed=frozenset({ip_network("10.65.0.0/16"), ip_network("fd65::/48")}),
     own_blocks=frozenset({ip_network("10.65.0.0/26"), ip_network("fd65::/122")}),
     lent=frozenset({ip_address("10.65.0.9")}),
     own_addresses=frozenset({ip_address("10.99.1.1"), ip_address("2001:db8::1")}),
@@ -54,11 +54,11 @@ def test_taken(prefix: str, origin: str) -> None:
 @pytest.mark.parametrize(
     ("prefix", "origin", "words"),
     [
-        ("0.0.0.0/0", "node", "no enabled pool"),
-        ("10.64.0.0/15", "node", "no enabled pool"),
-        ("192.0.2.0/24", "node", "no enabled pool"),
+        ("0.0.0.0/0", "node", "in no pool"),
+        ("10.64.0.0/15", "node", "in no pool"),
+        ("192.0.2.0/24", "node", "in no pool"),
         ("10.96.0.0/12", "node", "whole range of services"),
-        ("10.64.0.0/10", "node", "no enabled pool"),
+        ("10.64.0.0/10", "node", "in no pool"),
         ("10.65.0.0/26", "node", "inside a block"),
         ("10.65.0.0/26", "external", "inside a block"),
         ("10.65.0.8/32", "external", "inside a block"),
@@ -83,6 +83,8 @@ def test_next_hops_must_be_addresses_of_others() -> None:
     assert "no next hop" in judged("10.65.1.0/26", hops=())
     assert "next hop is this node" in judged("10.65.1.0/26", hops=("10.99.1.1",))
     assert "does not appear" in judged("10.65.1.0/26", hops=("x",))
+    for hop in ("127.0.0.1", "224.0.0.5", "0.0.0.0", "255.255.255.255"):
+        assert "no host address" in judged("192.0.2.0/24", "external", ("10.99.1.2", hop))
 
 
 NETWORKS = st.integers(0, 32).flatmap(

@@ -19,7 +19,7 @@ from linux.routes import NextHop, Route
 
 POOL = ip_network("10.65.0.0/16")
 LINK = Route(ip_network("10.99.1.0/24"), (NextHop(None, 2),), protocol=2)
-FACTS = PathFacts(pools=frozenset({POOL}))
+FACTS = PathFacts(routed=frozenset({POOL}))
 NONE: frozenset[int] = frozenset()
 
 
@@ -45,7 +45,7 @@ def test_a_pool_that_goes_takes_its_routes_along() -> None:
     assert changed(remote, [Path(text(prefix(1)), ["10.99.1.2"])]) == {prefix(1)}
     assert remote.hops[prefix(1)] == (NextHop(ip_address("10.99.1.2"), 2),)
     assert learned(remote, PathFacts(), LINK) == {prefix(1)}
-    assert "no enabled pool" in remote.complaints()[text(prefix(1))]
+    assert "in no pool" in remote.complaints()[text(prefix(1))]
     assert learned(remote, FACTS, LINK) == {prefix(1)}
     assert learned(remote, FACTS, LINK) == set()
     assert learned(remote, FACTS) == {prefix(1)}
@@ -134,7 +134,7 @@ CHANGES = st.lists(
 )
 WORLDS = (
     FACTS,
-    PathFacts(pools=frozenset({POOL}), own_blocks=frozenset({ip_network("10.65.1.0/26")})),
+    PathFacts(routed=frozenset({POOL}), own_blocks=frozenset({ip_network("10.65.1.0/26")})),
     PathFacts(own_addresses=frozenset({ip_address("10.99.1.2")})),
 )
 WAY_OUT = NextHop(ip_address("10.99.1.254"), 2)

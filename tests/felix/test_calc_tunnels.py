@@ -43,14 +43,14 @@ VXLAN_NEAR, VXLAN_FAR = (Way(Kind.VXLAN, ip_address(f"10.65.{n}.0")) for n in (2
 )
 @pytest.mark.promise("M-143", "M-147", "F-62")
 def test_the_mode_decides(ipip: str, vxlan: str, near: Way | str, far: Way | str) -> None:
-    pool = Pool(POOL, True, False, ipip, vxlan)
+    pool = Pool(POOL, False, ipip, vxlan)
     assert way(BLOCK, pool, ME, NEAR, Means()) == near
     assert way(BLOCK, pool, ME, FAR, Means()) == far
 
 
 @pytest.mark.parametrize("mode", ["Always", "CrossSubnet"])
 def test_ipv6_goes_in_vxlan_as_ipv4_does(mode: str) -> None:
-    pool = Pool(POOL6, True, False, vxlan_mode=mode)
+    pool = Pool(POOL6, False, vxlan_mode=mode)
     assert way(BLOCK6, pool, ME, FAR, Means()) == Way(Kind.VXLAN, ip_address("fd65::3:0"))
     straight = Way(Kind.STRAIGHT, ip_address("fd99:0:0:1::2"))
     inside = Way(Kind.VXLAN, ip_address("fd65::2:0"))
@@ -58,27 +58,27 @@ def test_ipv6_goes_in_vxlan_as_ipv4_does(mode: str) -> None:
 
 
 def test_the_far_end_itself_hangs_on_the_device() -> None:
-    pool = Pool(POOL, True, False, vxlan_mode="Always")
+    pool = Pool(POOL, False, vxlan_mode="Always")
     assert way(ip_network("10.65.3.0/32"), pool, ME, FAR, Means()) == Way(Kind.VXLAN, None)
     assert way(ip_network("10.65.3.1/32"), pool, ME, FAR, Means()) == VXLAN_FAR
 
 
 def test_no_way_into_a_tunnel_that_has_one_end_only() -> None:
-    pool = Pool(POOL, True, False, vxlan_mode="Always")
+    pool = Pool(POOL, False, vxlan_mode="Always")
     assert "no VXLAN tunnel address" in str(way(BLOCK, pool, ME, facts(3, vtep=False), Means()))
     assert way(BLOCK, pool, facts(1, vtep=False), FAR, Means()) == ""
     assert way(BLOCK, pool, ME, FAR, Means(vxlan=frozenset({6}))) == ""
-    assert way(BLOCK, Pool(POOL, True, False, "Always"), ME, FAR, Means(ipip=False)) == ""
+    assert way(BLOCK, Pool(POOL, False, "Always"), ME, FAR, Means(ipip=False)) == ""
 
 
 def test_who_has_not_said_that_it_unwraps_ipip_gets_what_bgp_tells() -> None:
-    pool, silent = Pool(POOL, True, False, "Always"), facts(3, rack=2, vtep=False)
+    pool, silent = Pool(POOL, False, "Always"), facts(3, rack=2, vtep=False)
     assert way(BLOCK, pool, ME, silent, Means()) == ""
     assert way(BLOCK, pool, ME, silent, Means(told=False)) == IPIP_FAR, "nobody else tells"
 
 
 def test_crosssubnet_spares_neighbours_the_tunnel_that_the_kernel_lacks() -> None:
-    pool = Pool(POOL, True, False, "CrossSubnet")
+    pool = Pool(POOL, False, "CrossSubnet")
     assert way(BLOCK, pool, ME, NEAR, Means(ipip=False)) == STRAIGHT
 
 
@@ -86,8 +86,8 @@ def test_crosssubnet_spares_neighbours_the_tunnel_that_the_kernel_lacks() -> Non
 @pytest.mark.parametrize(
     ("pool", "means"),
     [
-        (Pool(POOL, True, False), Means(told=False)),
-        (Pool(POOL, True, False, exported=False), Means()),
+        (Pool(POOL, False), Means(told=False)),
+        (Pool(POOL, False, exported=False), Means()),
     ],
 )
 def test_where_nobody_tells_neighbours_are_reached_straight(pool: Pool, means: Means) -> None:
@@ -96,5 +96,5 @@ def test_where_nobody_tells_neighbours_are_reached_straight(pool: Pool, means: M
 
 
 def test_a_node_without_an_address_of_the_family_is_named() -> None:
-    pool = Pool(POOL, True, False, vxlan_mode="Always")
+    pool = Pool(POOL, False, vxlan_mode="Always")
     assert way(BLOCK, pool, ME, NodeFacts(), Means()) == "it has no IPv4 address"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -16,17 +15,16 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
 from felix.dataplane.flush import Flusher, departed
-from felix.dataplane.routes import Outcome, RouteTable, blackhole_route, pod_route
+from felix.dataplane.routes import Failures, Outcome, RouteTable, blackhole_route, pod_route
 from felix.dataplane.timers import Timers
 from felix.dataplane.view import IPNetwork, KernelView
 from libcalico.model import ResourceKey
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import AddressChanged, Event, LinkChanged, Overrun, RouteChanged, SettingChanged
-from linux.netlink import Socket
-from linux.netlink.socket import Result
 from linux.prefixes import pack
 from linux.routes import NextHop, Route
+from tests.support.patience import patient
 
 ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "veth", 0, 0, None, 0, "", b"", b"")
 POD = replace(ETH0, index=7, name="cali1")
@@ -48,10 +46,15 @@ def view(*links: Link) -> KernelView:
 
 
 class Sent:
-    """A socket whose kernel takes everything."""
+    """A writer whose kernel takes everything."""
 
-    def transact_all(self, messages: Sequence[bytes]) -> dict[int, Result]:
-        return {}
+    def write(
+        self,
+        upserts: Sequence[Route],
+        removals: Sequence[Route],
+        account: Callable[[Failures], None],
+    ) -> None:
+        account({})
 
 
 class Clock:
@@ -121,7 +124,7 @@ async def test_an_address_is_held_until_its_flows_are_gone() -> None:
     flusher.flush([address])
     assert flusher.held == {address}
     gate.set()
-    await asyncio.wait_for(finished.wait(), 1)
+    await asyncio.wait_for(finished.wait(), patient(1))
     assert flusher.held == frozenset()
     assert deleted == [address]
     await flusher.stop()
@@ -196,7 +199,7 @@ def test_a_route_of_calicos_is_replaced_once(caplog: pytest.LogCaptureFixture) -
     def commit() -> Outcome:
         outcome = Outcome()
         held: frozenset[IPv4Address | IPv6Address] = frozenset()
-        for _ in table.commit(cast("Socket", sent), found, held=held, outcome=outcome):
+        for _ in table.commit(sent, found, held=held, outcome=outcome):
             pass
         return outcome
 
@@ -213,6 +216,33 @@ def test_a_route_of_calicos_is_replaced_once(caplog: pytest.LogCaptureFixture) -
     table.saw(found.absorb([RouteChanged(theirs, True)]))
     assert commit().written == 1
     assert table.conflicts == set()
+
+
+@pytest.mark.parametrize(
+    ("hop", "network", "protocol", "replaced"),
+    [
+        (NextHop(None, 7), "10.0.0.1/32", 3, True),
+        (NextHop(None, 8), "10.0.0.1/32", 3, True),  # to another pod: a black hole
+        (NextHop(None, 7), "10.0.0.1/32", 17, True),  # deviceRouteProtocol
+        (NextHop(None, 2), "10.0.0.1/32", 3, False),  # an administrator's: another interface
+        (NextHop(IPv4Address("10.9.9.9"), 7), "10.0.0.1/32", 3, False),
+        (NextHop(None, 7), "10.0.0.0/26", 3, False),  # another destination
+    ],
+)
+def test_a_pods_route_of_calico_is_replaced_wherever_it_points(
+    hop: NextHop, network: str, protocol: int, replaced: bool
+) -> None:
+    """RTE-2 with the metric of ours, which Calico has used since 3.32."""
+    table, sent = RouteTable(), Sent()
+    found = view(ETH0, POD, replace(POD, index=8, name="cali2"))
+    theirs = Route(ip_network(network), (hop,), protocol=protocol, metric=ROUTE_METRIC)
+    table.saw(found.absorb([RouteChanged(theirs, False)]))
+    blocks = frozenset({ip_network("10.0.0.0/26")})
+    table.want_local({"cali1": endpoint("10.0.0.1/32")}, blocks, found, BOTH)
+    for _ in table.commit(sent, found, held=frozenset(), outcome=Outcome()):
+        pass
+    assert table.conflicts == (set() if replaced else {theirs.dst})
+    assert table.serves("cali1") == (replaced or theirs.dst != ip_network("10.0.0.1/32"))
 
 
 LINKS = st.sampled_from([2, 7, 8, 9])

@@ -101,6 +101,29 @@ def test_denied_packets_are_counted_by_who_denied_them(stage: Stage) -> None:
     )
 
 
+def test_following_resets_no_count(stage: Stage) -> None:
+    """DEN-1: chains are written anew when the first follower comes and when the last one goes."""
+    stage.policy("case", CASE)
+    stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+    stage.through("client 4 udp 53", "client 6 udp 53", "other 4 tcp 80")
+    before = deniers(stage)
+    assert before["case[1]"]
+    with following(stage.world, "node", "drops", "-f", "-o", "json") as follower:
+        follower.said()
+        assert deniers(stage) == before, "the rules that tell have counted nothing"
+        stage.through("client 4 udp 53")
+        while follower.next()["by"].get("name") != "case":
+            pass
+        meanwhile = deniers(stage)
+        assert meanwhile["case[1]"] == before["case[1]"] + 1
+    eventually(lambda: prefixes(stage) == "", 5)
+    eventually(lambda: deniers(stage)["case[1]"] == meanwhile["case[1]"], 15)
+    stage.through("client 4 udp 53")
+    assert deniers(stage)["case[1]"] == meanwhile["case[1]"] + 1
+    stage.policy("case", [CASE[0], {**CASE[1], "protocol": "UDPLite"}])
+    eventually(lambda: "case[1]" not in deniers(stage), 15, "another rule has denied nothing yet")
+
+
 def test_two_may_follow_and_the_rules_stay_until_both_are_gone(stage: Stage) -> None:
     stage.policy("case", CASE)
     stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))

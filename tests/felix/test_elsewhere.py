@@ -34,7 +34,7 @@ def facts(number: int) -> NodeFacts:
 
 def test_links_come_change_and_go() -> None:
     nodes = {"me": facts(7), "a": facts(1)}
-    pools = {"p": Pool(POOL, True, False, vxlan_mode="Always")}
+    pools = {"p": Pool(POOL, False, vxlan_mode="Always")}
     user = frozenset({(LENT.network_address, "a")})
     blocks = {BLOCK: BlockFacts("host:b", user)}
     cluster = ClusterRoutes("me", blocks, nodes, pools)
@@ -57,7 +57,7 @@ def test_links_come_change_and_go() -> None:
     view.absorb([LinkChanged(link(6, "vxlan.calico"), False)])
     assert set(ways.settle(cluster, Means(), view, nodes["me"], {})) == {pack(BLOCK), lent}
     assert {hop.oif for hops in ways.hops.values() for hop in hops} == {6}
-    pools["p"] = Pool(POOL, True, False, "Always")
+    pools["p"] = Pool(POOL, False, "Always")
     cluster.pools_changed()
     assert set(ways.settle(cluster, Means(), view, nodes["me"], {})) == {pack(BLOCK), lent}
     assert ways.hops == {}, "no tunl0 here"
@@ -80,7 +80,7 @@ def test_an_ipv6_end_has_a_route_of_its_own_before_any_that_goes_over_it() -> No
         (Vtep(ip_address("fd99::1"), ip_address("fd65::1"), "66:00:00:00:00:01"),),
     )
     nodes = {"me": me, "a": NodeFacts(frozenset({end.node}), (), None, (end,))}
-    pools = {"p": Pool(ip_network("fd65::/48"), True, False, vxlan_mode="Always")}
+    pools = {"p": Pool(ip_network("fd65::/48"), False, vxlan_mode="Always")}
     blocks = {block: BlockFacts("host:a", frozenset())}
     cluster = ClusterRoutes("me", blocks, nodes, pools)
     cluster.pools_changed()

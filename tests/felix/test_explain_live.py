@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from libcalico.local.framing import connect_unix
+from libcalico.local.node_api import Hello, Offer, Stored
 from tests.felix.console import attempt, calicoctl
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both
-from tests.felix.world import eventually
+from tests.felix.world import CONTAINER, endpoint_spec, eventually
 
 CASE = [allow(protocol="TCP", source=ONLY_CLIENT, destination={"ports": [80]})]
 
@@ -17,8 +20,12 @@ CASE = [allow(protocol="TCP", source=ONLY_CLIENT, destination={"ports": [80]})]
 def live(stage: Stage, source: str, *more: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The answer, and what felix says of its stations."""
     command = ("explain", source, "server", "--proto", "tcp", "--port", "80", "--live", *more)
-    tree = json.loads(calicoctl(stage.world, *command, "-o", "json"))
+    done = attempt(stage.world, *command, "-o", "json")
+    tree = json.loads(done.stdout)
+    assert tree["basis"] == "datastore, compared with node node1"
     assert tree["live"]["ready"] is True
+    differs = any(station["differs"] for station in tree["live"]["stations"])
+    assert done.returncode == differs, done.stderr
     return tree["answers"][0], tree["live"]["stations"]
 
 
@@ -56,12 +63,52 @@ def test_a_chain_that_somebody_emptied_is_told_until_felix_repairs_it(stage: Sta
         _, stations = live(stage, "client")
         assert stations[1]["chainStands"] is False
         assert stations[1]["matchedPackets"] is None
-        shown = calicoctl(world, "explain", "client", "server", "--port", "80", "--live")
-        assert "the kernel's chain cali-pi-gnp/case is not as felix wants it" in shown
+        done = attempt(world, "explain", "client", "server", "--port", "80", "--live")
+        assert done.returncode == 1
+        assert "*** NODE node1 DIFFERS FROM THE DATASTORE at 1 of 2 stations" in done.stdout
+        reason = "the kernel's chain cali-pi-gnp/case is not as felix wants it"
+        assert f"node node1 differs from the datastore: ingress of default/server: {reason}" in (
+            done.stderr
+        )
         world.stop_felix()
         world.start_felix()
         world.wait_ready()
     eventually(lambda: live(stage, "client")[1][1]["chainStands"], 8)
+
+
+@pytest.mark.asyncio
+async def test_what_felix_follows_instead_of_the_datastore_is_told_loudly(stage: Stage) -> None:
+    """An offer that nobody said to be stored; a chain and a way that others changed."""
+    world, name = stage.world, stage.world.endpoint_name("server")
+    stage.policy("case", CASE)
+    stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+    spec = endpoint_spec("server", stage.server)
+    metadata = {"name": name, "namespace": "default", "labels": {"role": "none"}, "uid": "other"}
+    offered = {"kind": "WorkloadEndpoint", "metadata": metadata, "spec": spec}
+    async with await connect_unix(world.socket, Hello("cni")) as cni:
+        await cni.send(Offer("default", name, json.dumps(offered)))
+        await asyncio.to_thread(eventually, lambda: not live(stage, "client")[1][1]["agrees"])
+        told = live(stage, "client")[1][1]["differs"]
+        assert told[0].startswith("felix decides otherwise: allowed")
+        assert "offered by cni, which has not said that it is stored" in told
+        await cni.send(Stored("default", name, CONTAINER))
+        await asyncio.to_thread(eventually, lambda: live(stage, "client")[1][1]["agrees"])
+    assert live(stage, "client")[1][1]["differs"] == []
+    world.ip(f"route add {stage.server.address}/32 dev eth0 metric 5")
+    told = live(stage, "client")[1][1]["differs"]
+    assert told == [f"the kernel leads {stage.server.address} to eth0, not to cali3server"]
+    world.ip(f"route del {stage.server.address}/32 dev eth0 metric 5")
+    assert live(stage, "client")[1][1]["differs"] == []
+
+
+def test_without_live_it_says_that_it_speaks_of_the_datastore(stage: Stage) -> None:
+    shown = calicoctl(stage.world, "explain", "client", "server", "--port", "80")
+    assert shown.endswith(
+        "So says the datastore. What felix and the kernel do was not asked."
+        " On node1, as root, --live compares it.\n"
+    )
+    told = json.loads(calicoctl(stage.world, "explain", "client", "server", "-o", "json"))
+    assert told["basis"] == "datastore"
 
 
 @pytest.mark.parametrize("source", ["203.0.113.9"])

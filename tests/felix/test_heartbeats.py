@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator
 
 import pytest
 
 from felix.config.parameters import Config
 from felix.heartbeats import Heartbeats, beating
+from tests.felix.in_kernel import mode
 from tests.felix.world import World, eventually
+from tests.support.patience import patient
 
 
 class Clock:
@@ -80,7 +84,7 @@ async def test_a_loop_that_waits_beats_and_one_that_hangs_does_not() -> None:
     await asyncio.sleep(0.1)
     assert count == begun
     waiting = asyncio.ensure_future(anext(items))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(patient(15)):
         while count < begun + 3:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     go.set()
@@ -122,3 +126,41 @@ def test_without_the_parameter_nobody_listens(bare_world: World) -> None:
     assert world.get("/liveness")[0] == 0
     world.put("felixconfigurations", "node.node1", "FelixConfiguration", {"healthEnabled": True})
     assert world.get("/liveness")[0] == 0, "the environment is stronger"
+
+
+@pytest.mark.promise("M-205", "F-102")
+def test_a_felix_whose_loop_hangs_is_not_alive_until_it_goes_on(bare_world: World) -> None:
+    """The program that writes rules does not return, as on a kernel that holds its lock."""
+    world = bare_world
+    hang, hanging = world.folder / "hang", world.folder / "hanging"
+    shims = world.folder / "bin"
+    shims.mkdir()
+    for name in ("iptables-nft-restore", "ip6tables-nft-restore"):
+        shim = shims / name
+        wait = f'while [ -e "{hang}" ]; do : > "{hanging}"; sleep 0.1; done'
+        # Felix starts these ahead: they hang when they have something to do.
+        real = f'exec {shutil.which(name)} "$@" < "$0.$$"'
+        shim.write_text(f'#!/bin/sh\ncat > "$0.$$"\n{wait}\n{real}\n')
+        shim.chmod(0o755)
+    world.environment |= mode("nft") | {"PATH": f"{shims}:{os.environ['PATH']}"}
+    world.etcd.start()
+    world.write_cluster()
+    pod = world.wire("cali0000000000a", "10.65.0.1")
+    # The loop turns every second (IptablesRefreshInterval), so seconds without a turn are long.
+    limit = "InternalDataplaneMainLoop=5s"
+    world.start_felix(FELIX_HEALTHTIMEOUTOVERRIDES=limit, FELIX_IPTABLESREFRESHINTERVAL="1")
+    world.wait_ready()
+    eventually(lambda: world.get("/liveness")[0] == 200)
+
+    hang.touch()
+    try:
+        world.put_endpoint("a", pod)
+        eventually(hanging.exists, what="felix writes rules")
+        eventually(lambda: world.get("/liveness")[0] == 503, 30)
+        table = world.get("/liveness")[1]
+        assert "InternalDataplaneMainLoop" in table
+        assert world.get("/readiness")[0] == 503
+    finally:
+        hang.unlink()
+    eventually(lambda: world.get("/liveness")[0] == 200, 30)
+    eventually(lambda: world.route("10.65.0.1/32"))

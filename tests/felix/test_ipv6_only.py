@@ -58,6 +58,7 @@ async def comes_to(check: Callable[[], bool]) -> None:
     await asyncio.to_thread(eventually, check, 20.0)
 
 
+@pytest.mark.promise("F-9")
 @pytest.mark.asyncio
 async def test_a_pod_is_added_and_reached(node: World, outside: Namespace) -> None:
     async with node.felix() as felix, node.daemon(felix_socket=felix.socket):

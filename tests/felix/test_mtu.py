@@ -63,6 +63,7 @@ def test_parameters_count_instead() -> None:
     assert mtus(1500, config, Encapsulation()).pod == 1500
 
 
+@pytest.mark.promise("PAIN-21")
 @given(
     host=st.integers(1280, 9000),
     used=st.builds(Encapsulation, ipip=st.booleans(), vxlan=st.booleans(), vxlan_v6=st.booleans()),

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path as FilePath
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from felix import node_server
@@ -30,10 +31,12 @@ from libcalico.local.node_api import (
     PathsEnd,
     RefusedPath,
     Retract,
+    Stored,
 )
-from libcalico.model import ResourceKey
+from libcalico.model import ResourceKey, WorkloadEndpoint
 from tests.felix.world import CONTAINER, NODE, Pod, World, endpoint_spec, eventually
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 REMOTE, REMOTE6 = "10.65.1.0/26", "fd65::1:0/122"
 OTHER = "d" * 64
@@ -50,7 +53,7 @@ async def soon(check: Any, within: float = 3.0) -> Any:
 
 
 async def message(connection: Connection, kind: type) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while True:
             found = await connection.receive()
             if isinstance(found, kind):
@@ -128,6 +131,7 @@ async def test_next_hops_follow_the_kernels_routes(world: World) -> None:
         refused = await message(bgp, RefusedPath)
         assert refused.reason == "no route leads to its next hop"
         world.ip("route del unreachable 10.99.9.0/24")
+        assert await message(bgp, RefusedPath) == RefusedPath("10.65.5.0/26", "")
         await soon(lambda: "via 10.99.7.2" in world.route("10.65.5.0/26"), within=1.0)
 
 
@@ -148,7 +152,7 @@ async def test_paths_that_pull_traffic_away_are_refused_by_name(world: World) ->
     refused = {
         "10.65.0.5/32": "inside a block of this node",
         "10.99.7.1/32": "address of this node",
-        "192.0.2.0/24": "in no enabled pool",
+        "192.0.2.0/24": "in no pool",
         "169.254.0.0/16": "link-local",
         "10.65.9.1/26": "host bits set",
     }
@@ -180,6 +184,7 @@ async def test_an_offered_endpoint_is_in_force_before_it_is_stored(world: World)
     async with connected(world, "cni") as cni:
         pod = world.wire("cali00offered", "10.65.0.20")
         value = world.put_endpoint("offered", pod).decode()
+        await soon(lambda: world.route("10.65.0.20/32"))
         world.delete_endpoint("offered")
         await soon(lambda: not world.route("10.65.0.20/32"))
         await cni.send(Await("default", name, CONTAINER))
@@ -292,14 +297,7 @@ async def test_an_offer_that_is_repeated_outlives_its_first_connection(
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
     server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
     await server.start(plane, socket)
-    name = f"{NODE}-k8s-again-eth0"
-    ghost = Pod(cast("Namespace", None), "cali000again", "10.65.0.31", "")
-    value = {
-        "kind": "WorkloadEndpoint",
-        "apiVersion": "projectcalico.org/v3",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": endpoint_spec("again", ghost),
-    }
+    name, value = offered("again")
     offer = Offer("default", name, json.dumps(value))
 
     def known() -> bool:
@@ -319,3 +317,79 @@ async def test_an_offer_that_is_repeated_outlives_its_first_connection(
         await soon(lambda: not known())
     finally:
         await server.stop()
+
+
+@pytest.mark.parametrize("told", ["stored", "not stored", "stored, and cni ends before it says so"])
+@pytest.mark.asyncio
+async def test_only_what_was_never_stored_is_called_so(
+    tmp_path: FilePath,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    told: str,
+) -> None:
+    """NSV-1, with a store whose endpoints have uids of their own (Kubernetes)."""
+    monkeypatch.setattr(node_server, "OFFER_GRACE", 0.05)
+    plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
+    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
+    await server.start(plane, socket)
+    name, value = offered("once")
+    key = ResourceKey("WorkloadEndpoint", name, "default")
+    labelled = msgspec.convert(value, WorkloadEndpoint)
+    metadata = msgspec.structs.replace(labelled.metadata, uid="the pod's", labels={"is": "new"})
+    labelled = msgspec.structs.replace(labelled, metadata=metadata)
+
+    def labels() -> dict[str, str] | None:
+        found = plane.calc.endpoints.get(key)
+        return dict(found.labels) if found is not None else None
+
+    try:
+        async with await connect_unix(socket, Hello("cni")) as cni:
+            await cni.send(Offer("default", name, json.dumps(value)))
+            await soon(lambda: labels() is not None)
+            if told == "stored":
+                await cni.send(Stored("default", name, CONTAINER, 7))
+                await soon(lambda: not any(peer.offers for peer in server._peers))
+            if told != "not stored":
+                plane.calc.update(key, labelled, 7)
+        await soon(lambda: not server._peers)
+        if told == "not stored":
+            await soon(lambda: labels() is None)
+        else:
+            await soon(lambda: (labels() or {}).get("is") == "new")
+        assert ("never stored" in caplog.text) == (told == "not stored")
+    finally:
+        await server.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_late_end_of_another_container_leaves_an_offer_its_makers(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NSV-1: it goes with who made it, whatever was said of an earlier sandbox."""
+    monkeypatch.setattr(node_server, "OFFER_GRACE", 0.05)
+    plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
+    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
+    await server.start(plane, socket)
+    name, value = offered("left")
+    key = ResourceKey("WorkloadEndpoint", name, "default")
+    try:
+        async with await connect_unix(socket, Hello("cni")) as cni:
+            await cni.send(Offer("default", name, json.dumps(value)))
+            await cni.send(Retract("default", name, OTHER))
+            await cni.send(Stored("default", name, OTHER, 3))
+            await soon(lambda: plane.calc.endpoints.get(key))
+        await soon(lambda: plane.calc.endpoints.get(key) is None)
+    finally:
+        await server.stop()
+
+
+def offered(pod: str) -> tuple[str, dict[str, Any]]:
+    """Name and value of an endpoint that is offered."""
+    name = f"{NODE}-k8s-{pod}-eth0"
+    ghost = Pod(cast("Namespace", None), f"cali000{pod}", "10.65.0.31", "")
+    return name, {
+        "kind": "WorkloadEndpoint",
+        "apiVersion": "projectcalico.org/v3",
+        "metadata": {"name": name, "namespace": "default", "uid": "made up"},
+        "spec": endpoint_spec(pod, ghost),
+    }

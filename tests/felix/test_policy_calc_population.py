@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from felix.calc.labels import NamedPort
@@ -179,6 +179,7 @@ MOVES = st.lists(
 
 @settings(max_examples=examples(200))
 @given(MOVES)
+@example([(0, {"a": "2", "c": "1", "b": "1"}, ("p",)), (1, {"a": "2", "b": "1", "c": "1"}, ("p",))])
 def test_equal_labels_are_one_label_set_whatever_was_there_before(
     moves: list[tuple[int, dict[str, str] | None, tuple[str, ...]]],
 ) -> None:

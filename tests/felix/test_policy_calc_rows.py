@@ -43,9 +43,9 @@ class Fed:
         self.calc.in_sync = True
         self.put(HERE)
 
-    def _own(self, key: ResourceKey, value: Any) -> None:
+    def _own(self, key: ResourceKey, value: Any, revision: int) -> None:
         self.own.append((key.name, value is not None))
-        self.calc.update(key, value)
+        self.calc.update(key, value, revision)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -62,7 +62,7 @@ class Fed:
     def list(self, *rows: Row) -> None:
         self.rows.begin()
         self.rows.take(rows)
-        self.rows.end()
+        self.rows.end(self.revision)
         self.flush()
 
     def flush(self) -> None:
@@ -105,7 +105,7 @@ def test_rows_mean_what_objects_mean(first: list[Object], second: list[Object]) 
     fed.list(here, *(fed.row(item) for item in second))
     assert fed.told == as_objects(second)
     for key in {key for key, _ in second}:
-        fed.rows.gone(name_of(key))
+        fed.rows.gone(name_of(key), fed.revision)
     fed.flush()
     assert fed.told == as_objects([])
     assert len(fed.rows) == 1
@@ -153,7 +153,7 @@ def test_an_endpoint_that_moves_to_another_node_and_back() -> None:
         item = pod("p", "10.0.0.1", {"app": "x"}, node=node)
         fed.put(item)
         assert fed.told == as_objects([item])
-    fed.rows.gone("default/p")
+    fed.rows.gone("default/p", fed.revision)
     fed.flush()
     assert fed.told == as_objects([])
 

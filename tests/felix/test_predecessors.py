@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -15,6 +16,7 @@ from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
 from felix.calc.tunnels import Means
 from felix.dataplane.predecessors import leftovers
+from felix.dataplane.routes import pod_route
 from felix.dataplane.view import KernelView, sort_routes
 from linux.links import Link
 from linux.routes import NextHop, Route
@@ -52,7 +54,7 @@ def test_a_route_goes_when_ours_stands_or_none_is_to_come(
     view = KernelView(("cali",))
     view.replace_links([ETH0], ())
     view.replace_routes(sort_routes([theirs, ours] if stands else [theirs]))
-    pools = {"p": Pool(POOL, True, False, vxlan_mode="Always")}
+    pools = {"p": Pool(POOL, False, vxlan_mode="Always")}
     blocks = {BLOCK: BlockFacts(f"host:{owner}", frozenset())}
     cluster = ClusterRoutes("me", blocks, {"me": NodeFacts(), "a": NodeFacts()}, pools)
     cluster.pools_changed()
@@ -62,15 +64,42 @@ def test_a_route_goes_when_ours_stands_or_none_is_to_come(
     assert list(leftovers(view, pools.values(), keys, cluster)) == ([theirs] if swept else [])
 
 
+@pytest.mark.parametrize(
+    ("network", "index", "protocol", "swept"),
+    [
+        ("10.65.0.1/32", 7, 3, True),  # before Calico 3.32
+        ("10.65.0.1/32", 8, 3, True),  # it wins over ours, and leads astray
+        ("10.65.0.1/32", 7, 17, True),  # deviceRouteProtocol
+        ("10.65.0.1/32", 2, 3, False),  # an administrator's: another interface
+        ("10.65.0.9/32", 7, 3, False),  # another destination
+        ("10.65.0.0/30", 7, 3, False),
+    ],
+)
+def test_a_pods_route_of_any_number_goes_once_ours_stands(
+    network: str, index: int, protocol: int, swept: bool
+) -> None:
+    """PRE-1."""
+    view = KernelView(("cali",))
+    cali = [replace(ETH0, index=number, name=f"cali{number}") for number in (7, 8)]
+    view.replace_links([ETH0, *cali], ())
+    theirs = Route(ip_network(network), (NextHop(None, index),), protocol=protocol)
+    ours = pod_route(ip_network("10.65.0.1/32"), 7)
+    nowhere = ClusterRoutes("me", {}, {}, {})
+    view.replace_routes(sort_routes([theirs]))
+    assert not list(leftovers(view, (), (), nowhere)), "ours first: no moment without a route"
+    view.replace_routes(sort_routes([theirs, ours]))
+    assert list(leftovers(view, (), (), nowhere)) == ([theirs] if swept else [])
+
+
 CALICOS = (
-    # Of its felix: with the key of ours, with a metric of its own, of a pod that is gone.
-    "10.65.0.1 dev cali1 scope link proto 80 metric 1024",
-    "10.65.0.2 dev cali2 scope link proto 80",
+    # Of its felix: with the key of ours, of a release before 3.32, of a pod that is gone.
+    "10.65.0.1 dev cali1 scope link proto boot metric 1024",
+    "10.65.0.2 dev cali2 scope link proto boot",
     "10.65.9.9 via 10.99.7.2 proto 80",
     # Of its BIRD: the node's own block.
     "blackhole 10.65.0.0/26 proto bird",
-    # Of a release before 3.0.
-    "10.65.0.3 dev cali3 scope link proto boot",
+    # With another deviceRouteProtocol.
+    "10.65.0.3 dev cali3 scope link proto 17",
 )
 OTHERS = (
     "10.65.77.0/24 via 10.99.7.2 proto bird",
@@ -125,7 +154,7 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
     try:
         world.start_felix()
         world.wait_ready()
-        eventually(lambda: not has(world, "proto", "80", "dev", "cali2"))
+        eventually(lambda: not has(world, "proto", "boot", "dev", "cali2"))
         eventually(lambda: not has(world, "10.65.9.9"))
         eventually(lambda: not has(world, "blackhole", "bird"))
         eventually(lambda: len(show_of(world, "10.65.0.3")) == 1)
@@ -164,3 +193,45 @@ def test_what_comes_back_has_a_living_writer(bare_world: World, protocol: str) -
     log = world.folder / "felix.log"
     eventually(lambda: "is Calico still running?" in log.read_text())
     assert has(world, "blackhole", "proto", protocol)
+    if protocol == "bird":
+        # Its metric goes before that of ours: a condition, as long as it lasts.
+        status = world.folder / "run" / "calico" / "status" / "felix.json"
+        eventually(lambda: "came back after it was removed" in status.read_text())
+
+
+def test_calicos_arp_table_goes_with_the_last_of_its_pods(bare_world: World) -> None:
+    """ARP-1, ARP-2."""
+    world = bare_world
+    world.etcd.start()
+    world.write_cluster()
+    world.environment |= {
+        "FELIX_ROUTEREFRESHINTERVAL": "1",
+        "CALICO_NETWORKING_BACKEND": "vxlan",
+    }
+    table = ("add", "table", "arp", "calico-arp")
+    world.node.run("nft", *table)
+    world.node.run("nft", "add chain arp calico-arp cali-arp-dispatch { type filter hook input "
+                   "priority 0; }")  # fmt: skip
+    others = ("table ip calico-arp", "table arp calico", "table arp theirs")
+    for other in others:
+        world.node.run("nft", "add", *other.split())
+    for number in (1, 2):
+        world.put_endpoint(f"pod{number}", world.wire(f"cali{number}", f"10.65.0.{number}"))
+    world.node.run("ip", "link", "set", "cali1", "alias", "ours")
+    # It goes in the same look: then felix has been there, and left the table.
+    world.ip("route add 10.65.0.2 dev cali2 scope link proto boot")
+
+    def tables() -> list[str]:
+        return str(world.node.run("nft", "list", "tables")).splitlines()
+
+    world.start_felix()
+    world.wait_ready()
+    eventually(lambda: "route of protocol 3, left by Calico, removed" in world.log())
+    assert "table arp calico-arp" in tables()
+    world.node.run("ip", "link", "del", "cali2")
+    eventually(lambda: "table arp calico-arp" not in tables())
+    assert set(others) <= set(tables())
+    assert "left by Calico, removed" in world.log()
+    world.node.run("nft", *table)
+    eventually(lambda: "came back after it was removed, and stays" in world.log())
+    assert "table arp calico-arp" in tables()

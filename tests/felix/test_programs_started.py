@@ -47,7 +47,7 @@ def test_no_program_runs_while_nothing_changes_and_one_for_what_does(
     settled(log)
 
     assert world.process is not None
-    before = log.read_text()
+    before, read = log.read_text(), store_reads(world)
     spent = cpu(world.process.pid)
     world.ip("link add other type bridge")
     world.ip("address add 192.0.2.1/24 dev other")
@@ -61,12 +61,15 @@ def test_no_program_runs_while_nothing_changes_and_one_for_what_does(
     assert log.read_text() == before, "no program for what concerns no rule"
     assert cpu(world.process.pid) - spent < 0.5
 
+    assert store_reads(world) == read, "events come by watches: nothing is listed again"
+
     put(world, 81)
     eventually(lambda: "81" in world.chain("cali-pi-gnp/web"))
     settled(log)
     started = log.read_text()[len(before) :].split()
     assert len(started) <= 2, f"one for each family's filter table: {started}"
     assert (backend == "nftables") == (not started)
+    assert store_reads(world) == read
 
 
 def noting(world: World) -> Path:
@@ -88,6 +91,15 @@ def put(world: World, port: int) -> None:
     rules = [allow(protocol="TCP", destination={"ports": [port]})]
     spec = {"selector": "has(n)", "types": ["Ingress"], "ingress": rules}
     world.put("globalnetworkpolicies", "web", "GlobalNetworkPolicy", spec)
+
+
+def store_reads(world: World) -> int:
+    """How often the store was read, by etcd's own count; etcdctl's `put` reads nothing."""
+    page = world.node.run("curl", "-s", "-m", "5", f"{world.etcd.endpoint}/metrics")
+    wanted = 'grpc_method="Range"'
+    lines = [line for line in page.splitlines() if line.startswith("grpc_server_handled_total{")]
+    assert lines
+    return sum(int(float(line.split()[-1])) for line in lines if wanted in line)
 
 
 def settled(log: Path) -> None:

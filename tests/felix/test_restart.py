@@ -55,6 +55,7 @@ def test_without_a_datastore_felix_waits_and_touches_nothing(bare_world: World) 
     assert world.route("10.65.77.0/26")
 
 
+@pytest.mark.promise("M-189")
 @pytest.mark.promise("M-113")
 def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> None:
     pod = world.add_pod("a", "cali0000000000a", "10.65.0.1", "fd65::1")

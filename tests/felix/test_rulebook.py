@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ from felix.calc.policy_model import (
 from felix.dataplane.rulebook import RuleBook, profile_key
 from felix.rules.hosts import DISPATCH
 from felix.rules.iptables import render_rules
-from felix.rules.model import Chain
+from felix.rules.model import Chain, Rule
 from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 from tests.size import examples
@@ -42,6 +42,9 @@ class Recorder:
     def __init__(self) -> None:
         self.chains: dict[str, tuple[str, ...]] = {}
         self.told = 0
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        return iter(())
 
     def want(self, chain: Chain) -> None:
         self.told += 1

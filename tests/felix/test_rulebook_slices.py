@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from felix.dataplane.ipsets import Sets
 from felix.dataplane.mtu import IPIP
 from felix.dataplane.slices import in_slices
 from felix.rules.dispatch import Bins
-from felix.rules.model import Chain
+from felix.rules.model import Chain, Rule
 from libcalico.model import ResourceKey
 from libcalico.model.codec import resource_from_tree
 from tests.felix.policy_objects import ME, Object, allow, namespace, pod, policy
@@ -38,6 +38,9 @@ class Target:
 
     def __init__(self) -> None:
         self.chains: dict[str, Chain] = {}
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        return iter(())
 
     def want(self, chain: Chain) -> None:
         self.chains[chain.name] = chain

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from felix.calc.policy_model import SetChange, SetKind
-from felix.dataplane.ipsets import Sets
+from felix.dataplane.ipsets import BUSY_TRIES, Sets
 from linux.ipset import IPSets
 from tests.support.netns import Namespace, network_namespace
 
@@ -92,6 +92,27 @@ def test_drift_is_repaired_and_foreign_sets_stay(space: Namespace) -> None:
     sets.close()
 
 
+def test_sets_that_are_forgotten_during_a_commit_are_read_by_the_next(
+    space: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets, add = Sets(BOTH, 1024), IPSets.add
+
+    def forgetting(self: IPSets, name: str, members: set[str]) -> None:
+        add(self, name, members)
+        space.run("ipset", "del", name, "10.0.0.1")
+        sets.forget()
+
+    monkeypatch.setattr(IPSets, "add", forgetting)
+    sets.want("s:a", NETS, {"10.0.0.1", "10.0.0.2"})
+    sets.want("s:b", NETS, {"10.0.0.1"})
+    assert run(sets) == {}
+    monkeypatch.setattr(IPSets, "add", add)
+    assert run(sets) == {}
+    assert members("cali40s:a") == {"10.0.0.1", "10.0.0.2"}
+    assert members("cali40s:b") == {"10.0.0.1"}
+    sets.close()
+
+
 def test_a_restart_writes_nothing(space: Namespace) -> None:
     for expected in (2, 0):
         sets = Sets(BOTH, 1024)
@@ -167,22 +188,43 @@ def test_a_set_of_another_type_is_replaced_as_soon_as_it_is_free(
     sets.close()
 
 
-@pytest.mark.alone
-def test_a_very_large_set_holds_nobody_up() -> None:
-    """SETS-5, in time of this thread: filled, read back, halved, rebuilt for another size.
+def test_a_set_in_use_is_a_failure_only_when_it_stays_so(space: Namespace) -> None:
+    """nf_tables gives a set free a moment after the rule: that is no fault, another's rule is."""
+    rule = "FORWARD -m set --match-set cali40s:a src -j ACCEPT"
+    sets = Sets(frozenset({4}), 1024)
+    sets.change(SetChange("s:a", NETS, full=frozenset({"10.0.0.1"})))
+    assert run(sets) == {}
+    space.run("iptables-nft", "-A", *rule.split())
+    sets.change(SetChange("s:a", NETS, removed_whole=True))
+    assert run(sets) == {}
+    for _ in range(BUSY_TRIES):
+        assert sets.sweep() == {}
+        assert sets.to_sweep
+    assert list(sets.sweep()) == ["cali40s:a"]
+    assert not sets.to_sweep, "the failure is tried again by its own delay"
+    space.run("iptables-nft", "-D", *rule.split())
+    wait = time.monotonic() + 60
+    while sets.sweep():
+        assert time.monotonic() < wait
+    sets.sweep()
+    with IPSets() as kernel:
+        assert "cali40s:a" not in kernel.names()
+    assert not sets.to_sweep
+    sets.close()
 
-    That time holds what neighbours on the processor and a hypervisor take; of three tries one
-    without that is enough.
+
+def test_a_very_large_set_holds_nobody_up(space: Namespace) -> None:
+    """SETS-5: filled, read back, halved, rebuilt for another size, all in small steps.
+
+    A step is held against the whole, both in time of this thread, so the machine's speed cancels
+    out: it is some 2 % of it; to fill the set in one step would be a quarter.
     """
-    worst: list[float] = []
-    while not worst or worst[-1] >= 0.05:
-        assert len(worst) < 3, f"{[round(one * 1000) for one in worst]} ms"
-        with network_namespace("sets") as space, space.entered():
-            worst.append(longest_slice(space))
+    longest, whole = holds(space)
+    assert longest < whole / 8
 
 
-def longest_slice(space: Namespace) -> float:
-    """The longest time that a set of 100,000 members takes from the loop at once, in seconds."""
+def holds(space: Namespace) -> tuple[float, float]:
+    """What a set of 100,000 members takes from the loop at once and in all, in seconds."""
     full = frozenset(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(100_000))
     half = frozenset(sorted(full)[::2])
     worst = 0.0
@@ -213,14 +255,16 @@ def longest_slice(space: Namespace) -> float:
 
     gc.collect()
     gc.freeze()
+    begun = time.thread_time()
     asyncio.run(story())
+    whole = time.thread_time() - begun
     gc.unfreeze()
     with IPSets() as kernel:
         assert sorted(kernel.names()) == ["cali40s:a", "cali60s:a"]
         found = kernel.info("cali40s:a")
     assert found is not None
     assert found.maxelem == 1 << 17
-    return worst
+    return worst, whole
 
 
 def members_inside(space: Namespace, name: str) -> set[str]:

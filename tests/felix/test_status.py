@@ -91,6 +91,50 @@ async def test_felix_removes_in_the_turn_and_writes_what_is_due_at_its_end(tmp_p
     assert turn(two) == ["pod2"]
 
 
+@pytest.mark.parametrize("length", [231, 232, 253])
+def test_a_name_too_long_for_a_file_stops_no_other(
+    tmp_path: Path, length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`k8s default%2F` and ` eth0` are 19 bytes: 236 are left for the pod's name."""
+    folder, status = tmp_path / "endpoint-status", EndpointStatus(str(tmp_path))
+    long, last = endpoint("p" * length, "cali1"), endpoint("pod2", "cali2")
+    for _ in range(2):
+        status.update([long, last])
+        names = {path.name for path in folder.iterdir()}
+        assert "k8s default%2Fpod2 eth0" in names
+    fits = length <= 236
+    assert len(names) == 1 + fits
+    assert len(status.problems) == len(caplog.records) == (not fits)
+    assert not status.again, "it never will be possible"
+    status.update([last])
+    assert status.problems == []
+    assert [path.name for path in folder.iterdir()] == ["k8s default%2Fpod2 eth0"]
+
+
+def test_a_file_that_cannot_be_written_stops_only_itself_and_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, status = tmp_path / "endpoint-status", EndpointStatus(str(tmp_path))
+    status.update([])
+    in_the_way = folder / "k8s default%2Fpod1 eth0"
+    (in_the_way / "x").mkdir(parents=True)
+    pods = [endpoint(f"pod{n}", f"cali{n}") for n in (1, 2, 3)]
+    for _ in range(2):
+        status.update(pods)
+    assert sorted(p.name for p in folder.iterdir() if p.is_file()) == [
+        "k8s default%2Fpod2 eth0",
+        "k8s default%2Fpod3 eth0",
+    ]
+    assert len(caplog.records) == 1
+    assert status.again
+    EndpointStatus(str(tmp_path)).update(pods[1:])
+    (in_the_way / "x").rmdir()
+    in_the_way.rmdir()
+    status.update(pods)
+    assert in_the_way.is_file()
+    assert (status.problems, status.again) == ([], False)
+
+
 def test_without_a_prefix_or_with_a_bad_one_nothing_happens(tmp_path: Path) -> None:
     EndpointStatus("").update([endpoint("pod1", "cali1")])
     (tmp_path / "file").touch()

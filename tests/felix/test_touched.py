@@ -10,7 +10,9 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from felix.calc.endpoints import Endpoint, IPNetwork, LocalEndpoints
+from felix.calc.endpoints import Endpoint, IPNetwork
+from felix.calc.local_endpoints import LocalEndpoints
+from felix.calc.standing import NEWEST
 from felix.dataplane.routes import RouteTable, pod_route
 from felix.dataplane.settled import Settled
 from felix.dataplane.state import State
@@ -94,9 +96,10 @@ def take(cell: Cell, step: tuple[Any, ...]) -> None:
     match step:
         case "store", name, interface, network:
             found = named(name, interface, network)
-            cell.endpoints.store(found.key, found)
+            cell.endpoints.store(found.key, found, NEWEST)
         case "gone", name:
-            cell.endpoints.store(ResourceKey("WorkloadEndpoint", name, "default"), None)
+            gone = ResourceKey("WorkloadEndpoint", name, "default")
+            cell.endpoints.store(gone, None, NEWEST)
         case "link" | "unlink" as word, interface, *rest:
             event = LinkChanged(link(interface, up=bool(rest and rest[0])), word == "unlink")
             cell.routes.saw(cell.view.absorb([event]))
@@ -128,8 +131,8 @@ def test_routes_and_judgement_do_not_depend_on_how_much_a_turn_looked_at(
         assert (cell.state.in_force, cell.state.ruled) == (in_force, ruled)
         assert cell.state.version == version
         fresh = LocalEndpoints()
-        for each in cell.endpoints._stored.values():
-            fresh.store(each.key, each)
+        for key, standing in cell.endpoints.standings():
+            fresh.store(key, standing.stored, NEWEST)
         assert cell.endpoints.active(("cali",)) == fresh.active(("cali",))
 
 
@@ -209,7 +212,11 @@ def test_what_nobody_wants_goes_soon_and_is_not_put_off_for_ever() -> None:
             commit()
     assert now[0] == 100.0 + LIMIT
     tables.garbage = False
+    sets.to_sweep = True
     assert commit() == 2
+    assert sweeping.wait == DELAY, "sets that the kernel still holds are tried again"
+    sets.to_sweep = False
+    assert commit() == 3
     assert sweeping.wait is None
     tables.garbage = True
     commit(served=True)
@@ -234,9 +241,10 @@ class _Garbage:
 
 
 class _Swept:
-    """Sets, and how often they were swept."""
+    """Sets, and how often they were swept; `to_sweep`: the kernel still holds some."""
 
     times = 0
+    to_sweep = False
 
     def sweep(self) -> dict[str, str]:
         self.times += 1

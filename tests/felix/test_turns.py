@@ -4,9 +4,12 @@ and who waits for rules alone hears of them first."""
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import re
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,8 +18,11 @@ import pytest
 from felix.calc import absences
 from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
+from felix.conditions import of_dataplane
 from felix.config.parameters import Config
+from felix.dataplane import ahead
 from felix.dataplane.loop import Dataplane
+from felix.dataplane.slices import in_slices
 from libcalico.model import (
     ClusterInformation,
     ClusterInformationSpec,
@@ -26,8 +32,9 @@ from libcalico.model import (
     NodeSpec,
     ResourceKey,
 )
-from tests.felix.policy_objects import ME, pod
+from tests.felix.policy_objects import ME, Object, allow, pod, policy
 from tests.support.netns import network_namespace
+from tests.support.patience import patient
 
 ALL, IPTABLES = "all", "iptables-nft-save"
 OTHER = ResourceKey("Node", "other")
@@ -73,7 +80,7 @@ async def running(
 
 
 async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patient(seconds)
     while not holds():
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
@@ -106,6 +113,131 @@ def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_ever
 
     with network_namespace("turns") as space, space.entered():
         asyncio.run(story())
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "Enabled"])
+def test_a_read_back_that_fails_is_said_and_tried_again_until_it_works(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process, thread or descriptor is left: the removed hook is back once there is one again,
+    though nothing tells of it and the interval is a day."""
+    day = 86400.0
+    config = Config(
+        nftables_mode=mode,
+        iptables_backend="NFT",
+        iptables_refresh_interval=day,
+        nftables_refresh_interval=day,
+    )
+    listed = ["iptables-nft-save", "-t", "filter"]
+    flushed, hook = ["iptables-nft", "-F", "FORWARD"], "-j cali-FORWARD"
+    if mode == "Enabled":
+        listed, flushed = ["nft", "list", "table", "ip", "calico"], []
+        hook = "jump filter-cali-FORWARD"
+
+    def flush() -> None:
+        if flushed:
+            subprocess.run(flushed, check=True)
+
+    def stands() -> bool:
+        return hook in subprocess.run(listed, check=True, capture_output=True, text=True).stdout
+
+    async def story() -> None:
+        async with running(config) as (plane, _):
+            assert stands()
+            flush()
+            tries = 0
+
+            async def refused(*_: object, **__: object) -> object:
+                nonlocal tries
+                tries += 1
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio, "create_subprocess_exec", refused)
+                patch.setattr(asyncio, "to_thread", refused)
+                plane._rules_drifted()
+                await until(lambda: tries >= 2 and bool(of_dataplane(plane)))
+                reasons = dict(of_dataplane(plane))
+                assert "failed and is tried again" in reasons["read-back of the rules"]
+                assert not flushed or not stands()
+            await until(stands)
+            await until(lambda: "read-back of the rules" not in dict(of_dataplane(plane)))
+
+    with network_namespace("turns") as space, space.entered():
+        asyncio.run(story())
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "Enabled"])
+def test_a_pod_overtakes_a_policy_of_very_many_rules(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its preparation is held, so what comes meanwhile is in force before it, or waits for it."""
+    listing = ["nft", "list", "table", "ip", "calico"] if mode == "Enabled" else [IPTABLES]
+    ingress = [allow(protocol="TCP", destination={"ports": [number]}) for number in range(1, 3001)]
+
+    async def story() -> None:
+        held, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def gated(steps: Iterator[None], seconds: float) -> None:
+            held.set()
+            await goes_on.wait()
+            await in_slices(steps, seconds)
+
+        monkeypatch.setattr(ahead, "in_slices", gated)
+        async with running(Config(nftables_mode=mode, iptables_backend="NFT")) as (plane, _):
+
+            def put(*objects: Object) -> None:
+                for key, value in objects:
+                    plane.calc.update(key, value)
+                plane.kick_some()
+
+            old = pod("old", "10.65.0.7", {"app": "a"})
+            put(old)
+            await until(lambda: plane.ruled(old[0]) is not None)
+            large = policy("large", selector="app == 'a'", ingress=ingress, types=["Ingress"])
+            put(large)
+            await asyncio.wait_for(held.wait(), patient(60))
+            free, selected = pod("free", "10.65.0.8"), pod("new", "10.65.0.9", {"app": "a"})
+            put(free, selected)
+            await until(lambda: plane.ruled(free[0]) is not None)
+            assert plane.ruled(selected[0]) is None, "it waits for its policy"
+            goes_on.set()
+            await until(lambda: plane.ruled(selected[0]) is not None)
+            listed = await asyncio.to_thread(subprocess.run, listing, capture_output=True)
+            text = listed.stdout.decode()
+            assert re.search(r"dport\s(\{ )?3000\b", text) or "--dports 3000" in text
+
+    with network_namespace("turns") as space, space.entered():
+        asyncio.run(story())
+
+
+def test_a_turn_without_threads_is_told_once_and_made_good(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of pids is reached: `can't start new thread`, turn after turn."""
+
+    async def story() -> None:
+        async with running() as (plane, _):
+            tries = 0
+
+            async def refused(*_: object, **__: object) -> object:
+                nonlocal tries
+                tries += 1
+                raise RuntimeError("can't start new thread")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio, "to_thread", refused)
+                plane.view.stale_all = True
+                plane.kick()
+                await until(lambda: tries >= 3)
+                assert "new thread" in plane.state.failures["dataplane"]
+            await until(lambda: not plane.state.failures)
+            assert not plane.view.stale_all
+
+    with network_namespace("turns") as space, space.entered():
+        asyncio.run(story())
+    told = [each for each in caplog.records if "turn of the main loop failed" in each.message]
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("mode", ["Disabled", "Enabled"])
@@ -170,3 +302,30 @@ def test_a_node_whose_time_ends_in_a_small_turn_makes_it_one_about_everything(
     monkeypatch.setattr(absences, "HOLD", 1.0)
     with network_namespace("absent") as space, space.entered():
         asyncio.run(story())
+
+
+@pytest.mark.asyncio
+async def test_sets_are_read_again_when_somebody_changes_tables_after_they_were_committed() -> None:
+    """The word comes when this turn's sets are done, and its rules are not read back yet."""
+    with network_namespace("turn") as space, space.entered():
+        async with running() as (plane, _):
+            sets = plane._sets
+            assert sets is not None
+            commit, names, told, read = sets.commit, sets._kernel.names, False, 0
+
+            async def told_after() -> dict[str, str]:
+                nonlocal told, read
+                failures = await commit()
+                if not told:
+                    told, read = True, 0
+                    plane._rules_drifted()
+                return failures
+
+            def counted() -> list[str]:
+                nonlocal read
+                read += 1
+                return list(names())
+
+            sets.commit, sets._kernel.names = told_after, counted  # type: ignore[method-assign]
+            plane.kick()
+            await until(lambda: told and read > 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -44,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         become_a_node(world)
         world.add_pod("a", "calia", "10.65.0.1", "fd65::1")
         world.start_felix(
-            FELIX_ROUTEREFRESHINTERVAL="2", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT"
+            FELIX_ROUTEREFRESHINTERVAL="600", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT"
         )
         world.wait_ready()
         yield world
@@ -53,6 +54,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def set_pools(world: World, mode: str, **more: Any) -> None:
     for name, cidr in (("v4", POOL), ("v6", POOL6)):
         world.put("ippools", name, "IPPool", {"cidr": cidr, "vxlanMode": mode, **more})
+
+
+def set_config(world: World, spec: dict[str, Any]) -> None:
+    world.put("felixconfigurations", "default", "FelixConfiguration", spec)
 
 
 def put_nodes(world: World, prefix: int = 24) -> None:
@@ -83,8 +88,9 @@ def become_a_node(world: World) -> None:
 
 def device(world: World, version: int) -> dict[str, Any]:
     text = world.ip(f"-j -d address show {DEVICE[version]}")
-    found: dict[str, Any] = json.loads(text)[0]
-    return found
+    told: list[dict[str, Any]] = json.loads(text)
+    assert told, "it went while it was shown"
+    return told[0]
 
 
 def neighbours(world: World, version: int) -> set[str]:
@@ -98,15 +104,20 @@ def forwards(world: World, version: int) -> set[str]:
 
 
 def stands(world: World, version: int) -> bool:
-    """Whether everything is as it must be."""
+    """Whether everything is as it must be; a device that goes meanwhile does not stand."""
+    try:
+        return whole(world, version)
+    except AssertionError:
+        return False
+
+
+def whole(world: World, version: int) -> bool:
+    """As `stands`. AssertionError when there is no device."""
     suffix = "" if version == 4 else "-v6"
     theirs = vxlan_mac(OTHER + suffix)
     own, tunnel = OURS[version]
     far, end = THEIRS[version]
-    try:
-        found = device(world, version)
-    except AssertionError:
-        return False
+    found = device(world, version)
     data = found["linkinfo"]["info_data"]
     addresses = [a["local"] for a in found["addr_info"] if a["scope"] != "link"]
     if version == 4:
@@ -132,7 +143,7 @@ def writes(world: World) -> float:
     return sum(world.metric(f"muslin_felix_{kind}_writes_total") for kind in kinds)
 
 
-@pytest.mark.promise("F-60", "F-58", "PAIN-21")
+@pytest.mark.promise("F-60", "F-58")
 @pytest.mark.parametrize("version", [4, 6])
 def test_packets_go_through_the_tunnel_both_ways(world: World, version: int) -> None:
     eventually(lambda: stands(world, version), 10)
@@ -143,6 +154,35 @@ def test_packets_go_through_the_tunnel_both_ways(world: World, version: int) -> 
     after = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
     for way in ("tx", "rx"):
         assert after[way]["packets"] - before[way]["packets"] >= 5
+
+
+@pytest.mark.promise("PAIN-21", "M-198")
+def test_a_packet_of_the_tunnels_mtu_goes_through_whole_and_the_mtu_can_be_set(
+    world: World,
+) -> None:
+    """Never fragmented; the parameter changes device and route of a running felix."""
+    version = 4
+    eventually(lambda: stands(world, version), 10)
+    pod, there = world.pods[0], THEIR_POD[version]
+
+    def whole(size: int) -> bool:
+        # 20 bytes of IPv4's header and 8 of ICMP's belong to the size.
+        words = ("ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", str(size - 28), there)
+        return subprocess.run(pod.space.command(*words), capture_output=True).returncode == 0
+
+    def told() -> tuple[int, str]:
+        device = json.loads(world.ip(f"-j link show {DEVICE[version]}"))[0]
+        return device["mtu"], world.ip(f"route show {THEIR_BLOCK}").partition(" mtu ")[2].strip()
+
+    assert whole(1450)
+    set_config(world, {"vxlanMTU": 1300})
+    try:
+        eventually(lambda: told() == (1300, "1300"))
+        eventually(lambda: whole(1300))
+        assert not whole(1301), "nothing longer is sent into the tunnel"
+    finally:
+        set_config(world, {})
+    eventually(lambda: stands(world, version))
 
 
 HARMS = [
@@ -158,6 +198,12 @@ HARMS = [
     "-{version} route del {block}",
     "fdb del {theirs} dev {device} dst {far} self",
     "fdb append 66:00:00:00:00:97 dev {device} dst {far} self",
+    "neigh replace {end} lladdr 66:00:00:00:00:99 dev {device} nud stale",
+    "neigh replace {end} lladdr {theirs} dev {device} nud noarp",
+    "fdb replace {theirs} dev {device} dst {elsewhere} self",
+    "fdb replace {theirs} dev {device} dst {elsewhere} self dynamic",
+    "fdb replace {theirs} dev {device} dst {far} self dynamic",
+    "neigh flush dev {device} nud permanent",
 ]
 FULL = "MUSLIN_FULL_SIZE" in os.environ
 # The fast tier harms one thing of each kind, in one family.
@@ -174,6 +220,7 @@ def test_drift_is_repaired_and_counted(world: World, version: int, harm: str) ->
         version=version,
         end=end,
         far=far,
+        elsewhere="10.99.0.77" if version == 4 else "fd99::77",
         other="10.65.0.63/32" if version == 4 else "fd65::3f/128",
         stray="10.65.0.62" if version == 4 else "fd65::3e",
         block=BLOCKS[version],
@@ -432,7 +479,7 @@ def test_a_restart_finds_all_as_it_must_be_and_writes_nothing(world: World) -> N
     eventually(lambda: stands(world, 4) and stands(world, 6), 10)
     index = device(world, 4)["ifindex"]
     world.stop_felix()
-    world.start_felix(FELIX_ROUTEREFRESHINTERVAL="2", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT")
+    world.start_felix(FELIX_ROUTEREFRESHINTERVAL="600", FELIX_DEFAULTENDPOINTTOHOSTACTION="ACCEPT")
     world.wait_ready()
     assert stands(world, 4)
     assert stands(world, 6)

@@ -24,6 +24,7 @@ import msgspec
 from tests.felix.in_kernel import InKernel
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 T = TypeVar("T")
 NODE = "node1"
@@ -37,7 +38,7 @@ OPEN_PROFILE = {"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}
 
 def eventually(check: Callable[[], T], within: float = 15.0, what: str = "") -> T:
     """The first true result of `check`; fails after `within` seconds."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while True:
         found = check()
         if found:

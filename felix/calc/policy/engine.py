@@ -17,7 +17,7 @@ _hosts.py, _services.py, _staged.py.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -36,10 +36,11 @@ from felix.calc.policy.facts import (
 from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.hosts import HostTable
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
+from felix.calc.policy.large import LargePolicies
 from felix.calc.policy.operations import Operations
 from felix.calc.policy.programs import Programs
 from felix.calc.policy.remote import RemoteEndpoints
-from felix.calc.policy.rules import resolve
+from felix.calc.policy.rules import reading, resolve
 from felix.calc.policy.service_sets import NeededSets, ServiceSets
 from felix.calc.policy.sets import SetTable, name_of
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
@@ -91,12 +92,16 @@ class PolicyEngine:
         self._active = ActivePolicies(self.operations)
         self._hosts = HostTable()
         self._staged = StagedPolicies(self._feed_staged)
+        self.large = LargePolicies()
         self._stored = StoredPolicies()
         self._stored_profiles: dict[str, Profile] = {}
         self._stored_staged: dict[ResourceKey, StagedResource] = {}
         self._with_services: set[ResourceKey] = set()
         self._local: dict[ResourceKey, Item] = {}
         self._local_names: set[Hashable] = set()
+        self._containers: dict[ResourceKey, str] = {}
+        self._renewed: set[ResourceKey] = set()
+        """Local endpoints that are another container's since the last flush."""
         self.remote = RemoteEndpoints(self._sets, self._local_names, self._say)
         self._profile_users: dict[str, set[ResourceKey]] = {}
         self._unread: list[ResourceKey] = []
@@ -238,8 +243,12 @@ class PolicyEngine:
 
     def put_local(self, key: ResourceKey, endpoint: Endpoint | None) -> bool:
         """An endpoint of this node is so now; None: it is gone. Returns whether to flush."""
+        before = self._containers.pop(key, "")
         if endpoint is not None:
             self.conditions.pop(key, None)
+            self._containers[key] = endpoint.container_id
+            if before and endpoint.container_id not in ("", before):
+                self._renewed.add(key)
         self._put_local_item(key, None if endpoint is None else of_local(endpoint))
         return self.dirty
 
@@ -433,7 +442,10 @@ class PolicyEngine:
     def _settle_policy(self, key: ResourceKey, policy: Policy | None) -> None:
         facts = self._active.facts(key)
         if policy is None or facts is None:
+            self.large.forget(key)
             self._programs.remove(key)
+            return
+        if self.large.defers(key, policy, self._version(key)):
             return
         resolved, rules, condition = resolve_policy(facts, policy, services=self._services_known)
         self.operations.rules += len(rules.rules)
@@ -442,6 +454,36 @@ class PolicyEngine:
             self._programs.put(key, resolved, rules.needs)
         else:
             self._programs.remove(key)
+
+    def take_at_once(self) -> None:
+        """No policy is prepared ahead any more."""
+        self.large.wake = None
+        self._stale |= self.large.waiting()
+
+    def _version(self, key: ResourceKey) -> tuple[object, bool]:
+        return self._stored.version(key), self._services_known
+
+    def preparing(self, warm: Callable[[ResolvedPolicy], Iterator[None]]) -> Iterator[None]:
+        """Read the rules of large policies ahead, in steps (felix.calc.policy.large); `warm` does
+        the same for what comes after, in steps too. Updates may come between two.
+        """
+        while (key := self.large.next()) is not None:
+            policy, facts, version = (
+                self._stored.get(key),
+                self._active.facts(key),
+                self._version(key),
+            )
+            if policy is not None and facts is not None:
+                known, spec = self._services_known, policy.spec
+                for field, rules in (("spec.ingress", spec.ingress), ("spec.egress", spec.egress)):
+                    yield from reading(rules, field, key.namespace, services=known)
+                yield
+                resolved, _, _ = resolve_policy(facts, policy, services=known)
+                yield
+                yield from warm(resolved)
+            self.large.prepared(key, version)
+            self._stale.add(key)
+            yield
 
     def _settle_profile(self, name: str) -> None:
         key = ResourceKey("Profile", name)
@@ -468,8 +510,15 @@ class PolicyEngine:
         self._say(key, unenforced(rules))
 
     def _flush_endpoints(self, changes: PolicyChanges) -> None:
+        self._active.dirty.update(self.large.release())
+        renewed, self._renewed = self._renewed, set()
         for key in self._active.take_dirty():
             view = self._active.view(key)
+            if self.large.holds(key, view):
+                if key in renewed and self._endpoints.pop(key, None) is not None:
+                    # It would start with what the container before it had (LRG-1).
+                    changes.endpoints[key] = None
+                continue
             if key.kind == HOST_ENDPOINT:
                 self._hosts.settle(key, view, changes.host_endpoints)
                 continue

@@ -191,6 +191,10 @@ class Population:
         names = tuple(labels)
         columns = self._columns.get(names)
         if columns is None:
+            ordered = sorted(names)
+            if list(names) != ordered:
+                # Columns are kept for names in order alone: it tells no two label sets apart.
+                return self.intern({name: labels[name] for name in ordered}, profiles)
             columns = self._new_columns(names)
         pairs: list[Any] = list(map(dict.get, columns, labels.values()))
         fresh = None in pairs

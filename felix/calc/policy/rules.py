@@ -15,7 +15,7 @@ Tested in tests/felix/test_policy_calc_rules.py, test_policy_calc_services.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -39,7 +39,9 @@ NOTHING_SAID = EntityRule()
 SERVICE_SIDES = {"spec.ingress": "source", "spec.egress": "destination"}
 """The only side of a rule that may name a service, by direction (data model 2.10)."""
 
-MOST_KNOWN = 20_000
+AT_ONCE = 20
+"""Rules that are read in one step: some milliseconds."""
+MOST_KNOWN = 40_000
 """Rules that were read once: policies of a kind repeat them, and then share what they mean."""
 
 
@@ -64,23 +66,41 @@ def resolve(
     `namespace` is that of a NetworkPolicy, else empty; `services`: whether the endpoints of
     services are known. Raises InvalidValue naming the field.
     """
-    side = SERVICE_SIDES.get(field) if services else None
     needs: dict[str, Need] = {}
     found: list[ResolvedRule] = []
     unenforced: list[str] = []
     for number, rule in enumerate(rules):
         where = f"{field}[{number}]"
-        key = (_encode(rule), namespace, side)
-        known = _known.get(key)
-        if known is None:
-            if len(_known) >= MOST_KNOWN:
-                _known.clear()
-            known = _known[key] = _read(_Reader(where, namespace, {}, side), rule)
+        known = _once(rule, where, namespace, SERVICE_SIDES.get(field) if services else None)
         found += known.rules
         for need in known.needs:
             needs[need.id] = need
         unenforced += [f"{where}.{lacking}" for lacking in known.unenforced]
     return Rules(tuple(found), tuple(needs.values()), tuple(unenforced))
+
+
+def reading(
+    rules: Sequence[Rule], field: str, namespace: str = "", *, services: bool = False
+) -> Iterator[None]:
+    """Read these rules ahead, in steps: `resolve` finds them read then, or says what is wrong."""
+    side = SERVICE_SIDES.get(field) if services else None
+    for number, rule in enumerate(rules):
+        try:
+            _once(rule, f"{field}[{number}]", namespace, side)
+        except InvalidValue:
+            return
+        if number % AT_ONCE == 0:
+            yield
+
+
+def _once(rule: Rule, where: str, namespace: str, side: str | None) -> Rules:
+    key = (_encode(rule), namespace, side)
+    known = _known.get(key)
+    if known is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        known = _known[key] = _read(_Reader(where, namespace, {}, side), rule)
+    return known
 
 
 def _read(reader: _Reader, rule: Rule) -> Rules:

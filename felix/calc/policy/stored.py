@@ -43,6 +43,10 @@ class StoredPolicies:
         policy: Policy = _decoders[key.kind].decode(packed)
         return policy
 
+    def version(self, key: ResourceKey) -> object:
+        """What stands for a policy as it is now; another one is unequal."""
+        return self._packed.get(key)
+
     def put(self, key: ResourceKey, policy: Policy) -> bool:
         """A policy is so now; returns whether it was otherwise."""
         packed = _encode(policy)
