@@ -8,7 +8,7 @@ with others has left empty for the grace period.
 Invariants (tests/controllers/test_collection.py):
   GC-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
   GC-5  Nothing of a node is taken back because the node is gone before store and API, asked for
-        that very node, say so; one that cannot be read is not gone.
+        that very node, say so; one that cannot be read is not gone. Then as GC-6 says.
 Source: data model 8.6.
 """
 
@@ -36,7 +36,7 @@ from controllers.objects import PODS
 from controllers.orphan_handles import OrphanHandles
 from controllers.pod_table import PodTable, view_of
 from controllers.pods import Pods
-from controllers.presence import is_gone
+from controllers.presence import Presence
 from ipam import affinities, blocks
 from ipam.collector import plan_release
 from ipam.committer import settle
@@ -75,6 +75,7 @@ class Collection:
         clock: Callable[[], float] = time.monotonic,
         handles: bool = False,
         pods: Pods | None = None,
+        presence: Presence | None = None,
     ) -> None:
         """`handles`: the store has no transactions, so handles may be left without addresses.
 
@@ -88,6 +89,7 @@ class Collection:
         self._watchlist = Watchlist(grace)
         self._empty: dict[tuple[BlockKey, int], float] = {}
         self._gone: dict[str, float] = {}
+        self._presence = presence or Presence(store, client)
         self._handles = OrphanHandles(grace or WITHOUT_GRACE) if handles else None
         self._all_read = False
         self._soon = asyncio.Event()
@@ -99,6 +101,11 @@ class Collection:
     def candidates(self) -> int:
         """How many handles look unused."""
         return len(self._watchlist)
+
+    @property
+    def nodes_held(self) -> int:
+        """How many nodes seem gone, and keep what they hold (GC-6)."""
+        return len(self._presence.waiting)
 
     def look_soon(self, _node: str = "") -> None:
         """Look now, not at the next turn."""
@@ -216,10 +223,7 @@ class Collection:
         return all(unused(str(one.address), candidate.node, pod, cluster) for one in candidate.held)
 
     async def _is_gone(self, node: str) -> bool:
-        if await is_gone(self._store, self._client, node):
-            return True
-        log.warning("seems gone, and its addresses stay: it is there", extra={"node": node})
-        return False
+        return await self._presence.gone_for_good(node)
 
     async def _endpoints(self, candidate: Candidate) -> list[Entry]:
         """The endpoints of the same container that name one of the addresses."""

@@ -118,13 +118,13 @@ class EndpointRows:
                 self._of[pod] = (*there, name)
             self._changed(pod)
 
-    def end(self) -> None:
+    def end(self, revision: int = 0) -> None:
         """The listing is complete."""
         for name in self._before:
             self.gone(name)
         self._before = set()
 
-    def gone(self, name: str) -> None:
+    def gone(self, name: str, revision: int = 0) -> None:
         """An endpoint was deleted."""
         before = self._known.pop(name, None)
         if before is None:

@@ -28,10 +28,11 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from controllers.beside import Beside
-from controllers.objects import LEASES, Lease, LeaseSpec
+from libcalico import tasks
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, KubernetesError, ObjectNotFound
+from libcalico.kubernetes.objects import LEASES, Lease, LeaseSpec
 
 log = logging.getLogger(__name__)
 
@@ -122,10 +123,10 @@ class Elector:
                 await beside.do(self._client.close())
 
     async def _lead(self, beside: Beside, work: Callable[[], Awaitable[None]]) -> None:
-        holding = asyncio.ensure_future(beside.do(self._hold()))
+        holding = tasks.start(_done(lambda: beside.do(self._hold())), "lease")
         self.leading = True
         log.info("this process works now", extra={"identity": self.me})
-        task = asyncio.ensure_future(work())
+        task = tasks.start(_done(work), "work under the lease")
         try:
             await asyncio.wait({task, holding}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -243,3 +244,7 @@ class Elector:
                     await self._write(lease, replace(lease.spec, holderIdentity=""))
         except (KubernetesError, TimeoutError) as error:
             log.info("the lease runs out by itself: %s", error)
+
+
+async def _done(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from controllers import status
-from libcalico import apiconfig, logs, process
+from libcalico import apiconfig, command_line, logs, process
 from libcalico.errors import MuslinError
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = argparse.ArgumentParser(prog="calico-kube-controllers", description=__doc__)
+    command_line.add_version(found)
     found.add_argument("--status-file", default=str(status.FILE), help="empty: none is written")
     found.add_argument("--health-port", type=int, default=0, help="0: no HTTP")
     commands = found.add_subparsers(dest="command")
@@ -56,12 +57,17 @@ async def serve(environ: Mapping[str, str], status_file: str, health_port: int) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 1 and one sentence if it cannot start or lost its lease."""
+    """Run; 1 and one sentence if it cannot start."""
     given = parser().parse_args(arguments)
     if given.command == "check-status":
         good, line = status.check(Path(given.file), liveness=given.liveness)
         print(line)
         return 0 if good else 1
+    return command_line.guarded("calico-kube-controllers", lambda: run(given), daemon=True)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the controllers until a signal; 1 and a log line if they cannot start."""
     environ = os.environ
     process.set_name("calico-kube-controllers")
     logs.configure(

@@ -39,6 +39,7 @@ def render(process: Process) -> bytes:
     page = generate_latest(registry)
     if process.collection is not None:
         page += _IPAM.page(process.collection.counts) + _released(process.collection.released)
+        page += _held(process.collection.nodes_held)
     return page
 
 
@@ -74,6 +75,13 @@ def ipam(counts: Counts) -> bytes:
     sizes = Gauge("ipam_ippool_size", "Addresses of a pool.", ["ippool"], registry=registry)
     for pool, size in counts.sizes.items():
         sizes.labels(pool).set(size)
+    return generate_latest(registry)
+
+
+def _held(number: int) -> bytes:
+    registry = CollectorRegistry()
+    text = "Nodes that Kubernetes has not, and that keep what they hold for now."
+    Gauge("muslin_controllers_nodes_held", text, registry=registry).set(number)
     return generate_latest(registry)
 
 

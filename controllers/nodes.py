@@ -2,7 +2,7 @@
 
 Invariants (tests/controllers/test_nodes.py):
   NOD-1  A Node is removed only if it names a node of Kubernetes, both sides were read whole, and
-         the API, asked for that one, says that there is none.
+         the API, asked for that one, says that there is none; for as long as GC-6 says.
   NOD-2  Only host endpoints that carry the controllers' own mark are changed or deleted.
 Source: data model 8.3 to 8.5.
 """
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from controllers import host_endpoints, node_labels
 from controllers.mirror import PERIOD
 from controllers.node_view import NodeView, kubernetes_name
-from controllers.objects import NODES
+from controllers.presence import AGAIN, Presence
 from controllers.queue import WorkQueue
 from ipam import node_removal
 from libcalico.datastore.interface import (
@@ -32,7 +32,6 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
-from libcalico.kubernetes.errors import ObjectNotFound
 from libcalico.model import HostEndpoint
 from libcalico.model.controllers import AutoHostEndpointConfig
 from libcalico.model.keys import ResourceKey
@@ -74,10 +73,14 @@ class Nodes:
         workers: int = 1,
         period: float = PERIOD,
         removed: Callable[[str], None] = lambda _: None,
+        presence: Presence | None = None,
+        again: float = AGAIN,
     ) -> None:
-        self._view, self._client, self._store = view, client, store
+        self._view, self._store = view, store
         self._sync_labels, self._endpoints = sync_labels, endpoints
         self._workers, self._period, self._removed = workers, period, removed
+        self._presence, self._again = presence or Presence(store, client), again
+        self._doubtful: set[str] = set()
         self.queue: WorkQueue[str] = WorkQueue()
         self.writes = self.failures = 0
         view.changed.append(self.queue.add)
@@ -94,7 +97,16 @@ class Nodes:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self.queue.serve(self._settle, self._resync(), workers=self._workers)
+        await self.queue.serve(
+            self._settle, self._resync(), self._ask_again(), workers=self._workers
+        )
+
+    async def _ask_again(self) -> None:
+        """Nodes that are gone, and that may still come back."""
+        while True:
+            await asyncio.sleep(self._again)
+            for name in self._doubtful:
+                self.queue.add(name)
 
     async def _resync(self) -> None:
         await self._view.until_ready()
@@ -118,21 +130,19 @@ class Nodes:
         node = self._view.nodes.get(name)
         own = kubernetes_name(node) if node else ""
         if own and own not in self._view.kubernetes:
-            if await self._is_gone(own):
+            if not self._view.reflector.has_listed:
+                return
+            if await self._presence.gone_for_good(name):
+                self._doubtful.discard(name)
                 await self._remove(name)
+            else:
+                self._doubtful.add(name)
             return
+        self._doubtful.discard(name)
+        self._presence.is_back(name)
         if node and own and self._sync_labels:
             await self._label(name, own)
         await self._hold_endpoints(name)
-
-    async def _is_gone(self, name: str) -> bool:
-        if not self._view.reflector.has_listed:
-            return False
-        try:
-            await self._client.get(NODES, name)
-        except ObjectNotFound:
-            return True
-        return False
 
     async def _remove(self, name: str) -> None:
         entry = await self._store.get(ResourceKey("Node", name))

@@ -61,22 +61,6 @@ class Pod(Object, kw_only=True):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class LeaseSpec(msgspec.Struct, omit_defaults=True):
-    """Who holds a lease; times are RFC 3339 with microseconds."""
-
-    holderIdentity: str | None = None
-    leaseDurationSeconds: int | None = None
-    acquireTime: str | None = None
-    renewTime: str | None = None
-    leaseTransitions: int | None = None
-
-
-class Lease(Object, kw_only=True):
-    """`coordination.k8s.io/v1` Lease."""
-
-    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
-
-
 class ServiceSpec(msgspec.Struct):
     """What is asked of a service, as far as its load-balancer addresses go."""
 
@@ -99,4 +83,3 @@ SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts", ServiceAccount)
 PODS = Resource("v1", "pods", Pod)
 NODES = Resource("v1", "nodes", Node, namespaced=False)
 SERVICES = Resource("v1", "services", Service)
-LEASES = Resource("coordination.k8s.io/v1", "leases", Lease)

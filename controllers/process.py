@@ -25,15 +25,16 @@ from controllers.configuration import Configuration
 from controllers.endpoint_labels import EndpointLabels
 from controllers.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
 from controllers.fence import FencedClient, FencedStore
-from controllers.leader import Elector
+from controllers.leader import Elector, LostLease
 from controllers.load_balancers import LoadBalancers
 from controllers.mirror import Mirror
 from controllers.node_view import NodeView
 from controllers.nodes import Nodes
 from controllers.pods import Pods
+from controllers.presence import Presence
 from controllers.settings import Settings
 from controllers.status import Status
-from libcalico import logs, paths
+from libcalico import logs, paths, tasks
 from libcalico.clusterinfo import KEY as CLUSTER
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import Datastore, Selection
@@ -77,7 +78,7 @@ class Process:
         self._reporter = Reporter("calico-kube-controllers", timeout=HEALTH_SECONDS * 6)
 
     async def run(self) -> None:
-        """Work until cancelled. Raises MuslinError when it cannot start or lost its lease."""
+        """Work until cancelled. Raises MuslinError when it cannot start."""
         self.status.tell("Startup", False, "initializing the datastore")
         await self._start()
         self.status.tell("Startup", True)
@@ -89,7 +90,22 @@ class Process:
                     "localhost", self._options.health_port, [self._reporter], metrics=False
                 )
                 group.create_task(server.run())
-            await self.elector.run(self._work)
+            await self._lead()
+
+    async def _lead(self) -> None:
+        """Work whenever the lease is held.
+
+        A process that could not renew it is a candidate again under its own name: where nobody
+        else took the lease meanwhile it is still this one's, while a process that is started
+        anew would wait until it has run out.
+        """
+        while True:
+            try:
+                await self.elector.run(self._work)
+                return
+            except* LostLease as lost:
+                log.warning("%s; nothing is written until it is held again", lost.exceptions[0])
+                self.parts, self.collection = [], None
 
     async def close(self) -> None:
         """Give back what it opened itself."""
@@ -119,8 +135,8 @@ class Process:
             level = settings.running.logSeverityScreen or "Info"
             logging.getLogger().setLevel(logs.level_number(level))
             await self.configuration.report(self._fenced)
-            work = asyncio.ensure_future(self._generation(settings))
-            changed = asyncio.ensure_future(self.configuration.changed.wait())
+            work = tasks.start(self._generation(settings), "controllers")
+            changed = tasks.start(self.configuration.changed.wait(), "change of settings")
             try:
                 await asyncio.wait({work, changed}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -175,6 +191,7 @@ class Process:
         self.collection = None
         if chosen.node is not None:
             view = NodeView(client, store)
+            presence = Presence(store, client)
             self.collection = Collection(
                 view,
                 client,
@@ -182,6 +199,7 @@ class Process:
                 grace=settings.grace,
                 handles=self._options.native,
                 pods=pods,
+                presence=presence,
             )
             nodes = Nodes(
                 view,
@@ -190,6 +208,7 @@ class Process:
                 sync_labels=copies and chosen.node.syncLabels != "Disabled",
                 endpoints=chosen.node.hostEndpoint,
                 removed=self.collection.look_soon,
+                presence=presence,
                 **common("node"),
             )
             parts += [view, nodes, self.collection]
@@ -215,8 +234,8 @@ class Process:
             if self.configuration.settings.health:
                 self.status.tell("CalicoDatastore", *await self._datastore())
                 self.status.tell("KubeAPIServer", *await self._api())
-            doing = "works" if self.elector.leading else "waits for the lease"
-            self._reporter.ready(self.status.ready, self.status.reason or doing)
+            self._reporter.note = "works" if self.elector.leading else "waits for the lease"
+            self._reporter.ready(self.status.ready, self.status.reason)
             await asyncio.sleep(HEALTH_SECONDS)
 
     async def _datastore(self) -> tuple[bool, str]:

@@ -91,14 +91,16 @@ def _words(notes: Mapping[str, str], name: str) -> list[str]:
 def steps(wish: Wish | None, held: Iterable[IPAddress], pools: Sequence[Pool]) -> Steps:
     """From what a service holds to what it is to hold, with as few changes as possible.
 
-    `pools` are the enabled ones for this use; an address in none of them is given back.
+    `pools` are all there are; an address in none for this use is given back, or in one that is
+    being removed and waits for its last address. A disabled one gives no new address.
     """
-    usable = [pool for pool in pools if SERVICE in pool.allowed_uses and not pool.disabled]
+    holding = [pool for pool in pools if SERVICE in pool.allowed_uses and not pool.removed]
+    giving = [pool for pool in holding if not pool.disabled]
     kept: dict[int, IPAddress] = {}
     release: list[IPAddress] = []
     named = {one.version: one for one in wish.fixed} if wish else {}
     for address in sorted(held, key=str):
-        pool = containing(usable, ip_network(address))
+        pool = containing(holding, ip_network(address))
         version = address.version
         asked = wish.pools.get(version) if wish else None
         fits = (
@@ -113,7 +115,7 @@ def steps(wish: Wish | None, held: Iterable[IPAddress], pools: Sequence[Pool]) -
             kept[version] = address
         else:
             release.append(address)
-    if wish is None or not usable:
+    if wish is None or not giving:
         return Steps(tuple(kept.values()), tuple(release))
     missing = [family for family in wish.families if family not in kept]
     return Steps(

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from libcalico import durations
+from libcalico import durations, parsing
 from libcalico.errors import InvalidValue
 from libcalico.model import KubeControllersConfiguration, Metadata
 from libcalico.model.controllers import (
@@ -186,13 +186,7 @@ def _duration(variable: str, text: str) -> str:
 
 
 def _seconds(variable: str, text: str) -> float:
-    try:
-        found = durations.parse(text)
-        if found < 0:
-            raise ValueError("must not be negative")
-    except ValueError as problem:
-        raise InvalidValue(variable, text, str(problem)) from None
-    return found
+    return parsing.seconds(variable, text)
 
 
 def _boolean(variable: str, text: str) -> bool:
@@ -210,6 +204,4 @@ def _switch(variable: str, text: str) -> str:
 
 
 def _count(variable: str, text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
-        raise InvalidValue(variable, text, f"a number, 1 to {MAX_WORKERS}")
-    return int(text)
+    return parsing.number(variable, text, 1, MAX_WORKERS)

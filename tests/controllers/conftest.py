@@ -1,4 +1,4 @@
-"""A kube-apiserver for the session; Calico's keys lie in its etcd, beside Kubernetes' own.
+"""A kube-apiserver for the room; Calico's keys lie in its etcd, beside Kubernetes' own.
 
 The fast tier takes one case of those that need it, where the programs are built.
 """
@@ -50,21 +50,21 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return Audit(tmp_path_factory.mktemp("audit"))
 
 
-@pytest.fixture(scope="session")
-def _session_cluster(tmp_path_factory: pytest.TempPathFactory, audit: Audit) -> Iterator[ApiServer]:
+@pytest.fixture(scope="package")
+def _shared_cluster(tmp_path_factory: pytest.TempPathFactory, audit: Audit) -> Iterator[ApiServer]:
     server = ApiServer(tmp_path_factory.mktemp("api"), audit.flags)
     yield server
     server.stop()
 
 
 @pytest.fixture
-def cluster(_session_cluster: ApiServer) -> ApiServer:
-    """The session's API server, running; nothing of Calico is stored."""
-    _session_cluster.resume()
-    if not (_session_cluster.running and _session_cluster.etcd.running):
-        _session_cluster.start()
-    _session_cluster.etcd.delete("/calico/")
-    return _session_cluster
+def cluster(_shared_cluster: ApiServer) -> ApiServer:
+    """The room's API server, running; nothing of Calico is stored."""
+    _shared_cluster.resume()
+    if not (_shared_cluster.running and _shared_cluster.etcd.running):
+        _shared_cluster.start()
+    _shared_cluster.etcd.delete("/calico/")
+    return _shared_cluster
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from tests.support.patience import patient
+
 WITHIN = 60.0
 
 
 async def until(check: Callable[[], object], within: float = WITHIN, *, step: float = 0.05) -> None:
     """Until it is true, while the loop runs."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while not check():
         assert time.monotonic() < deadline, f"not within {within} s"
         await asyncio.sleep(step)

@@ -28,9 +28,10 @@ from tests.controllers.test_mirrors import (
     RESOURCES,
     policy,
 )
-from tests.controllers.test_process import Running, holder, start
+from tests.controllers.test_process import LEASE, Running, holder, start
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 from tests.support.proxy import Proxy
 
 __all__ = ["start"]
@@ -80,6 +81,39 @@ async def test_what_changed_while_a_watch_was_cut_or_hung_is_made_good(
     await proxy.stop()
 
 
+@pytest.mark.asyncio
+async def test_who_was_cut_off_works_on_as_soon_as_the_network_heals(
+    cluster: ApiServer, stored: Etcd, start: Callable[..., Running]
+) -> None:
+    """Longer than the lease may go without being renewed: it stops, and takes its own lease up
+    again, without waiting until that has run out."""
+    cluster.namespace("island")
+    policy(cluster, "island", "before", DEFAULT_DENY)
+    api, etcd = await Proxy(cluster.port).start(), await Proxy(stored.port).start()
+    one = start(
+        "one",
+        server=f"https://127.0.0.1:{api.port}",
+        ETCD_ENDPOINTS=f"http://127.0.0.1:{etcd.port}",
+    )
+    await until(lambda: stored.keys(path("island", "before")), 90.0)
+    lease = cluster.call("GET", LEASE)["spec"]
+    for proxy in (api, etcd):
+        proxy.hang()
+    await until(lambda: "nothing is written until it is held again" in one.log.read_text(), 60.0)
+    policy(cluster, "island", "after", DEFAULT_DENY)
+    for proxy in (api, etcd):
+        proxy.mend()
+    await until(lambda: stored.keys(path("island", "after")), 60.0)
+    after = cluster.call("GET", LEASE)["spec"]
+    same = ("holderIdentity", "acquireTime", "leaseTransitions")
+    assert [after[each] for each in same] == [lease[each] for each in same]
+    assert one.process.poll() is None
+    assert one.stop() == 0
+    for proxy in (api, etcd):
+        await proxy.stop()
+    await assert_as_a_fresh_start_makes_it(cluster, stored)
+
+
 def transactions(stored: Etcd) -> int:
     """How many etcd has begun."""
     with urllib.request.urlopen(f"{stored.endpoint}/metrics", timeout=10) as answer:
@@ -101,7 +135,7 @@ async def test_a_write_that_comes_after_its_leaders_death_changes_nothing(
     second = start("second")
     held = proxy.hold(b"app == 'web'")
     policy(cluster, "late", "web", FROM_NAMESPACE)
-    await asyncio.wait_for(held.wait(), 60.0)
+    await asyncio.wait_for(held.wait(), patient(60.0))
     first.stop(signal.SIGKILL)
     policy(cluster, "late", "web", ONLY_EGRESS)
     await until(lambda: b"Ingress" not in (stored.get(web) or b"Ingress"), 120.0)

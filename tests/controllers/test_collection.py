@@ -10,6 +10,7 @@ import pytest
 from controllers.collection import Collection
 from controllers.leaks import GAP
 from controllers.node_view import NodeView
+from controllers.presence import Presence
 from ipam import blocks
 from ipam.assign import AssignRequest, auto_assign
 from ipam.release import release_by_handle
@@ -35,7 +36,11 @@ class World:
         self.now = 0.0
         self.client = cluster.client()
         self.view = NodeView(self.client, store)
-        self.part = Collection(self.view, self.client, store, grace=GRACE, clock=lambda: self.now)
+        presence = Presence(store, self.client, grace=0.0)
+        self.part = Collection(
+            self.view, self.client, store,
+            grace=GRACE, clock=lambda: self.now, presence=presence,
+        )  # fmt: skip
 
     async def look(self, passed: float = 0.0) -> None:
         """One look, so many seconds later."""

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.leader import Elector, LostLease, Step, Terms, decide, next_spec
-from controllers.objects import LEASES, LeaseSpec
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.objects import LEASES, LeaseSpec
 from tests.controllers.running import until
 from tests.support.apiserver import ApiServer
 

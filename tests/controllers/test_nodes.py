@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from controllers.collection import Collection
 from controllers.node_view import NodeView
 from controllers.nodes import Nodes
+from controllers.presence import GRACE, Presence
 from ipam.assign import AssignRequest, auto_assign
-from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
+from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore.interface import ABSENT, Datastore, Delete, Put, Selection
 from libcalico.model import (
     HostEndpoint,
     HostEndpointSpec,
@@ -18,8 +21,9 @@ from libcalico.model import (
     WorkloadEndpointSpec,
 )
 from libcalico.model.controllers import AutoHostEndpointConfig
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import LifeSignKey, ResourceKey
 from libcalico.model.node import OrchRef
+from libcalico.model.status import LifeSign
 from tests.controllers.running import running, until
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
@@ -69,7 +73,10 @@ async def test_a_node_that_kubernetes_lost_goes_with_all_that_was_its_own(
         await store.commit([Put(ResourceKey("HostEndpoint", "theirs"), theirs, ABSENT)])
         client = cluster.client()
         view = NodeView(client, store)
-        part = Nodes(view, client, store, endpoints=AutoHostEndpointConfig(autoCreate="Enabled"))
+        part = Nodes(
+            view, client, store, endpoints=AutoHostEndpointConfig(autoCreate="Enabled"),
+            presence=Presence(store, client, grace=0.0),
+        )  # fmt: skip
         async with running(view, part):
             await until(lambda: part.in_sync and "old" not in view.nodes)
             assert await nodes_of(store) == {"c1", "c2", "alone"}
@@ -106,6 +113,50 @@ async def test_a_node_that_kubernetes_lost_goes_with_all_that_was_its_own(
             await until(lambda: [*view.endpoints.get("c1", {})] == ["theirs"])
         await client.close()
         cluster.delete(f"{NODES}/k1")
+
+
+@pytest.mark.asyncio
+async def test_a_deleted_node_that_lives_or_comes_back_loses_nothing(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    """`kubectl delete node`, and its kubelet registers again; or calico-node goes on (GC-6)."""
+    cluster.ensure(NODES, {"metadata": {"name": "k5"}})
+    now = 0.0
+    async with stored.connect() as store:
+        await put_pool(store, "pool", "10.75.0.0/24", 28)
+        await put_node(store, "c5", "k5")
+        attributes = {"node": "c5", "pod": "p", "namespace": "s"}
+        await auto_assign(store, AssignRequest("c5", "net.c5", attributes, num4=1))
+        client = cluster.client()
+        view = NodeView(client, store)
+        presence = Presence(store, client, clock=lambda: now)
+        part = Nodes(view, client, store, sync_labels=False, presence=presence, again=0.05)
+        collection = Collection(view, client, store, clock=lambda: now, presence=presence)
+        await ensure_initialized(store, "k8s")
+        async with running(view, part, collection):
+            await until(lambda: part.in_sync)
+            cluster.delete(f"{NODES}/k5")
+            await until(lambda: "c5" in presence.waiting)
+            now = GRACE - 1
+            await collection.look()
+            cluster.ensure(NODES, {"metadata": {"name": "k5"}})
+            await until(lambda: not presence.waiting)
+            # It goes once more, and its calico-node does not.
+            await store.commit([Put(LifeSignKey("c5"), LifeSign(host="c5"))])
+            cluster.delete(f"{NODES}/k5")
+            await until(lambda: "c5" in presence.waiting)
+            now += 10 * GRACE
+            await until(lambda: "signs of life" in presence.waiting.get("c5", ""))
+            for _ in range(3):
+                await collection.look()
+            assert collection.nodes_held == 1
+            assert await nodes_of(store) == {"c5"}
+            assert len(stored.keys("/calico/ipam/v2/handle/")) == 1
+            assert len(stored.keys("/calico/ipam/v2/host/c5/")) == 1
+            await store.commit([Delete(LifeSignKey("c5"))])
+            await until(lambda: not presence.waiting and "c5" not in view.nodes)
+            assert stored.keys("/calico/ipam/v2/host/c5/") == []
+        await client.close()
 
 
 @pytest.mark.asyncio

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from controllers.presence import is_gone
+from controllers.presence import GRACE, Presence, is_gone
 from libcalico.datastore.interface import Entry
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable
 from libcalico.model import Metadata, Node
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import LifeSignKey, ResourceKey
 from libcalico.model.node import NodeSpec, OrchRef
 
 KEY = ResourceKey("Node", "n1")
@@ -50,3 +50,46 @@ class Says:
 )
 def test_who_is_gone(stored: object, api: object, gone: bool) -> None:
     assert asyncio.run(is_gone(Says(stored), Says(api), "n1")) is gone  # type: ignore[arg-type]
+
+
+class Store:
+    """A node that is there or not, and its life sign."""
+
+    def __init__(self) -> None:
+        self.node: object = None
+        self.sign: object = None
+
+    async def get(self, key: Any) -> Any:
+        found = self.sign if isinstance(key, LifeSignKey) else self.node
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def test_gone_for_good_is_gone_for_a_while_without_a_life_sign() -> None:
+    now, store = 0.0, Store()
+    presence = Presence(store, Says(object()), clock=lambda: now)  # type: ignore[arg-type]
+
+    def gone(at: float) -> bool:
+        nonlocal now
+        now = at
+        return asyncio.run(presence.gone_for_good("n1"))
+
+    assert not gone(0)
+    assert presence.waiting == {"n1": "it is not gone for long"}
+    assert not gone(GRACE - 1)
+    assert gone(GRACE)
+    assert presence.waiting == {}
+    store.node = node("")
+    assert not gone(GRACE + 1), "it came back"
+    store.node = None
+    assert not gone(GRACE + 2), "its time begins anew"
+    store.sign = object()
+    assert not gone(10 * GRACE)
+    assert "signs of life" in presence.waiting["n1"]
+    store.sign = DatastoreUnavailable("away")
+    assert not gone(11 * GRACE)
+    store.sign = None
+    assert gone(12 * GRACE)
+    presence.is_back("n1")
+    assert not gone(13 * GRACE)

@@ -21,6 +21,7 @@ from tests.controllers.test_mirrors import DEFAULT_DENY, POLICY_PATH, RESOURCES
 from tests.manifests.rendered import FOLDER, without_crds
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd, free_ports
+from tests.support.patience import patient
 
 ACCOUNT = "calico-kube-controllers"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/calico-kube-controllers"
@@ -28,7 +29,7 @@ CONFIGURATION = f"{RESOURCES}kubecontrollersconfigurations/default"
 
 
 def wait(check: Callable[[], object], what: object = "", within: float = 90.0) -> None:
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while not check():
         told = what() if callable(what) else what
         assert time.monotonic() < deadline, f"not within {within} s: {told}"
@@ -58,7 +59,13 @@ class Running:
     """One process, its files and its ports."""
 
     def __init__(
-        self, cluster: ApiServer, at: Path, name: str, clock: str = "", **environ: str
+        self,
+        cluster: ApiServer,
+        at: Path,
+        name: str,
+        clock: str = "",
+        server: str = "",
+        **environ: str,
     ) -> None:
         self.status, self.log = at / name / "status.json", at / f"{name}.log"
         (self.port,) = free_ports(1)
@@ -67,7 +74,10 @@ class Running:
         ca = base64.b64encode(cluster.ca).decode()
         access = {
             "clusters": [
-                {"name": "c", "cluster": {"server": cluster.url, "certificate-authority-data": ca}}
+                {
+                    "name": "c",
+                    "cluster": {"server": server or cluster.url, "certificate-authority-data": ca},
+                }
             ],
             "users": [{"name": "u", "user": {"token": token}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controllers.queue import WorkQueue
 from tests.controllers.running import until
+from tests.support.patience import patient
 
 
 @pytest.mark.asyncio
@@ -34,7 +35,7 @@ async def test_what_is_told_while_it_is_looked_at_is_looked_at_again() -> None:
     await asyncio.sleep(0.01)
     assert not waiting.done(), "QUE-2: it is with a worker"
     queue.done(name)
-    assert await asyncio.wait_for(waiting, 5) == "a", "QUE-1"
+    assert await asyncio.wait_for(waiting, patient(5)) == "a", "QUE-1"
 
 
 @pytest.mark.asyncio
@@ -48,7 +49,7 @@ async def test_a_failure_delays_its_own_name_only_and_news_do_not_hurry_it() -> 
     assert await queue.get() == "good"
     queue.done("good")
     assert (len(queue), queue.failing) == (1, 1)
-    assert await asyncio.wait_for(queue.get(), 5) == "bad"
+    assert await asyncio.wait_for(queue.get(), patient(5)) == "bad"
     queue.done("bad")
     assert (len(queue), queue.failing) == (0, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -23,6 +24,16 @@ def pool(name: str, cidr: str, size: int, use: str = "LoadBalancer") -> Pool:
 
 FOUR, OTHER = pool("four", "10.9.0.0/24", 28), pool("other", "10.8.0.0/24", 28)
 SIX, PODS = pool("six", "fd00:9::/112", 122), pool("pods", "10.7.0.0/24", 28, "Workload")
+
+
+@pytest.mark.parametrize(("disabled", "removed"), [(True, False), (True, True)])
+def test_a_disabled_pool_keeps_addresses_and_gives_none(disabled: bool, removed: bool) -> None:
+    """A pool that is being removed waits for its last address: there it is given back."""
+    shut = replace(FOUR, disabled=disabled, removed=removed)
+    wish, held = wish_of(service(), "AllServices"), ip_address("10.9.0.1")
+    todo = steps(wish, [held], [shut])
+    assert (todo.kept, todo.release) == (((), (held,)) if removed else ((held,), ()))
+    assert steps(wish, [], [shut]).choose == ()
 
 
 def service(notes: dict[str, str] | None = None, **spec: object) -> Service:
