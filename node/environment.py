@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 
-from libcalico import durations, paths
+from libcalico import parsing, paths
 from libcalico.errors import InvalidValue
 from libcalico.model.numorstring import as_number
 
@@ -183,10 +183,7 @@ def _interval(environ: Mapping[str, str], name: str, default: float) -> float:
     text = environ.get(name, "").strip()
     if not text:
         return default
-    try:
-        seconds = durations.parse(text)
-    except ValueError as error:
-        raise InvalidValue(name, text, str(error)) from None
+    seconds = parsing.seconds(name, text)
     if seconds <= 0:
         raise InvalidValue(name, text, "a duration above zero, such as 60s")
     return seconds
@@ -259,8 +256,7 @@ def _pool(environ: Mapping[str, str], version: int) -> PoolWish:
         raise InvalidValue(prefix + "IPIP", get("IPIP"), "IP-in-IP exists for IPv4 only")
     size = get("BLOCK_SIZE") or ("26" if version == 4 else "122")
     low, high = (20, 32) if version == 4 else (116, 128)
-    if not size.isdigit() or not low <= int(size) <= high:
-        raise InvalidValue(prefix + "BLOCK_SIZE", size, f"a number from {low} to {high}")
+    block_size = parsing.number(prefix + "BLOCK_SIZE", size, low, high)
     ipip = _mode(prefix + "IPIP", get("IPIP"))
     vxlan = _mode(prefix + "VXLAN", get("VXLAN"))
     if ipip != "Never" and vxlan != "Never":
@@ -269,7 +265,7 @@ def _pool(environ: Mapping[str, str], version: int) -> PoolWish:
     nat = get("NAT_OUTGOING").lower() or ("true" if version == 4 else "false")
     return PoolWish(
         cidr=get("CIDR"),
-        block_size=int(size),
+        block_size=block_size,
         ipip_mode=ipip,
         vxlan_mode=vxlan,
         nat_outgoing=nat not in _FALSE,

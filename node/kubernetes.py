@@ -16,7 +16,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libcalico import paths
+from libcalico import parsing, paths
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork
@@ -54,8 +54,14 @@ async def read(
     config: DatastoreConfig,
     name: str,
     account: Path = paths.SERVICE_ACCOUNT,
+    *,
+    node_only: bool = False,
 ) -> ClusterFacts:
-    """The facts about the node that Kubernetes calls `name`; never raises MuslinError."""
+    """The facts about the node that Kubernetes calls `name`; never raises MuslinError.
+
+    `node_only`: the node alone, for who asks again and again. Who made the cluster is asked once,
+    at the start: it does not change, and a cluster without kubeadm would answer 404 for ever.
+    """
     if not configured(environ, config):
         return ClusterFacts()
     # Late: most of the standard library's network code comes with it.
@@ -68,14 +74,14 @@ async def read(
         return ClusterFacts(problem=str(error))
     try:
         async with asyncio.timeout(LIMIT):
-            return await _asked(client, name)
+            return await _asked(client, name, {} if node_only else MARKS)
     except TimeoutError:
         return ClusterFacts(problem=f"no answer within {LIMIT:.0f} s")
     finally:
         await client.close()
 
 
-async def _asked(client: Client, name: str) -> ClusterFacts:
+async def _asked(client: Client, name: str, marks: Mapping[str, str]) -> ClusterFacts:
     from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
     from libcalico.kubernetes.objects import CONFIG_MAPS, NODES
 
@@ -87,7 +93,7 @@ async def _asked(client: Client, name: str) -> ClusterFacts:
         internal = addresses((await client.get(NODES, name)).addresses())
     except KubernetesError as error:
         problems.append(str(error))
-    for mark, kind in MARKS.items():
+    for mark, kind in marks.items():
         try:
             found = await client.get(CONFIG_MAPS, mark, SYSTEM)
         except ObjectNotFound:
@@ -115,11 +121,9 @@ def pod_subnets(text: str) -> tuple[IPNetwork, ...]:
 
     Empty for a text that says nothing of the kind.
     """
-    import yaml
-
     try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError:
+        tree = parsing.yaml_tree(text)
+    except ValueError:
         return ()
     networking = tree.get("networking") if isinstance(tree, dict) else None
     told = networking.get("podSubnet") if isinstance(networking, dict) else None

@@ -2,7 +2,8 @@
 
 `calico-node run` does both; `calico-node startup` registers the node and ends, for
 init containers and tests; `calico-node shutdown` says that the node goes, for preStop hooks;
-`calico-node checksystem` tells whether this machine can be a node. Documented in docs/node.md.
+`calico-node checksystem` tells whether this machine can be a node; `calico-node cleanup` leaves a
+machine that is given up as it was. Documented in docs/node.md.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from libcalico import apiconfig, logs
+from libcalico import apiconfig, command_line, logs, tasks
 from libcalico.backoff import Backoff
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import run_until_signal, set_name
+from libcalico.tasks import ended
+from linux.errors import KernelError
 from node import (
     checksystem,
     cni_token,
     events,
+    life_sign,
     modules,
     notify,
+    own_node,
     probes,
     readiness,
     redetect,
@@ -42,7 +47,9 @@ PATIENCE = 3.0
 
 def main() -> None:
     """Run the command line of this process; never returns."""
-    sys.exit(run(sys.argv[1:]))
+    given = sys.argv[1:]
+    daemon = "run" in given
+    sys.exit(command_line.guarded("calico-node", lambda: run(given), daemon=daemon))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,6 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     if probing := probes.asked(arguments):
         return _told(lambda: probes.main(probing, os.environ))
     chosen = _parser().parse_args(arguments)
+    if chosen.command == "cleanup":
+        return _told(lambda: _cleanup(chosen))
     if chosen.command == "checksystem":
         return _told(lambda: checksystem.main(chosen))
     set_name("calico-node")
@@ -71,6 +80,19 @@ def _told(command: Callable[[], int]) -> int:
     except MuslinError as error:
         print(f"calico-node: {error}", file=sys.stderr)
         return 1
+
+
+def _cleanup(chosen: argparse.Namespace) -> int:
+    from node import cleanup  # felix and the installer, which nothing else here needs
+
+    if os.geteuid() != 0:
+        raise MuslinError("cleanup changes the kernel's tables: run it as root")
+    work = cleanup.clean(os.environ, force=chosen.force, keep_cni=chosen.keep_cni)
+    try:
+        asyncio.run(work)
+    except KernelError as error:
+        raise MuslinError(f"the kernel refused: {error}; what was not reached is left") from None
+    return 0
 
 
 async def _startup() -> None:
@@ -96,12 +118,13 @@ async def _run(only: str) -> None:
     name_of(os.environ)
     # Before the datastore: no program is run once gRPC has threads.
     await modules.load()
-    registering = asyncio.create_task(start_up(os.environ))
-    tasks: list[asyncio.Task[Any]] = [registering]
+    doubted = asyncio.Event()
+    registering = tasks.start(start_up(os.environ, doubt=doubted.set), "start-up")
+    running: list[asyncio.Task[Any]] = [registering]
     try:
         known = registered_before(os.environ)
-        await asyncio.wait(tasks, timeout=PATIENCE if known else None)
-        if known and not registering.done():
+        await asyncio.wait(running, timeout=PATIENCE if known else None)
+        if known and not registering.done() and not doubted.is_set():
             log.warning("no word from the datastore: starting the agents of a known node")
             name, chosen = known
         else:
@@ -109,15 +132,15 @@ async def _run(only: str) -> None:
         environ = dict(os.environ) | {"NODENAME": name}
         programs = agents(chosen.backend, only, felix=chosen.felix)
         supervisor = Supervisor(programs, environ, chosen.log_dir)
-        tasks.append(asyncio.create_task(supervisor.run()))
-        tasks.append(asyncio.create_task(_services(registering, supervisor, only)))
+        running.append(tasks.start(supervisor.run(), "supervisor"))
+        running.append(tasks.start(_services(registering, supervisor, only), "services"))
         notify.tell("READY=1")
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*running)
     finally:
         notify.tell("STOPPING=1")
-        for task in tasks:
+        for task in running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(running)
 
 
 async def _registered(registering: asyncio.Task[tuple[str, Settings]]) -> tuple[str, Settings]:
@@ -148,10 +171,12 @@ async def _services(
             told.normal(*readiness.UP[1:])
 
     works: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        "life sign": lambda: life_sign.keep(apiconfig.of_node(environ), name, told.warn),
         "tunnel addresses": lambda: tunnel_addresses.keep(
             apiconfig.of_node(environ), name, devices=chosen.felix
         ),
         "address detection": lambda: redetect.keep(environ, name, chosen, supervisor.restart),
+        "own Node": lambda: own_node.keep(environ, name, chosen, told.warn),
         "node condition": condition,
         "CNI token": lambda: cni_token.keep(environ, chosen),
         "Events": told.run,
@@ -181,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="calico-node", description="Registers this machine as a node and runs its agents."
     )
+    command_line.add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="start up, then supervise the agents")
     runs.add_argument(
@@ -190,6 +216,13 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "shutdown", help="note the time, and tell Kubernetes that this node's network goes"
     )
+    cleaning = commands.add_parser(
+        "cleanup", help="remove rules, routes, tunnels, plugin and state from this machine"
+    )
+    cleaning.add_argument(
+        "--force", action="store_true", help="although agents run or pods are attached"
+    )
+    cleaning.add_argument("--keep-cni", action="store_true", help="leave the CNI plugin as it is")
     checksystem.add_arguments(
         commands.add_parser("checksystem", help="check what this machine must have to be a node")
     )

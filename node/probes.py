@@ -11,7 +11,7 @@ import http.client
 import sys
 from collections.abc import Mapping, Sequence
 
-from libcalico import paths
+from libcalico import parsing, paths
 from node.environment import settings
 
 PATHS = {"live": "/liveness", "ready": "/readiness"}
@@ -29,25 +29,31 @@ def asked(arguments: Sequence[str]) -> list[tuple[str, str]]:
 def main(wanted: Sequence[tuple[str, str]], environ: Mapping[str, str]) -> int:
     """Ask; 0, or 1 and what is not well on stderr, one line each. Raises InvalidValue."""
     bird = settings(environ).backend == "bird"
-    ports = {
-        "felix": environ.get("FELIX_HEALTHPORT") or str(paths.FELIX_HEALTH_PORT),
-        "bird": environ.get("CALICO_BGP_HEALTH_PORT") or str(paths.BGP_PORT),
-    }
+    asked_at = ports(environ)
     wrong = []
     for agent, what in dict.fromkeys((agent.removesuffix("6"), what) for agent, what in wanted):
         if agent == "bird" and not bird:
             continue
         host = (environ.get("FELIX_HEALTHHOST") if agent == "felix" else "") or "localhost"
-        if told := problem(host, ports[agent], PATHS[what]):
+        if told := problem(host, asked_at[agent], PATHS[what]):
             wrong.append(f"calico-node is not {what}: {agent}: {told}")
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0
 
 
-def problem(host: str, port: str, path: str) -> str:
+def ports(environ: Mapping[str, str]) -> dict[str, int]:
+    """Where the health servers listen. Raises InvalidValue."""
+    found = {"felix": paths.FELIX_HEALTH_PORT, "bird": paths.BGP_PORT}
+    for agent, name in (("felix", "FELIX_HEALTHPORT"), ("bird", "CALICO_BGP_HEALTH_PORT")):
+        if text := environ.get(name):
+            found[agent] = parsing.port(name, text)
+    return found
+
+
+def problem(host: str, port: int, path: str) -> str:
     """What a health server says against itself; empty when all is well (200 to 399)."""
-    connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT)
+    connection = http.client.HTTPConnection(host, port, timeout=LIMIT)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

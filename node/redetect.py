@@ -28,8 +28,9 @@ from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
+from libcalico.tasks import beside
 from linux import monitor
-from node import addresses, autodetect, kubernetes, registration
+from node import addresses, autodetect, kubernetes, life, registration
 from node.addresses import Machine
 from node.autodetect import IPAddress
 from node.environment import AddressWish, IPInterface, Settings
@@ -59,11 +60,16 @@ async def keep(
     config = apiconfig.of_node(environ)
 
     async def internal() -> tuple[IPAddress, ...] | None:
-        facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
+        kubernetes_name = chosen.kubernetes_name(name)
+        facts = await kubernetes.read(environ, config, kubernetes_name, node_only=True)
         return None if facts.problem else facts.internal
 
     source = internal if asks_kubernetes(chosen) else None
-    await Watcher(lambda: connect(config), name, chosen, source, gone).run()
+
+    async def own_name(store: Datastore) -> None:
+        await life.require_own_name(environ, config, store, name)
+
+    await Watcher(lambda: connect(config), name, chosen, source, gone, own_name=own_name).run()
 
 
 def followed(wish: AddressWish) -> bool:
@@ -87,7 +93,10 @@ class Watcher:
         internal: Callable[[], Awaitable[tuple[IPAddress, ...] | None]] | None = None,
         gone: Callable[[], None] = lambda: None,
         confirm: float = CONFIRM,
+        own_name: Callable[[Datastore], Awaitable[None]] | None = None,
     ) -> None:
+        """`own_name` raises MuslinError when the Node is another machine's (NODE-3)."""
+        self._own_name = own_name
         self._connect, self._name, self._chosen, self._gone = connect, name, chosen, gone
         self._source = internal
         self._internal: tuple[IPAddress, ...] = ()
@@ -99,9 +108,8 @@ class Watcher:
         """Look whenever the kernel says so, and now and then; returns only by cancellation."""
         with monitor.Monitor(monitor.ADDRESSES, only=monitor.WITHOUT_LINK_LOCAL) as kernel:
             news = asyncio.Event()
-            listener = asyncio.create_task(_listen(kernel, news))
             backoff = Backoff(FIRST_RETRY, self._chosen.poll_seconds)
-            try:
+            async with beside(_listen(kernel, news)):
                 while True:
                     news.clear()
                     if await self._try():
@@ -114,9 +122,6 @@ class Watcher:
                             await news.wait()
                     except TimeoutError:
                         pass
-            finally:
-                listener.cancel()
-                await asyncio.gather(listener, return_exceptions=True)
 
     async def _try(self) -> bool:
         try:
@@ -157,6 +162,8 @@ class Watcher:
         node = registration.desired(
             stored, self._name, self._chosen, sure.get(4), sure.get(6), shown
         )
+        if self._own_name is not None:
+            await self._own_name(store)
         if not await write(store, entry, node, self._chosen):
             raise DatastoreError(f"Node({self._name}) changed meanwhile")
         self.changed += 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ipam import overlap
-from libcalico import apiconfig
+from libcalico import apiconfig, parsing
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
@@ -38,7 +38,7 @@ from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
 from libcalico.model.validate import validate
-from node import addresses, autodetect, defaults, interfaces, kubernetes, registration
+from node import addresses, autodetect, defaults, interfaces, kubernetes, life, registration
 from node.addresses import Machine
 from node.environment import AddressWish, IPInterface, Settings, node_name, settings
 
@@ -48,17 +48,24 @@ WRITE_TRIES = 20
 CLUSTER = ResourceKey("ClusterInformation", "default")
 
 
-async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
+async def start_up(
+    environ: Mapping[str, str],
+    *,
+    doubt: Callable[[], None] = lambda: None,
+    wait: life.Wait = asyncio.sleep,
+) -> tuple[str, Settings]:
     """Register this machine as a node; returns its name and settings.
 
     Waits for the datastore as long as it takes, saying so, unless WAIT_FOR_DATASTORE is false.
     Raises `MuslinError` for what waiting does not cure: wrong settings, no address, an address
-    that another node has.
+    that another node has, a name under which another machine lives. `doubt` is called when the
+    name may be another machine's: nothing may be done under it before this returns.
     """
     name, chosen = name_of(environ)
     config = apiconfig.of_node(environ)
     store = await connected(config, wait=chosen.wait_for_datastore)
     try:
+        await life.require_own_name(environ, config, store, name, doubt=doubt, wait=wait)
         facts = await kubernetes.read(environ, config, chosen.kubernetes_name(name))
         if facts.problem:
             log.warning("going on without what Kubernetes says of this node: %s", facts.problem)
@@ -70,7 +77,7 @@ async def start_up(environ: Mapping[str, str]) -> tuple[str, Settings]:
         if config.datastore_type == apiconfig.KUBERNETES:
             kinds.append("kdd")
         await ensure_initialized(store, ",".join(kinds))
-        await _cluster_objects(store, name)
+        await ensure_objects(store, name)
     finally:
         await store.close()
     write_nodename(chosen.nodename_file, name)
@@ -91,10 +98,7 @@ def registered_before(environ: Mapping[str, str]) -> tuple[str, Settings] | None
 
 
 def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
+    return parsing.text_of(file)
 
 
 async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> Datastore:
@@ -125,15 +129,19 @@ async def connected(config: apiconfig.DatastoreConfig, *, wait: bool = True) -> 
             raise
 
 
-async def register(store: Datastore, name: str, chosen: Settings, machine: Machine) -> None:
+async def register(
+    store: Datastore, name: str, chosen: Settings, machine: Machine, known: Node | None = None
+) -> None:
     """Write the Node as this machine has it, if that differs from what is stored.
+
+    `known` is what it said before, where none is stored.
 
     Raises MuslinError when it has no address, or one that another node has.
     """
     key = ResourceKey("Node", name)
     for _ in range(WRITE_TRIES):
         entry = await store.get(key)
-        stored = entry.value if entry else None
+        stored = entry.value if entry else known
         ipv4 = await _address(chosen.ipv4, 4, stored, chosen.backend, machine)
         ipv6 = await _address(chosen.ipv6, 6, stored, chosen.backend, machine)
         shown = autodetect.shown(machine.interfaces)
@@ -143,7 +151,7 @@ async def register(store: Datastore, name: str, chosen: Settings, machine: Machi
                 f"Node({name}): no address: set IP or IP6 (allowed: autodetect, an address),"
                 " or CALICO_NETWORKING_BACKEND=none"
             )
-        if stored is not None and node == stored:
+        if entry is not None and node == stored:
             return
         if await write(store, entry, node, chosen):
             return
@@ -237,7 +245,8 @@ async def _default_pools(
             continue
 
 
-async def _cluster_objects(store: Datastore, name: str) -> None:
+async def ensure_objects(store: Datastore, name: str) -> None:
+    """The cluster's configurations and the node's own, where they are missing."""
     await _ensure(store, ResourceKey("FelixConfiguration", "default"), defaults.felix_default)
     await _ensure(
         store,

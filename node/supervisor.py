@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from libcalico import tasks
+from libcalico.tasks import ended
 from node.restart import RestartPolicy
 
 log = logging.getLogger(__name__)
@@ -78,13 +80,13 @@ class Supervisor:
 
     async def run(self) -> None:
         """Keep all programs running; returns only by cancellation, when all have stopped."""
-        keepers = [asyncio.create_task(self._keep(program)) for program in self._programs]
+        keepers = [tasks.start(self._keep(program), program.name) for program in self._programs]
         try:
             await asyncio.gather(*keepers)
         finally:
             for keeper in keepers:
                 keeper.cancel()
-            await asyncio.gather(*keepers, return_exceptions=True)
+            await ended(keepers)
             await _to_the_end(self._stop())
 
     async def _keep(self, program: Program) -> None:
@@ -181,7 +183,7 @@ def _told(status: int) -> str:
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     """Finish `work` also when we are cancelled once more meanwhile (a second SIGTERM)."""
-    task = asyncio.create_task(work)
+    task = tasks.start(work, "end of the agents")
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(task)

@@ -25,6 +25,7 @@ Source: data model 4.9, dataplane 4.6. Tested in tests/node/test_tunnel_addresse
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from ipam.tunnels import (
     VXLAN,
     VXLAN_V6,
     Tunnel,
-    eligible,
+    asking,
     ensure_tunnel_address,
     withdraw_tunnel_address,
 )
@@ -83,6 +84,8 @@ class Keeper:
         self._store, self._node, self._devices = store, node, devices
         self._changed = asyncio.Event()
         self._told = ""
+        self._recorded: set[str] = set()
+        """The devices of the addresses that the Node names."""
         self._lost: dict[str, float] = {}
         """Since when devices of recorded addresses are missing."""
         self._own: object = None
@@ -113,7 +116,9 @@ class Keeper:
     def _is_new(self, update: Update) -> bool:
         value = update.entry.value if update.entry else None
         before, self._own = self._own, None
+        self._recorded = set()
         if value is not None:
+            self._recorded = {name for t, name in _DEVICES.items() if t.recorded(value)}
             spec = replace(value.spec, addresses=[], interfaces=[])
             self._own = value.metadata.labels, spec, value.status
         return before != self._own
@@ -147,24 +152,34 @@ class Keeper:
 
     async def _ensure_once(self) -> tuple[dict[Tunnel, IPAddress | None], set[str]]:
         """The addresses of now, and the devices without which others are not told (TAD-1)."""
-        awaited = await self._awaited() if self._devices else {}
-        if awaited:
+        expected = await self._awaited() if self._devices else {}
+        if expected:
             # Felix follows the same pools: mostly its device is there in a moment.
-            await self._until_up(set(awaited.values()), PATIENCE)
-            awaited = {tunnel: name for tunnel, name in awaited.items() if not _is_up(name)}
+            await self._until_up(set(expected.values()), PATIENCE)
+        awaited: set[str] = set()
+
+        def ready(tunnel: Tunnel) -> bool:
+            # A pool may have begun to ask since it was looked for above.
+            name = _DEVICES.get(tunnel, "")
+            if not name or not self._devices or _is_up(name):
+                return True
+            awaited.add(name)
+            return False
+
         found = {
-            tunnel: await ensure_tunnel_address(self._store, self._node, tunnel)
+            tunnel: await ensure_tunnel_address(
+                self._store, self._node, tunnel, ready=functools.partial(ready, tunnel)
+            )
             for tunnel in TUNNELS
-            if tunnel not in awaited
         }
-        return found, set(awaited.values())
+        return found, awaited
 
     async def _awaited(self) -> dict[Tunnel, str]:
         """The devices of the tunnels that are to have a first address."""
         return {t: _DEVICES[t] for t, address in (await self._asked()).items() if not address}
 
     async def _asked(self) -> dict[Tunnel, str]:
-        """The tunnels that pools ask for, and what the Node says of each."""
+        """The tunnels for which open pools give addresses, and what the Node says of each."""
         entry = await self._store.get(ResourceKey("Node", self._node))
         if entry is None:
             return {}
@@ -172,7 +187,7 @@ class Keeper:
         return {
             tunnel: tunnel.recorded(entry.value)
             for tunnel in _DEVICES
-            if eligible(tunnel, pools, entry.value)
+            if asking(tunnel, pools, entry.value).open
         }
 
     async def _look_after(self) -> None:
@@ -180,7 +195,7 @@ class Keeper:
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(LATER_LOOK)
-            missing = {name for name in _DEVICES.values() if not _is_up(name)}
+            missing = {name for name in self._recorded if not _is_up(name)}
             now = clock()
             self._lost = {name: self._lost.get(name, now) for name in missing}
             late = {name for name, since in self._lost.items() if now - since >= MISSING}

@@ -85,14 +85,14 @@ def kube_proxy_cluster_cidr(facts: Facts) -> Finding:
         return unknown("kube-proxy does not run here, or cannot be seen")
     if not proxy.cluster_cidr:
         return good("kube-proxy has no cluster CIDR: it hides no source")
-    if not facts.store.pools:
+    if not facts.store.allocating:
         return unknown("no pools are known")
     try:
         ranges = [ip_network(part.strip()) for part in proxy.cluster_cidr.split(",")]
     except ValueError:
         return bad(f"not a CIDR: {proxy.cluster_cidr}")
     outside = []
-    for pool in facts.store.pools:
+    for pool in facts.store.allocating:
         family = [one for one in ranges if one.version == pool.cidr.version]
         inside = any(
             pool.cidr.network_address in one and pool.cidr.prefixlen >= one.prefixlen

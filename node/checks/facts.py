@@ -60,6 +60,8 @@ class Host:
     clock_synchronised: bool | None = None
     clock_error_seconds: float | None = None
     spaces: tuple[Space, ...] = ()
+    unseen: tuple[str, ...] = ()
+    """Directories that this container does not have: what they lack is not looked at."""
     open_files: int | None = None
     """The soft limit of open files, -1 without limit."""
     processes: frozenset[str] = frozenset()
@@ -173,12 +175,13 @@ class OtherNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """An enabled pool."""
+    """A pool. One that is `disabled` may still hold pods, or just mark a network."""
 
     name: str
     cidr: IPNetwork
     encapsulation: str = ""
     cross_subnet: bool = False
+    disabled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,11 @@ class Store:
     service_ranges: tuple[IPNetwork, ...] = ()
     locked: bool = False
     cluster_version: str = ""
+
+    @property
+    def allocating(self) -> tuple[Pool, ...]:
+        """The pools of which pods get addresses: whatever they overlap hurts."""
+        return tuple(pool for pool in self.pools if not pool.disabled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +239,8 @@ class Kubernetes:
     """Who says so (`kubelet`, `containerd`, `cri-o`) to (configuration, binaries) directories."""
     unheard: frozenset[str] = frozenset()
     """Who of them says so in vain: a kubelet before 1.24 whose runtime looks for itself."""
+    unseen: frozenset[str] = frozenset()
+    """Which of the two directories below this container does not have."""
     net_dir: str = "/etc/cni/net.d"
     bin_dir: str = "/opt/cni/bin"
 

@@ -114,7 +114,11 @@ def directories(facts: Facts) -> Finding:
     if not facts.host.spaces:
         return unknown("not looked at")
     shut = [one.path for one in facts.host.spaces if not one.writable]
-    return bad(f"not writable: {', '.join(shut)}") if shut else good("all writable")
+    if shut:
+        return bad(f"not writable: {', '.join(shut)}")
+    if facts.host.unseen:
+        return good(f"all writable; not in this container: {', '.join(facts.host.unseen)}")
+    return good("all writable")
 
 
 @check(

@@ -8,6 +8,11 @@ from node.checks.facts import Facts
 OURS = frozenset({"calico", "calico-ipam"})
 
 
+def hidden(folders: str) -> Finding:
+    """What is said of the host's directories that this container does not have. Pure."""
+    return unknown(f"{folders}: not in this container; run it on the host, or in calico-cni's")
+
+
 @check(
     "cni-config",
     required=True,
@@ -22,6 +27,8 @@ def cni_config(facts: Facts) -> Finding:
     broken = [f"{one.name}: {one.error}" for one in where.files if one.error]
     if broken:
         return bad(f"{where.net_dir}: {'; '.join(broken)}")
+    if where.net_dir in where.unseen:
+        return hidden(where.net_dir)
     if any(OURS & set(one.types) for one in where.files):
         return good(next(one.name for one in where.files if OURS & set(one.types)))
     told = f"no file in {where.net_dir} names the plugin calico"
@@ -37,6 +44,8 @@ def cni_config(facts: Facts) -> Finding:
 )
 def cni_config_first(facts: Facts) -> Finding:
     """Our configuration sorts first."""
+    if facts.kubernetes.net_dir in facts.kubernetes.unseen:
+        return hidden(facts.kubernetes.net_dir)
     files = facts.kubernetes.files
     if not files:
         return unknown(f"{facts.kubernetes.net_dir} holds no configuration")
@@ -59,6 +68,9 @@ def cni_config_first(facts: Facts) -> Finding:
 )
 def cni_plugins(facts: Facts) -> Finding:
     """Every plugin that the first configuration names is installed."""
+    unseen = facts.kubernetes.unseen
+    if unseen:
+        return hidden(", ".join(sorted(unseen)))
     if not facts.kubernetes.files:
         return unknown(f"{facts.kubernetes.net_dir} holds no configuration")
     first = facts.kubernetes.files[0]
@@ -104,5 +116,7 @@ def cni_loopback(facts: Facts) -> Finding:
     """The loopback plugin is installed."""
     if not facts.kubernetes.kubelet:
         return unknown("no kubelet runs here")
+    if facts.kubernetes.bin_dir in facts.kubernetes.unseen:
+        return hidden(facts.kubernetes.bin_dir)
     there = "loopback" in facts.kubernetes.plugins
     return (good if there else bad)(f"{'in' if there else 'not in'} {facts.kubernetes.bin_dir}")

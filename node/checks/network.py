@@ -167,9 +167,9 @@ def other_links(facts: Facts) -> Finding:
 )
 def pool_host_overlap(facts: Facts) -> Finding:
     """No pool overlaps an address or route of this host."""
-    if not facts.store.pools:
+    if not facts.store.allocating:
         return unknown("no pools are known")
-    for pool in facts.store.pools:
+    for pool in facts.store.allocating:
         for interface in facts.network.interfaces:
             if interface.name.startswith(("cali", "tunl", "vxlan", "wireguard")):
                 continue
@@ -186,7 +186,7 @@ def pool_host_overlap(facts: Facts) -> Finding:
             ):
                 where = f"the route to {route.dst} by {route.interface}"
                 return bad(f"IPPool({pool.name}) {pool.cidr}: {where}")
-    return good(f"{len(facts.store.pools)} pool(s), no overlap")
+    return good(f"{len(facts.store.allocating)} pool(s), no overlap")
 
 
 @check(
@@ -197,9 +197,9 @@ def pool_host_overlap(facts: Facts) -> Finding:
 )
 def pool_service_overlap(facts: Facts) -> Finding:
     """No pool overlaps a service range."""
-    if not facts.store.pools or not facts.store.service_ranges:
+    if not facts.store.allocating or not facts.store.service_ranges:
         return unknown("no pools or no service ranges are known")
-    for pool in facts.store.pools:
+    for pool in facts.store.allocating:
         for services in facts.store.service_ranges:
             if pool.cidr.version == services.version and pool.cidr.overlaps(services):
                 return bad(f"IPPool({pool.name}) {pool.cidr} and services {services}")

@@ -10,10 +10,11 @@ import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import x509
+from libcalico.errors import InvalidValue
 from node.checks.facts import Certificate, Endpoint
 
 TIMEOUT = 3.0
@@ -73,13 +74,16 @@ def of_config(config: DatastoreConfig) -> tuple[list[Certificate], list[str], di
 
 def endpoint(url: str, config: DatastoreConfig) -> Endpoint:
     """What one endpoint shows: connection, certificate, whether it verifies, its clock."""
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or 2379
+    try:
+        found = parsing.url(config.name("etcd_endpoints"), url, parsing.ETCD_PORT)
+    except InvalidValue as error:
+        return Endpoint(url=url, host="", error=str(error))
+    host, port = found.host, found.port
     try:
         socket.create_connection((host, port), TIMEOUT).close()
     except OSError as error:
         return Endpoint(url=url, host=host, error=_reason(error))
-    if parts.scheme != "https":
+    if not found.secure:
         asked, clock = _clock(http.client.HTTPConnection(host, port, timeout=TIMEOUT))
         return Endpoint(url=url, host=host, clock=clock, asked_at=asked)
     served, trouble = _served(host, port, config)

@@ -96,8 +96,6 @@ def _node(value: Any) -> OtherNode:
 
 def _pool(value: Any) -> Pool | None:
     spec = value.spec
-    if spec.disabled:
-        return None
     try:
         cidr = spec.network
     except ValueError:
@@ -109,6 +107,7 @@ def _pool(value: Any) -> Pool | None:
         cidr=cidr,
         encapsulation=next(iter(used), ""),
         cross_subnet="CrossSubnet" in used.values(),
+        disabled=spec.disabled or bool(value.metadata.deletionTimestamp),
     )
 
 

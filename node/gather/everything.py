@@ -15,8 +15,9 @@ from node import environment
 from node import kubernetes as cluster
 from node.autodetect import IPAddress
 from node.checks.facts import Facts, Store
-from node.gather import datastore, host, kernel, kubernetes, network, probes
+from node.gather import datastore, host, kernel, kubernetes, network, places, probes
 
+NOWHERE = Path("/dev/null/unseen")
 MOST_PROBES = 16
 """Other nodes that are probed; the first by name, so that two runs ask the same."""
 
@@ -40,14 +41,27 @@ async def gather(environ: Mapping[str, str], options: Options) -> Facts:
     except InvalidValue as error:
         wrong = str(error)
     folders = (paths.RUN, paths.LIB, paths.LOG, net_dir, bin_dir)
+    where: dict[Path, Path | None] = {folder: folder for folder in folders}
+    if places.contained(environ):
+        mounted = places.mounts()
+        where = {folder: places.seen(folder, mounted) for folder in folders}
     of_kernel = await kernel.read(options.kernel_config)
-    of_host = await asyncio.to_thread(host.read, environ, folders)
+    of_host = await asyncio.to_thread(host.read, environ, where)
     if wrong and not of_host.name_error:
         of_host = replace(of_host, name_error=wrong)
     of_network = await asyncio.to_thread(network.read, settings, environ, paths.MTU)
     if of_network.pod_mtu is None:
-        of_network = replace(of_network, pod_mtu=network.mtu_of_configuration(net_dir))
-    of_kubernetes = await asyncio.to_thread(kubernetes.read, net_dir, bin_dir)
+        mtu = network.mtu_of_configuration(where[net_dir] or NOWHERE)
+        of_network = replace(of_network, pod_mtu=mtu)
+    of_kubernetes = await asyncio.to_thread(
+        kubernetes.read, where[net_dir] or NOWHERE, where[bin_dir] or NOWHERE
+    )
+    of_kubernetes = replace(
+        of_kubernetes,
+        net_dir=str(net_dir),
+        bin_dir=str(bin_dir),
+        unseen=frozenset(str(folder) for folder in (net_dir, bin_dir) if where[folder] is None),
+    )
     store = Store() if options.offline else await datastore.read(options.config, environ)
     own = next((one for one in store.nodes if one.name == of_host.node_name), None)
     others = sorted((one for one in store.nodes if one is not own), key=lambda one: one.name)

@@ -6,9 +6,10 @@ import os
 import re
 import resource
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from configparser import ConfigParser
 from configparser import Error as ConfigError
+from dataclasses import replace
 from pathlib import Path
 
 from libcalico import paths
@@ -21,8 +22,8 @@ _SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|PRIVATE_?KEY", re.IGNORECASE
 _LISTEN = "0A"
 
 
-def read(environ: Mapping[str, str], folders: Iterable[Path]) -> Host:
-    """The facts; `folders` are the directories that a node writes to."""
+def read(environ: Mapping[str, str], folders: Mapping[Path, Path | None]) -> Host:
+    """The facts; `folders`: the directories that a node writes to, each with where it is here."""
     stored = _text(Path(environ.get("CALICO_NODENAME_FILE", "") or paths.NODENAME))
     name, error = "", ""
     try:
@@ -39,7 +40,10 @@ def read(environ: Mapping[str, str], folders: Iterable[Path]) -> Host:
         nodename_file=stored,
         clock_synchronised=synchronised,
         clock_error_seconds=clock_error,
-        spaces=tuple(space(one) for one in folders),
+        spaces=tuple(
+            replace(space(here), path=str(name)) for name, here in folders.items() if here
+        ),
+        unseen=tuple(str(name) for name, here in folders.items() if here is None),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         processes=frozenset(found.values()),
         networkmanager_ignores=unmanaged(Path("/etc/NetworkManager")),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from libcalico import parsing
 from node.checks.facts import CNIFile, KubeProxy, Kubernetes
 
 _CONFIGURATIONS = (".conf", ".conflist", ".json")
@@ -95,11 +96,9 @@ def kube_proxy(commands: list[Command], root: Path) -> KubeProxy | None:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
     try:
-        tree = yaml.safe_load(path.read_text(errors="replace"))
-    except (OSError, yaml.YAMLError):
+        tree = parsing.yaml_tree(path.read_text(errors="replace"))
+    except (OSError, ValueError):
         return {}
     return tree if isinstance(tree, dict) else {}
 

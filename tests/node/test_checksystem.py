@@ -17,10 +17,11 @@ import pytest
 
 from node.checks.facts import OtherNode, Probe
 from node.checks.modules import MODULES
-from node.gather import certificates, host, kernel, kubernetes, probes
+from node.gather import certificates, host, kernel, kubernetes, places, probes
 from tests.support.certificates import make_certificates
 from tests.support.etcd import Etcd, free_ports
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 COMMAND = [sys.executable, "-m", "node.main", "checksystem"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
@@ -87,6 +88,7 @@ def ask(space: Namespace, size: int) -> Probe:
         return asyncio.run(probes.probe(PEER, {4: size}, bgp=True))[0]
 
 
+@pytest.mark.promise("PAIN-21")
 @pytest.mark.promise("F-105")
 def test_a_path_that_loses_large_packets_is_found(pair: tuple[Namespace, Namespace]) -> None:
     a, b = pair
@@ -142,7 +144,7 @@ def test_another_daemon_on_port_179(pair: tuple[Namespace, Namespace], tmp_path:
     )
     daemon = a.popen("bird", "-f", "-c", f"{tmp_path}/bird.conf", "-s", f"{tmp_path}/bird.ctl")
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while ":179" not in a.run("ss", "-tln"):
             assert time.monotonic() < deadline, "BIRD does not listen"
             time.sleep(0.05)
@@ -308,3 +310,36 @@ def test_secrets_of_the_environment_are_named() -> None:
 
 def test_a_certificate_file_that_is_none() -> None:
     assert certificates.from_pem("hello", "/x")[0].error == "holds no certificate in PEM form"
+
+
+def test_a_container_answers_for_the_directories_that_it_has(tmp_path: Path) -> None:
+    """As in the manifest: /var/run/calico at its place, the configuration below /host."""
+    file = tmp_path / "mounts"
+    file.write_text("overlay / overlay rw 0 0\ntmpfs /run/calico tmpfs rw 0 0\nx /host/etc x\n")
+    mounted = places.mounts(file)
+    assert places.seen(Path("/var/run/calico"), mounted) == Path("/var/run/calico")
+    assert places.seen(Path("/etc/cni/net.d"), mounted) == Path("/host/etc/cni/net.d")
+    assert places.seen(Path("/opt/cni/bin"), mounted) is None
+    assert places.mounts(tmp_path / "none") == ()
+    assert places.contained({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, tmp_path)
+    assert not places.contained({}, tmp_path)
+    (tmp_path / ".dockerenv").touch()
+    assert places.contained({}, tmp_path)
+
+
+def test_in_a_pod_nothing_is_said_of_directories_of_the_host(tmp_path: Path) -> None:
+    """The machine's own /opt/cni/bin is read-only here, and is not the host's."""
+    shut = "mount -t tmpfs -o ro t /opt && mount -t tmpfs t /run && mkdir /run/calico"
+    shut += " && mount -t tmpfs t /run/calico"
+    command = [*COMMAND, "--offline", "-o", "json"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{shut} && exec "$@"', "sh", *command],
+        env={**os.environ, "KUBERNETES_SERVICE_HOST": "10.96.0.1", "CNI_BIN_DIR": "/srv/cni/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {one["id"]: one for one in json.loads(done.stdout)["checks"]}
+    told = found["directories"]["found"]
+    assert "/srv/cni/bin" in told.partition("not in this container:")[2]
+    assert found["cni-loopback"]["result"] != "failed"

@@ -62,6 +62,7 @@ def shapes(*conditions: Condition) -> dict[tuple[str, str, str], Condition]:
     return {one.shape: one for one in conditions}
 
 
+@pytest.mark.promise("M-124")
 def test_what_every_agent_tells(tmp_path: Path) -> None:
     wrong = {"object": "GlobalNetworkPolicy(a)", "reason": "not enforced"}
     status_file.write(

@@ -15,7 +15,7 @@ import pytest
 
 from node import startup
 from node.supervisor import agents
-from tests.node.world import CALICO_NODE, start, wait_for
+from tests.node.world import CALICO_NODE, RESOURCES, start, wait_for
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace
 
@@ -88,6 +88,7 @@ def test_without_waiting_it_ends(etcd_inside: Etcd, environ: dict[str, str]) -> 
     assert "this node is registered" in [line["message"] for line in lines]
 
 
+@pytest.mark.promise("M-182")
 @pytest.mark.promise("M-192")
 def test_each_backend_starts_its_agents(environ: dict[str, str]) -> None:
     for backend, rooms in (
@@ -173,5 +174,10 @@ def test_a_known_node_starts_its_agents_without_the_datastore(
     etcd_inside.start()
     wait_for(lambda: "is registered" in log.read_text())
     assert children(process.pid) == before, "registering disturbs nobody"
+    # It gives signs of life, and a Node that is deleted is there again.
+    wait_for(lambda: etcd_inside.get("/calico/felix/v2/no-region/host/node1/machine"))
+    wait_for(lambda: children(process.pid) == before)
+    etcd_inside.delete(RESOURCES + "nodes/node1")
+    wait_for(lambda: etcd_inside.get(RESOURCES + "nodes/node1"))
     process.terminate()
     assert process.wait(30) == 0

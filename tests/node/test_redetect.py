@@ -14,11 +14,13 @@ import pytest
 
 from libcalico import apiconfig
 from libcalico.datastore import connect
+from libcalico.errors import MuslinError
 from node import addresses, startup
 from node.environment import settings
 from node.redetect import Watcher
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 NODES = "/calico/resources/v3/projectcalico.org/nodes/"
 CONFIRM = 0.3
@@ -88,7 +90,7 @@ async def watching(etcd: Etcd, **more: str) -> AsyncIterator[Watched]:
 
 
 async def until(condition: Any, seconds: float = 15.0) -> None:
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(patient(seconds)):
         while True:
             if condition():
                 return
@@ -110,6 +112,25 @@ async def test_a_renumbered_interface_is_stored_when_the_kernel_agrees_twice(
         assert asyncio.get_running_loop().time() - began >= CONFIRM
         await until(lambda: watcher.changed == 1)
         assert len(watcher.gone) == 1, "the agents' connections went with the old one"
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_another_machine_has_taken_over_is_not_taken_back(
+    etcd: Etcd, machine: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NODE-3: it was away, and its name lives elsewhere now."""
+
+    async def refused(_store: Any) -> None:
+        raise MuslinError("another machine lives under this name")
+
+    async with watching(etcd) as watcher:
+        watcher._own_name = refused
+        node = json.loads(etcd.get(NODES + "node1") or b"")
+        node["spec"]["bgp"]["ipv4Address"] = "10.99.1.77/24"
+        etcd.put(NODES + "node1", json.dumps(node))
+        machine.run("ip", "address", "add", "10.99.7.9/22", "dev", "eth0")
+        await until(lambda: "stay: another machine lives" in caplog.text)
+        assert (stored(etcd), watcher.changed) == ("10.99.1.77/24", 0)
 
 
 @pytest.mark.asyncio

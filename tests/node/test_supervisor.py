@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from node.supervisor import Program, Supervisor, agents
+from tests.support.patience import HANG, patient
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
 AGENT = """\
@@ -37,14 +38,14 @@ async def until(condition: Callable[[], Any], seconds: float = 15.0) -> float:
     """Seconds until `condition` held."""
     started = time.monotonic()
     while not condition():
-        assert time.monotonic() - started < seconds, "it did not happen in time"
+        assert time.monotonic() - started < HANG, "it did not happen in time"
         await asyncio.sleep(0.005)
     return time.monotonic() - started
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     """The same for a test without an event loop."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)

@@ -25,6 +25,7 @@ from node.tunnel_addresses import Keeper
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
 from tests.support.netns import network_namespace
+from tests.support.patience import patient
 
 NAME = "n1"
 
@@ -42,7 +43,7 @@ async def keeping(store: Datastore, *, devices: bool = False) -> AsyncIterator[K
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(patient(15)):
         while True:
             if await check():
                 return
@@ -139,6 +140,62 @@ async def test_an_address_is_withdrawn_when_its_device_stays_away(
                 assert [each.handle_id for each in report.records] == ["ipip-tunnel-addr-n1"]
                 space.run("ip", "link", "add", "vxlan.calico", "up", "type", "bridge")
                 await until(lambda: has(store, IPIP, VXLAN))
+
+
+@pytest.mark.asyncio
+async def test_a_pool_that_asks_while_another_is_looked_at_waits_for_the_device_too(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TAD-1: what is asked for is read once more when the address is taken."""
+    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 0.2)
+    monkeypatch.setattr(tunnel_addresses, "LATER_LOOK", 0.05)
+
+    class Overtaken(Keeper):
+        async def _asked(self) -> dict[Tunnel, str]:
+            found = await super()._asked()
+            if not found:
+                await put_pool(self._store, "p", "10.0.0.0/26", 28, ipipMode="Always")
+            return found
+
+    with network_namespace("node") as space:
+        monkeypatch.setattr(tunnel_addresses, "Socket", lambda: open_in_netns(space.fd))
+        monkeypatch.setattr(f"{__name__}.Keeper", Overtaken)
+        async with etcd.connect() as store:
+            await put_node(store, NAME)
+            async with keeping(store, devices=True):
+                await until(is_true(lambda: "before its device is up: tunl0" in caplog.text))
+                assert await has(store)
+                space.run("ip", "link", "add", "tunl0", "up", "type", "bridge")
+                await until(lambda: has(store, IPIP))
+
+
+@pytest.mark.asyncio
+async def test_a_device_is_missed_only_while_its_address_is_told(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TAD-2: an address that is new is not withdrawn for the time before it."""
+    looks: list[str] = []
+
+    def is_up(name: str) -> bool:
+        looks.append(name)
+        return name in up
+
+    up: set[str] = set()
+    monkeypatch.setattr(tunnel_addresses, "LATER_LOOK", 0.02)
+    monkeypatch.setattr(tunnel_addresses, "PATIENCE", 0.1)
+    monkeypatch.setattr(tunnel_addresses, "_is_up", is_up)
+    async with etcd.connect() as store:
+        await put_node(store, NAME)
+        await put_pool(store, "p", "10.0.0.0/26", 28, ipipMode="Always")
+        async with keeping(store, devices=True) as keeper:
+            await until(is_true(lambda: len(looks) > 30))
+            assert keeper._lost == {}
+            up.add("tunl0")
+            await until(lambda: has(store, IPIP))
+            up.clear()
+            await until(is_true(lambda: keeper._lost.keys() == {"tunl0"}))
+            up.add("tunl0")
+            await until(is_true(lambda: keeper._lost == {}))
 
 
 @pytest.mark.asyncio

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.machine import Machine
+from tests.support.patience import patient
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 NOTIFY = "/run/notify.sock"
@@ -98,7 +99,7 @@ class Unit:
 
     def _await(self, state: str, timeout: float) -> None:
         assert self._socket is not None
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patient(timeout)
         while state not in self.states:
             self._socket.settimeout(max(0.1, deadline - time.monotonic()))
             self.states += self._socket.recv(4096).decode().splitlines()

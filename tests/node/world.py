@@ -11,6 +11,7 @@ from typing import Any
 
 from node import startup
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 
 RESOURCES = "/calico/resources/v3/projectcalico.org/"
 CALICO_NODE = [sys.executable, "-m", "node.main"]
@@ -26,7 +27,7 @@ def resource(etcd: Etcd, path: str) -> Any:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)

@@ -1,0 +1,187 @@
+"""Whether another machine lives under this node's name.
+
+A machine that starts with the name of another one (a cloned disk, a copied nodename file, a typo
+in NODENAME) would take its addresses over, and give those of its living pods away. Where the
+Node's stored address is on an interface here, this machine is the node. Otherwise the name's life
+sign is looked at: on etcd calico-node's own (`LifeSign`), on the Kubernetes datastore the kubelet's
+Lease with the boot id of its Node. One of another boot that moves on within an interval belongs to
+a machine that lives. One that stands still is what this node was before it was renumbered,
+rebooted or installed anew.
+
+Invariant (tests/node/test_life.py; on Kubernetes tests/apiserver/test_node_life.py):
+  NODE-3  A name under which another machine gives signs of life is never taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from libcalico import apiconfig
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import MuslinError
+from libcalico.model.keys import LifeSignKey, ResourceKey
+from libcalico.model.node import Node
+from libcalico.model.status import LifeSign
+from node import autodetect, interfaces, registration
+from node.autodetect import Interface
+
+INTERVAL, TTL = 15.0, 60
+"""Seconds between two life signs of calico-node, and for how long one stands."""
+SLACK = 2.0
+"""How much later than its interval a life sign may come."""
+LOOK = 1.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+Wait = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine: its boot, its network namespace (some nodes share a kernel), and its looks."""
+
+    boot: str
+    network: int
+    host: str
+    addresses: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return told(self.host, self.boot, self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A life sign of some machine: `beat` is another one each time.
+
+    `whole`: machine and beat were written at once; else the machine may be the one before.
+    `vouched`: another program says that it lives, without a beat.
+    """
+
+    ours: bool
+    beat: str
+    told: str
+    interval: float
+    whole: bool = True
+    vouched: bool = False
+
+
+Read = Callable[[], Awaitable[Life | None]]
+
+
+def told(host: str, boot: str, addresses: Iterable[str]) -> str:
+    """A machine, for an operator."""
+    shown = ", ".join(addresses) or "none"
+    return f"host {host or 'unknown'}, addresses {shown}, boot id {boot or 'unknown'}"
+
+
+def this_machine(found: Iterable[Interface]) -> Machine:
+    """The machine of the calling thread."""
+    try:
+        boot = BOOT_ID.read_text().strip()
+    except OSError:
+        boot = ""
+    own = [str(one.ip) for kept in autodetect.shown(found) for one in kept.addresses]
+    network = os.stat("/proc/thread-self/ns/net").st_ino
+    return Machine(boot, network, socket.gethostname(), tuple(own))
+
+
+def is_here(node: Node | None, found: Iterable[Interface]) -> bool:
+    """Whether an address of the Node is on an interface of this machine."""
+    known = [registration.stored_address(node, version) for version in (4, 6)]
+    here = {one.ip for kept in found for one in kept.addresses}
+    return any(one is not None and one.ip in here for one in known)
+
+
+async def another(read: Read, wait: Wait = asyncio.sleep) -> Life | None:
+    """The life sign of another machine, once it moved; None where there is no such machine.
+
+    Takes no time unless there is one of another boot, and then an interval at most.
+    """
+    first = await read()
+    if first is None or first.ours:
+        return None
+    now, waited, moved = first, 0.0, False
+    while waited < first.interval + SLACK:
+        await wait(LOOK)
+        waited += LOOK
+        last = await read()
+        if last is None or last.ours:
+            return None
+        now = last
+        moved = moved or now.beat != first.beat
+        if moved and now.whole:
+            return now
+    return now if moved or now.vouched else None
+
+
+def of_sign(sign: LifeSign, beat: str, machine: Machine) -> Life:
+    """A life sign of calico-node, as this machine sees it."""
+    ours = (sign.bootID, sign.network) == (machine.boot, machine.network) and machine.boot != ""
+    shown = told(sign.host, sign.bootID, sign.addresses)
+    return Life(ours, beat, shown, sign.interval or INTERVAL)
+
+
+async def read_sign(store: Datastore, name: str, machine: Machine) -> Life | None:
+    """calico-node's life sign in etcd."""
+    entry = await store.get(LifeSignKey(name))
+    return of_sign(entry.value, str(entry.revision), machine) if entry else None
+
+
+async def require_own_name(
+    environ: Mapping[str, str],
+    config: apiconfig.DatastoreConfig,
+    store: Datastore,
+    name: str,
+    *,
+    doubt: Callable[[], None] = lambda: None,
+    wait: Wait = asyncio.sleep,
+) -> None:
+    """Raise MuslinError when another machine lives under this name (NODE-3).
+
+    `doubt` is called when that has to be found out, which may take an interval.
+    """
+    entry = await store.get(ResourceKey("Node", name))
+    found = await asyncio.to_thread(interfaces.read)
+    if entry is not None and is_here(entry.value, found):
+        return
+    doubt()
+    machine = this_machine(found)
+    other = await another_of(environ, config, store, name, machine, wait)
+    if other is not None:
+        raise MuslinError(refusal(name, machine, other))
+
+
+async def another_of(
+    environ: Mapping[str, str],
+    config: apiconfig.DatastoreConfig,
+    store: Datastore,
+    name: str,
+    machine: Machine,
+    wait: Wait = asyncio.sleep,
+) -> Life | None:
+    """`another`, by the life sign that this datastore has."""
+    async with AsyncExitStack() as opened:
+        read: Read = partial(read_sign, store, name, machine)
+        if config.datastore_type == apiconfig.KUBERNETES:
+            # Late: most of the standard library's network code comes with it.
+            from node import kubelet
+
+            client = await opened.enter_async_context(kubelet.connected(environ, config))
+            read = partial(kubelet.read, client, name, machine.boot)
+        return await another(read, wait)
+
+
+def refusal(name: str, machine: Machine, other: Life) -> str:
+    """Both machines, and the cure."""
+    return (
+        f"Node({name}): another machine lives under this name, and its pods' addresses would be"
+        f" given away: there is {other.told}; this machine is {machine}. Give this machine a name"
+        " of its own (NODENAME, and remove a nodename file that was copied:"
+        " CALICO_NODENAME_FILE); where it is to replace the other one, stop that one first"
+    )

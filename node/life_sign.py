@@ -1,0 +1,88 @@
+"""calico-node gives signs of life in etcd: this machine lives under this node's name.
+
+A machine that starts with the same name reads them (`node.life`), and kube-controllers take
+nothing from a node that gives them. So does the machine that has the name already: a sign that
+another machine writes meanwhile is told at once, here and as an Event.
+The Kubernetes datastore has the kubelet's Lease for all this.
+Tested in tests/node/test_life.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from libcalico import apiconfig
+from libcalico.backoff import Backoff
+from libcalico.datastore import UNHURRIED, connect
+from libcalico.datastore.interface import Datastore, Put
+from libcalico.errors import MuslinError
+from libcalico.model.keys import LifeSignKey
+from libcalico.model.meta import now_text
+from libcalico.model.status import LifeSign
+from node import interfaces, life
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY = 1.0
+
+Warn = Callable[[str, str], None]
+
+
+async def keep(config: apiconfig.DatastoreConfig, name: str, warn: Warn) -> None:
+    """Give signs of life for ever; `warn` hears of another machine that gives them, too."""
+    if config.datastore_type == apiconfig.KUBERNETES:
+        return
+    backoff = Backoff(FIRST_RETRY, life.INTERVAL)
+    told = ""
+    while True:
+        try:
+            # Connections of an address that is gone hang; new ones do not.
+            store = await connect(config, gather=UNHURRIED)
+            try:
+                signs = Signs(store, name, warn)
+                while True:
+                    await signs.give()
+                    backoff.reset()
+                    told = ""
+                    await asyncio.sleep(life.INTERVAL)
+            finally:
+                await store.close()
+        except MuslinError as error:
+            if str(error) != told:
+                told = str(error)
+                log.warning("no sign of life of this node can be given: %s", error)
+            await backoff.wait()
+
+
+class Signs:
+    """Writes this machine's signs, and reads whose was there."""
+
+    def __init__(self, store: Datastore, name: str, warn: Warn = lambda _what, _why: None) -> None:
+        self._store, self._name, self._warn = store, name, warn
+        self._first = True
+
+    async def give(self) -> None:
+        """One sign. Raises DatastoreError."""
+        found = await asyncio.to_thread(interfaces.read)
+        machine = life.this_machine(found)
+        other = await life.read_sign(self._store, self._name, machine)
+        # At first it is what start-up judged, or of this node before it was started again.
+        if other is not None and not other.ours and not self._first:
+            trouble = (
+                f"another machine gives signs of life under the name {self._name}: {other.told};"
+                f" this machine is {machine}. Stop calico-node on the one that is not this node"
+            )
+            log.error("%s", trouble)
+            self._warn("node name", trouble)
+        self._first = False
+        sign = LifeSign(
+            time=now_text(),
+            bootID=machine.boot,
+            network=machine.network,
+            host=machine.host,
+            addresses=list(machine.addresses),
+            interval=life.INTERVAL,
+        )
+        await self._store.commit([Put(LifeSignKey(self._name), sign, ttl=life.TTL)])

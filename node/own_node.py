@@ -1,0 +1,150 @@
+"""The Node of a node that runs stands: one that an operator deleted is written again.
+
+In etcd nobody else would: the kubelet registers with Kubernetes alone. Without it no pod starts,
+there are no BGP sessions, and no other node knows the way here. What the Node said last (labels,
+AS number, what an operator set) is said again, but for tunnels' addresses, which may be others' now
+and are taken anew. On the Kubernetes datastore the object is the kubelet's; where that made it
+anew, it has none of our addresses, and they are written.
+
+To remove a node for good, its calico-node is stopped first.
+Invariant (tests/node/test_own_node.py):
+  NODE-4  While calico-node runs, its Node has an address and what it said last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from libcalico import apiconfig
+from libcalico.backoff import Backoff
+from libcalico.datastore import UNHURRIED, connect
+from libcalico.datastore.interface import Datastore, Selection
+from libcalico.datastore.syncer import Syncer
+from libcalico.errors import MuslinError
+from libcalico.model.meta import Metadata
+from libcalico.model.node import Node
+from node import addresses, kubernetes, life, registration, startup
+from node.addresses import Machine
+from node.environment import Settings
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY, LAST_RETRY = 0.5, 30.0
+
+Look = Callable[[], Awaitable[Machine]]
+
+
+async def keep(
+    environ: Mapping[str, str], name: str, chosen: Settings, warn: Callable[[str, str], None]
+) -> None:
+    """Keep the Node of a registered node, for ever; `warn` hears that it was missing."""
+    config = apiconfig.of_node(environ)
+    ours = config.datastore_type != apiconfig.KUBERNETES
+
+    async def look() -> Machine:
+        kubernetes_name = chosen.kubernetes_name(name)
+        facts = await kubernetes.read(environ, config, kubernetes_name, node_only=True)
+        return await addresses.look(facts.internal, bool(facts.problem and not facts.internal))
+
+    store = await connect(config, gather=UNHURRIED)
+    try:
+        keeper = Keeper(store, name, chosen, look, warn, makes=ours)
+        keeper.own_name = lambda: life.require_own_name(environ, config, store, name)
+        await keeper.run()
+    finally:
+        await store.close()
+
+
+async def _no_doubt() -> None:
+    return None
+
+
+class Keeper:
+    """Follows the own Node. `written` counts how often it had to be written."""
+
+    def __init__(
+        self,
+        store: Datastore,
+        name: str,
+        chosen: Settings,
+        look: Look = addresses.look,
+        warn: Callable[[str, str], None] = lambda _what, _why: None,
+        *,
+        makes: bool = True,
+    ) -> None:
+        """`makes`: a Node that is missing is ours to make."""
+        self._store, self._name, self._chosen = store, name, chosen
+        self._look, self._warn, self._makes = look, warn, makes
+        self._last: Node | None = None
+        self._missing = asyncio.Event()
+        self.own_name: Callable[[], Awaitable[None]] = _no_doubt
+        self.written = 0
+
+    async def run(self) -> None:
+        """Follow and write; returns only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow())
+            group.create_task(self._write())
+
+    async def _follow(self) -> None:
+        now: Node | None = None
+        syncer = Syncer(self._store, [Selection("Node", host=self._name)])
+        async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                for update in batch.updates:
+                    if update.key.name == self._name:  # type: ignore[union-attr]
+                        now = update.entry.value if update.entry else None
+                if self._is_whole(now):
+                    self._last = now
+                    self._missing.clear()
+                elif batch.in_sync and (now is not None or self._makes):
+                    self._missing.set()
+
+    def _is_whole(self, node: Node | None) -> bool:
+        if node is None:
+            return False
+        return self._chosen.backend == "none" or registration.has_address(node)
+
+    async def _write(self) -> None:
+        backoff, ended = Backoff(FIRST_RETRY, LAST_RETRY), 0.0
+        while True:
+            await self._missing.wait()
+            if time.monotonic() - ended > 2 * LAST_RETRY:
+                backoff.reset()
+            log.warning("the Node of this node is missing", extra={"node": self._name})
+            try:
+                await self._again()
+            except MuslinError as error:
+                log.error("Node(%s) is missing and cannot be written: %s", self._name, error)
+                self._warn("own Node", f"it was deleted and cannot be written: {error}")
+            # One that is deleted again and again waits longer each time.
+            await backoff.wait()
+            ended = time.monotonic()
+
+    async def _again(self) -> None:
+        await self.own_name()
+        machine = await self._look()
+        known = remembered(self._last) if self._last else None
+        await startup.register(self._store, self._name, self._chosen, machine, known)
+        await startup.ensure_objects(self._store, self._name)
+        self.written += 1
+        self._missing.clear()
+        text = "it was deleted while calico-node runs here, and is written again"
+        log.warning("Node(%s): %s", self._name, text)
+        self._warn("own Node", text)
+
+
+def remembered(node: Node) -> Node:
+    """What a Node said, for one that is made anew: nothing that the datastore gave it, nor
+    addresses that were given back with it. Pure."""
+    meta, spec = node.metadata, node.spec
+    bgp = replace(spec.bgp, ipv4IPIPTunnelAddr="") if spec.bgp else None
+    spec = replace(spec, bgp=bgp, ipv4VXLANTunnelAddr="", ipv6VXLANTunnelAddr="")
+    fresh = Metadata(name=meta.name, labels=meta.labels, annotations=meta.annotations)
+    return replace(node, metadata=fresh, spec=spec)

@@ -1,0 +1,102 @@
+"""NODE-4: a Node that was deleted under a running calico-node is back, with a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ipam import node_removal
+from libcalico.datastore.interface import Delete, Put
+from libcalico.model.keys import ResourceKey
+from libcalico.model.meta import Metadata
+from libcalico.model.node import Node
+from node import addresses, startup
+from node.environment import settings
+from node.own_node import Keeper, remembered
+from tests.node.test_redetect import until
+from tests.node.world import RESOURCES, resource
+from tests.support.etcd import Etcd
+
+NODE = ResourceKey("Node", "node1")
+
+
+@asynccontextmanager
+async def keeping(etcd: Etcd, environ: dict[str, str], **more: str) -> AsyncIterator[Any]:
+    """A registered node, its keeper, a store, and what was warned of."""
+    chosen = settings(environ | more)
+    warned: list[str] = []
+    async with etcd.connect() as store:
+        await startup.register(store, "node1", chosen, await addresses.look())
+        keeper = Keeper(store, "node1", chosen, warn=lambda _, why: warned.append(why))
+        task = asyncio.create_task(keeper.run())
+        try:
+            await until(lambda: keeper._last is not None)
+            yield keeper, store, warned
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wish", ["", "autodetect", "10.99.1.1/24"])
+async def test_a_deleted_node_is_written_again_as_it_was(
+    etcd_inside: Etcd, environ: dict[str, str], wish: str
+) -> None:
+    more = {"IP": wish, "CALICO_K8S_NODE_REF": "k1"}
+    async with keeping(etcd_inside, environ, **more) as (keeper, store, warned):
+        path = RESOURCES + "nodes/node1"
+        entry = await store.get(NODE)
+        labels = replace(entry.value.metadata, labels={"rack": "a"})
+        bgp = replace(entry.value.spec.bgp, asNumber=64599, ipv4IPIPTunnelAddr="10.65.0.1")
+        spec = replace(entry.value.spec, bgp=bgp)
+        set_by_hand = replace(entry.value, metadata=labels, spec=spec)
+        await store.commit([Put(NODE, set_by_hand, entry.revision, entry)])
+        await until(lambda: keeper._last and keeper._last.metadata.labels == {"rack": "a"})
+        entry = await store.get(NODE)
+        await node_removal.remove(store, entry)
+        await until(lambda: etcd_inside.get(path))
+        node = resource(etcd_inside, "nodes/node1")
+        assert node["metadata"]["labels"] == {"rack": "a"}
+        assert node["metadata"]["uid"] != str(entry.value.metadata.uid)
+        assert node["spec"]["bgp"] == {"ipv4Address": "10.99.1.1/24", "asNumber": 64599}
+        assert node["spec"]["orchRefs"] == [{"nodeName": "k1", "orchestrator": "k8s"}]
+        await until(lambda: keeper.written == 1)
+        assert resource(etcd_inside, "felixconfigurations/node.node1")
+        assert warned == ["it was deleted while calico-node runs here, and is written again"]
+        # And once more.
+        await store.commit([Delete(NODE)])
+        await until(lambda: keeper.written == 2)
+        assert resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["asNumber"] == 64599
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_lost_its_addresses_gets_them_back(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    """As the kubelet makes it anew on the Kubernetes datastore, where none is made here."""
+    async with keeping(etcd_inside, environ, IP="autodetect") as (keeper, store, _):
+        keeper._makes = False
+        entry = await store.get(NODE)
+        await store.commit([Delete(NODE)])
+        await asyncio.sleep(0.3)
+        assert keeper.written == 0, "it is the kubelet's to make"
+        await store.commit([Put(NODE, Node(metadata=Metadata(name="node1")))])
+        await until(lambda: keeper.written == 1)
+        assert resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["ipv4Address"] == "10.99.1.1/24"
+        assert remembered(entry.value).metadata.uid == ""
+
+
+@pytest.mark.asyncio
+async def test_a_node_without_addresses_is_left_where_it_has_none(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    more = {"CALICO_NETWORKING_BACKEND": "none"}
+    async with keeping(etcd_inside, environ, **more) as (keeper, store, _):
+        await store.commit([Delete(NODE)])
+        await until(lambda: keeper.written == 1)
+        await until(lambda: not keeper._missing.is_set())
