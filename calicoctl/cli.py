@@ -110,6 +110,14 @@ _LOG_OPTION = click.option(
 )
 
 
+def _version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from calicoctl.versions import CALICO, MUSLIN
+
+        click.echo(f"calicoctl {MUSLIN} (Calico {CALICO})")
+        ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     table=COMMANDS,
@@ -118,6 +126,14 @@ _LOG_OPTION = click.option(
 @_LOG_OPTION
 @click.option("--context", default="", metavar="NAME", help="The kubeconfig context to use.")
 @click.option("--allow-version-mismatch", is_flag=True, help="Allow another cluster version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_version,
+    help="Show the version of this program; `calicoctl version` shows the cluster's, too.",
+)
 @click.pass_context
 def calicoctl(ctx: click.Context, context: str, allow_version_mismatch: bool) -> None:
     """Manage the networks, policies, address pools and BGP peers of a cluster."""

@@ -94,12 +94,21 @@ def parse(text: str, source: str) -> Stream:
 
 def _json(text: str, what: str, source: str) -> dict[str, Any]:
     try:
-        tree = json.loads(text)
+        tree = json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
         raise MuslinError(f"{source}: {what} is no JSON: {error}") from None
     if not isinstance(tree, dict):
         raise MuslinError(f"{source}: {what} must be a JSON object")
     return tree
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return found
 
 
 def _records(text: str, source: str) -> dict[Key, Any]:

@@ -24,6 +24,7 @@ from libcalico.model.kinds import KINDS
 from libcalico.model.meta import API_VERSION
 from libcalico.model.shape import UNKNOWN_FIELD, shape_problems
 
+LIST_FIELDS = frozenset({"kind", "apiVersion", "metadata", "items"})
 SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
 
@@ -98,31 +99,62 @@ def load_text(text: str | bytes, source: str) -> list[InputDocument]:
     """All resources of one text; raises `MuslinError` that names every one that is wrong."""
     documents: list[InputDocument] = []
     bad: list[MuslinError] = []
-    for document in yamltext.load(text, source):
-        for value, path in opened(document.value, ""):
+    for document in yamltext.load(text, source, is_json=source.endswith(".json")):
+        for one in opened(document.value, ""):
             try:
-                documents.append(resource_of(value, path, document, source))
+                if one.problem:
+                    where = f"{source}: line {document.line_of(one.path)}"
+                    raise MuslinError(f"{where}: {one.problem}")
+                documents.append(resource_of(one.value, one.path, document, source))
             except MuslinError as error:
                 bad.append(error)
     _refuse(bad)
     return documents
 
 
-def opened(value: Any, path: str) -> Iterator[tuple[Any, str]]:
-    """The single resources in a document and their paths: lists of all shapes opened up."""
+@dataclass(frozen=True, slots=True)
+class Single:
+    """What stands at one path of a document: a resource, or what is wrong with a list there."""
+
+    value: Any
+    path: str
+    problem: str = ""
+
+
+def opened(value: Any, path: str) -> Iterator[Single]:
+    """The single resources in a document: lists of all shapes opened up. Pure."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from opened(item, f"{path}[{index}]")
         return
     kind = value.get("kind") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
-        for index, item in enumerate(value["items"]):
-            # Items of a typed list may leave out what the list says already.
-            if isinstance(item, dict) and kind != "List":
-                item = {"kind": kind[:-4], "apiVersion": value.get("apiVersion")} | item
-            yield from opened(item, f"{path}.items[{index}]".lstrip("."))
+    if not isinstance(kind, str) or not kind.endswith("List"):
+        yield Single(value, path)
         return
-    yield value, path
+    for field, problem in _of_list(value, kind):
+        yield Single(value, inside(path, field), f"{kind}: {problem}")
+    items = value.get("items")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        where = f"{path}.items[{index}]".lstrip(".")
+        if isinstance(item, dict) and kind != "List":
+            # Items of a typed list may leave out what the list says already.
+            item = {"kind": kind[:-4], "apiVersion": value.get("apiVersion")} | item
+            if item["kind"] != kind[:-4]:
+                rule = f"an item of {kind} is an {kind[:-4]}"
+                yield Single(item, where, f"kind: {item['kind']!r} is not valid: {rule}")
+                continue
+        yield from opened(item, where)
+
+
+def _of_list(value: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with a list itself: field and problem."""
+    if value.get("apiVersion") == API_VERSION and kind != "List" and kind[:-4] not in KINDS:
+        yield "kind", f"kind: {kind!r} is not valid: the kind of the items, with List behind it"
+    for field in value:
+        if field not in LIST_FIELDS:
+            yield field, f"unknown field '{field}'"
+    if not isinstance(value.get("items"), list | None):
+        yield "items", "items: must be a list"
 
 
 def resource_of(value: Any, path: str, document: yamltext.Document, source: str) -> InputDocument:
@@ -183,9 +215,13 @@ def _kind(value: dict[str, Any], place: str) -> str:
     if version != API_VERSION:
         raise InvalidValue("apiVersion", version, f"must be {API_VERSION}", f"{place}: {written}")
     try:
-        return aliases.kind_of(written)
+        kind = aliases.kind_of(written)
     except UnsupportedKind as error:
         raise UnsupportedKind(f"{place}: {error}") from None
+    if written != kind:
+        # The command line takes `ippools` and `pool`; in a document Calico's knows the one name.
+        raise InvalidValue("kind", written, f"write {kind}", place)
+    return kind
 
 
 def _name_in(value: dict[str, Any]) -> str:

@@ -38,15 +38,21 @@ def run(arguments: list[str], program: str = "calicoctl") -> int:
 
         return _guarded(lambda: sys.stdout.write(client_text()))
 
-    import click
-
     from calicoctl.cli import calicoctl
-    from libcalico.errors import MuslinError
+    from libcalico.command_line import guarded
 
     def command() -> None:
         calicoctl.main(
             arguments, prog_name=program, complete_var=COMPLETE_VARIABLE, standalone_mode=False
         )
+
+    return guarded(program, lambda: _chosen(command, program))
+
+
+def _chosen(command: Callable[[], object], program: str) -> int:
+    import click
+
+    from libcalico.errors import MuslinError
 
     try:
         return _guarded(command)

@@ -72,11 +72,15 @@ def convert(
     shown: list[Any] = []
     complaints: list[str] = []
     for source, text in read_texts(filename, recursive):
-        for document in yamltext.load(text, source):
-            for value, path in opened(document.value, ""):
-                resources, wrong = _all(value, path, document, source)
+        for document in yamltext.load(text, source, is_json=source.endswith(".json")):
+            for single in opened(document.value, ""):
+                if single.problem:
+                    where = f"{source}: line {document.line_of(single.path)}"
+                    complaints.append(f"{where}: {single.problem}")
+                    continue
+                resources, wrong = _all(single.value, single.path, document, source)
                 complaints += [
-                    f"{source}: line {document.line_of(inside(path, one.field))}: {one}"
+                    f"{source}: line {document.line_of(inside(single.path, one.field))}: {one}"
                     for one in wrong
                 ]
                 shown += [_plain(resource, kubernetes_names) for resource in resources]

@@ -56,7 +56,7 @@ from libcalico.errors import MuslinError
 @click.option(
     "--live",
     is_flag=True,
-    help="Ask felix of this node, too: what it decides, and what the kernel has counted (root).",
+    help="Compare with felix and the kernel of this node, as root; 1 if they differ.",
 )
 @click.option(
     "-o",
@@ -86,7 +86,7 @@ def flow(
 
     SRC and DST are each NAMESPACE/POD, a pod's name, an address, node:NAME, or the name of a
     host endpoint (hep:NAME where that may be taken for a pod). Exit status 0 whether the packet is
-    allowed or denied.
+    allowed or denied; 1 where --live finds that the node differs from the datastore.
     """
     from calicoctl.explaining import asking, reading
 
@@ -108,5 +108,5 @@ def flow(
         click.echo(asking.as_json(found, told))
     else:
         click.echo(asking.as_text(found, told), nl=False)
-    if told is not None and told.error:
-        raise MuslinError(told.error)
+    if told is not None and (complaint := asking.complaint(told)):
+        raise MuslinError(complaint)

@@ -35,6 +35,8 @@ OTHER_SCANS = (
     (Kind.BLOCK_UNCLAIMED, "blocks without affinity"),
     (Kind.AFFINITY_STALE, "affinities without block"),
     (Kind.UNREADABLE, "values that cannot be read"),
+    # A note, for kube-controllers may be about to release them; and all that says it, so printed.
+    (Kind.NODE_MISSING, "addresses and blocks of nodes that have no Node"),
 )
 
 
@@ -170,6 +172,8 @@ def _scans(report: Report, show: bool, show_all: bool) -> None:
         click.echo(f"Found {count} {what}.")
     if show:
         for note in report.notes:
+            if note.kind is Kind.NODE_MISSING:
+                continue
             click.echo(f"  note: {note.subject} {note.text}")
 
 

@@ -93,15 +93,29 @@ async def ask_node(found: Found) -> live.Told:
     return await live.ask(found.questions, found.version, found.answers)
 
 
+def complaint(told: live.Told) -> str:
+    """What an operator must not overlook of the node's word; empty where there is nothing."""
+    return live.complaint(told)
+
+
 def as_text(found: Found, told: live.Told | None) -> str:
     """Everything for people."""
-    lines = [] if told is None else live.as_lines(told)
+    lines = [_unasked(found)] if told is None else live.as_lines(told)
     return text.answers_text(found.questions, found.answers, lines)
+
+
+def _unasked(found: Found) -> str:
+    """What an answer without `--live` is about."""
+    ends = (found.questions.source, found.questions.destination)
+    nodes = sorted({end.node for end in ends if end.node})
+    where = f" On {' and '.join(nodes)}, as root, --live compares it." if nodes else ""
+    return f"So says the datastore. What felix and the kernel do was not asked.{where}"
 
 
 def as_json(found: Found, told: live.Told | None) -> str:
     """Everything as one object."""
     tree = report.as_tree(found.questions, found.answers)
+    tree["basis"] = "datastore" if told is None else f"datastore, compared with node {told.node}"
     if told is not None:
         tree["live"] = live.as_tree(told)
     return json.dumps(tree, indent=2)

@@ -1,7 +1,8 @@
-"""What felix of this node says about the stations of an answer, and what the kernel has counted.
+"""What felix of this node says about the stations of an answer, and what its kernel has.
 
 Only stations on this node are asked about; felix knows its own endpoints. Where its word differs
-from the datastore's, that is said: it may lag behind, or lack a set that the kernel refuses.
+from the datastore's, or the kernel from felix's, that is said first and loudly: the packet may fare
+otherwise than the answer says.
 Tested in `tests/felix/test_explain_live.py`.
 """
 
@@ -44,6 +45,19 @@ class Compared:
         )
 
     @property
+    def differs(self) -> list[str]:
+        """Why the packet may fare otherwise here than the datastore says; empty: it does not."""
+        place, decided = self.judgement.place, self.decided
+        if decided.unknown:
+            return ["felix does not know this endpoint"]
+        found = [] if self.agrees else [f"felix decides otherwise: {_otherwise(decided)}"]
+        if place is not None and decided.rules is None:
+            found.append(f"the kernel has no chain {place.chain} in {place.table}")
+        elif place is not None and not decided.stands:
+            found.append(f"the kernel's chain {place.chain} is not as felix wants it")
+        return [*found, *decided.differs]
+
+    @property
     def counted(self) -> tuple[int, int] | None:
         """Packets and bytes that the deciding rule has matched."""
         place, rules = self.judgement.place, self.decided.rules
@@ -61,6 +75,11 @@ class Told:
     ready: bool = False
     stations: list[Compared] = field(default_factory=list)
     error: str = ""
+
+    @property
+    def differing(self) -> list[Compared]:
+        """The stations that are not as the datastore says."""
+        return [each for each in self.stations if each.differs]
 
 
 async def ask(questions: Questions, version: int, answers: list[Answer]) -> Told:
@@ -118,35 +137,44 @@ def _station(item: Judgement) -> Station:
 def as_lines(told: Told) -> Iterator[str]:
     """For people."""
     state = "" if told.ready else ", and has not programmed all that it knows"
+    differing = told.differing
+    if differing:
+        yield (
+            f"*** NODE {told.node} DIFFERS FROM THE DATASTORE at {len(differing)} of"
+            f" {len(told.stations)} stations: the answer above does not hold there ***"
+        )
     yield f"felix on {told.node} ({told.backend or 'no rules yet'}){state}:"
     for each in told.stations:
         station, place = each.judgement.station, each.judgement.place
-        yield f"  {each.packets}: {station.direction} of {station.end.title}: {_verdict(each)}"
-        if place is None:
-            continue
-        if each.decided.rules is None:
-            yield f"    the kernel has no chain {place.chain} in {place.table}"
-        elif not each.decided.stands:
-            yield f"    the kernel's chain {place.chain} is not as felix wants it"
-        elif each.counted is not None:
+        what = f"  {each.packets}: {station.direction} of {station.end.title}: "
+        differs = each.differs
+        yield what + ("DIFFERS" if differs else "felix decides alike, and the kernel has its rules")
+        for reason in differs:
+            yield f"    {reason}"
+        if place is not None and each.decided.stands and each.counted is not None:
             packets, octets = each.counted
             yield f"    {place} has matched {packets} packets, {octets} bytes"
 
 
-def _verdict(each: Compared) -> str:
-    decided = each.decided
-    if decided.unknown:
-        return "felix does not know this endpoint"
-    if each.agrees:
-        return "felix decides alike"
-    word = {True: "allowed", False: "denied", None: "not decided"}[decided.allowed]
-    policy = (
-        " ".join([decided.policy[0], "/".join(filter(None, decided.policy[1:]))])
-        if (decided.policy)
-        else ""
+def complaint(told: Told) -> str:
+    """What an operator must not overlook; empty where all is as the datastore says."""
+    if not told.differing:
+        return told.error
+    first = told.differing[0]
+    return (
+        f"node {told.node} differs from the datastore:"
+        f" {first.judgement.station.direction} of {first.judgement.station.end.title}:"
+        f" {first.differs[0]}"
     )
+
+
+def _otherwise(decided: Decided) -> str:
+    word = {True: "allowed", False: "denied", None: "not decided"}[decided.allowed]
+    policy = ""
+    if decided.policy:
+        policy = " ".join([decided.policy[0], "/".join(filter(None, decided.policy[1:]))])
     by = ", ".join(filter(None, (decided.by, decided.tier, policy)))
-    return f"felix DIFFERS: {word} ({by})"
+    return f"{word} ({by})"
 
 
 def as_tree(told: Told) -> dict[str, Any]:
@@ -171,6 +199,7 @@ def _tree(each: Compared) -> dict[str, Any]:
         "agrees": each.agrees,
         "allowed": each.decided.allowed,
         "chainStands": each.decided.stands,
+        "differs": each.differs,
         "matchedPackets": None if counted is None else counted[0],
         "matchedBytes": None if counted is None else counted[1],
     }

@@ -154,6 +154,10 @@ def test_a_node_without_a_name_in_kubernetes_stops_the_export() -> None:
     [
         (lambda text: text.replace("===\n", "", 1), "has 2 part"),
         (lambda text: text.replace('"clusterGUID": "abc",', '"clusterGUID": abc,'), "is no JSON"),
+        (
+            lambda text: text.replace('"clusterGUID":', '"clusterGUID": "x", "clusterGUID":'),
+            "the key 'clusterGUID' stands twice",
+        ),
         (lambda text: text.replace("ClusterInformation", "Tier"), "kind"),
         (lambda text: text.replace('"handles"', '"handls"'), "handls"),
         (lambda text: text.replace("/calico/ipam/v2/assignment", "/calico/x"), r"blocks\[0\].Key"),

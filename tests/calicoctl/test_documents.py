@@ -17,6 +17,11 @@ metadata:
 spec:
   cidr: 10.65.0.0/16
 """
+LIST = "apiVersion: projectcalico.org/v3\nkind: {kind}\n{more}\n"
+JSON = (
+    '{"kind":"IPPool","apiVersion":"projectcalico.org/v3",'
+    '"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/8"}}'
+)
 
 
 def test_several_documents_lists_and_sequences() -> None:
@@ -33,7 +38,7 @@ apiVersion: v1
 items:
 - {kind: Node, apiVersion: projectcalico.org/v3, metadata: {name: n1}}
 ---
-- {kind: tier, apiVersion: projectcalico.org/v3, metadata: {name: t}, spec: {order: 10.5}}
+- {kind: Tier, apiVersion: projectcalico.org/v3, metadata: {name: t}, spec: {order: 10.5}}
 """
     documents = load_text(listed + "---\n" + POOL, "f")
     assert [(one.kind, one.name) for one in documents] == [
@@ -46,12 +51,33 @@ items:
     assert documents[3].place("spec.cidr") == "f: line 20"
 
 
-def test_json_is_read_as_well() -> None:
-    text = (
-        '{"kind":"IPPool","apiVersion":"projectcalico.org/v3",'
-        '"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/8"}}'
-    )
-    assert load_text(text, "f")[0].resource.spec.cidr == "10.0.0.0/8"
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    assert load_text(JSON, "f")[0].resource.spec.cidr == "10.0.0.0/8"
+    (tmp_path / "p.json").write_text(JSON)
+    assert load_files(str(tmp_path))[0].name == "p"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (JSON.replace('/8"}', '/8",}'), "f: line 1, column 106: not valid JSON: "),
+        (JSON.replace('"p"}', '"p",\n}'), "f: line 2, column 1: not valid JSON: "),
+        (f"[{JSON},]", "not valid JSON: "),
+        (POOL + f"---\n[{JSON},]", "f: line 8, column "),
+        (JSON.replace('"10.0.0.0/8"', "ten"), "not valid JSON: "),
+        (JSON.replace('"p"}', '"p","name":"q"}'), "metadata.name: this key stands here twice"),
+    ],
+)
+def test_what_is_written_as_json_must_be_json(text: str, told: str) -> None:
+    with pytest.raises(MuslinError) as error:
+        load_text(text, "f")
+    assert told in str(error.value)
+
+
+def test_a_json_file_holds_json(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(POOL)
+    with pytest.raises(MuslinError, match=r"p.json: line 1, column 1: not valid JSON"):
+        load_files(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -65,6 +91,36 @@ def test_json_is_read_as_well() -> None:
         (POOL.replace("projectcalico.org/v3", "v2"), "apiVersion: 'v2' is not valid: must be"),
         (POOL.replace("projectcalico.org/v3", "v1"), "f: line 6: ipPool(): unknown field"),
         ("just text\n", "f: line 1: a resource must be a mapping"),
+        (
+            POOL.replace("IPPool", "IPPools"),
+            "f: line 1: kind: 'IPPools' is not valid: write IPPool",
+        ),
+        (POOL.replace("IPPool", "ippool"), "f: line 1: kind: 'ippool' is not valid: write IPPool"),
+        (POOL.replace("IPPool", "pools"), "f: line 1: kind: 'pools' is not valid: write IPPool"),
+        (
+            LIST.format(kind="IPPoolsList", more="items: []"),
+            "f: line 2: IPPoolsList: kind: 'IPPools",
+        ),
+        (
+            LIST.format(kind="IPPoolList", more="item: []"),
+            "f: line 3: IPPoolList: unknown field 'it",
+        ),
+        (
+            LIST.format(kind="IPPoolList", more="items: {}"),
+            "f: line 3: IPPoolList: items: must be a",
+        ),
+        (
+            LIST.format(kind="IPPoolList", more="items: [{kind: Node, metadata: {name: n}}]"),
+            "f: line 3: kind: 'Node' is not valid: an item of IPPoolList is an IPPool",
+        ),
+        (
+            LIST.format(kind="List", more="items: [{kind: pool}]"),
+            "f: line 3: pool: apiVersion: None",
+        ),
+        (
+            POOL.replace("  name: p1", "  name: p1\n  name: p2"),
+            "metadata.name: this key stands here",
+        ),
         (POOL.replace("name: p1", "name: p1\n  lables: {}"), "unknown field 'metadata.lables'"),
         (
             POOL + "---\n" + POOL.replace("IPPool", "BGPPeer").replace("cidr", "peer"),
@@ -99,7 +155,7 @@ def test_directories(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "b.yaml").write_text(POOL)
     (tmp_path / "a.yml").write_text(POOL.replace("p1", "p0"))
-    (tmp_path / "deep" / "c.json").write_text(POOL.replace("p1", "p2"))
+    (tmp_path / "deep" / "c.json").write_text(JSON.replace('"p"', '"p2"'))
     (tmp_path / "notes.txt").write_text("no resource")
     assert [one.name for one in load_files(str(tmp_path))] == ["p0", "p1"]
     assert [one.name for one in load_files(str(tmp_path), recursive=True)] == ["p0", "p1", "p2"]

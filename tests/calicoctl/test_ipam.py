@@ -84,6 +84,29 @@ def test_show_reserved_addresses(pool: Ctl) -> None:
     ]
 
 
+def test_check_finds_pods_of_a_deleted_node_without_allocation_and_with_one_address(
+    pool: Ctl, etcd: Etcd
+) -> None:
+    (address,) = assign(etcd, "node1", "web-0")
+    assert pool("apply", "-f", "-", stdin=document("Node", "node2")).err == ""
+    first = WEP.replace("10.65.0.1/32", f"{address}/32")
+    second = first.replace("web--0", "web--1").replace("web-0", "web-1")
+    lost = first.replace("web--0", "web--2").replace("web-0", "web-2")
+    for text in (first, second, lost.replace(f"{address}/32", "10.65.9.9/32")):
+        assert pool("apply", "-f", "-", stdin=text).err == ""
+    on_store(etcd, lambda store: store.commit([Delete(ResourceKey("Node", "node1"))]))
+    told = pool("ipam", "check", "--show-problem-ips").out
+    names = [f"Workload(default/node1-k8s-web--{number}-eth0)" for number in range(3)]
+    for line in (
+        f"  {address} has multiple owners: {names[0]} and {names[1]}",
+        f"  10.65.9.9 in use by {names[2]} and in active IPAM pool but has no IPAM allocation",
+        f"  {address} is allocated on node1, which is no Node",
+        f"  10.65.9.9 is used by {names[2]} on node1, which is no Node",
+        "Found 3 addresses and blocks of nodes that have no Node.",
+    ):
+        assert line in told.splitlines(), told
+
+
 @pytest.mark.promise("F-32")
 def test_check_is_quiet_about_a_sound_cluster_and_names_a_leak(
     pool: Ctl, etcd: Etcd, tmp_path: Path

@@ -12,6 +12,7 @@ import pytest
 from calicoctl.node import bird, processes, report
 from libcalico import paths
 from tests.support.netns import network_namespace
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.skipif(shutil.which("bird") is None, reason="BIRD is not installed")
 _LOCAL = "local as 64512; neighbor"
@@ -33,7 +34,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         daemon = space.popen(
             "bird", "-f", "-c", str(tmp_path / "bird.conf"), "-s", str(tmp_path / "bird.ctl")
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while not (tmp_path / "bird.ctl").exists():
             assert time.monotonic() < deadline, "BIRD did not start"
             time.sleep(0.02)

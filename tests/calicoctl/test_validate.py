@@ -72,3 +72,38 @@ def test_encryption_is_refused_here_too(ctl: Ctl) -> None:
     )
     assert ctl("validate", "-f", "-", stdin=text).code == 1
     assert ctl("validate", "--accept-unenforced", "-f", "-", stdin=text).code == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            "{peerIP: 10.99.1.254}",
+            "line 4: BGPPeer(tor): spec.asNumber: 0 is not valid: is required with spec.peerIP",
+        ),
+        ("{asNumber: 64500}", "BGPPeer(tor): spec.peerIP: '' is not valid: is required"),
+        ("{}", "BGPPeer(tor): spec.peerIP: '' is not valid: is required"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["validate", "apply", "create"])
+def test_a_peer_that_can_have_no_session_is_refused(
+    ctl: Ctl, etcd: Etcd, verb: str, spec: str, told: str
+) -> None:
+    text = (
+        f"apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {{name: tor}}\nspec: {spec}\n"
+    )
+    done = ctl(verb, "-f", "-", stdin=text)
+    assert done.code == 1
+    assert told in done.err
+    assert ctl("get", "bgppeer", "-o", "name").out == ""
+
+
+def test_a_peer_loses_its_as_number_to_no_patch(ctl: Ctl, etcd: Etcd) -> None:
+    text = (
+        "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: tor}\n"
+        "spec: {peerIP: 10.99.1.254, asNumber: 64500}\n"
+    )
+    assert ctl("apply", "-f", "-", stdin=text).code == 0
+    done = ctl("patch", "bgppeer", "tor", "-p", '{"spec": {"asNumber": null}}')
+    assert done.code == 1
+    assert "spec.asNumber: 0 is not valid" in done.err

@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from calicoctl import yamltext
 from libcalico.errors import MuslinError
 
+# Ten lines of ten names each: 10 ** 9 values.
+LAUGHS = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)
+
 
 def read(text: str) -> object:
     (document,) = yamltext.load(text, "file")
@@ -55,9 +60,14 @@ def test_plain_words_are_what_they_look_like(text: str, value: object) -> None:
         ("a:\n  b: 1\n  b: 2\n", "file: line 3: a.b: this key stands here twice"),
         ("a: [1\n", "file: line 2, column 1: not valid YAML or JSON"),
         ("a: &x [*x]\n", "an alias that contains itself"),
+        (LAUGHS, "aliases give more than 100000 values"),
         ("? [1]\n: 2\n", "file: line 1: a key must be text"),
         ("a: !!python/object:os.system x\n", "is not allowed"),
         ("a: !!int zwei\n", "is not allowed"),
+        ("a: 1e999\n", "is not allowed"),
+        ("[" * 100_000, "file: line 1: nested deeper than 100 levels"),
+        ("- " * 100_000, "nested deeper"),
+        ("\n".join(" " * depth + "a:" for depth in range(300)), "line 101: nested deeper"),
         ('{"a": 1, "a": 2}', "file: line 1: a: this key stands here twice"),
     ],
 )
@@ -65,6 +75,10 @@ def test_errors_name_file_and_line(text: str, told: str) -> None:
     with pytest.raises(MuslinError, match=r"^file: line") as error:
         yamltext.load(text, "file")
     assert told in str(error.value)
+
+
+def test_few_aliases_are_read() -> None:
+    assert read("a: &x {b: [1]}\nc: [*x, *x]\n") == {"a": {"b": [1]}, "c": [{"b": [1]}] * 2}
 
 
 def test_bytes_that_are_no_text_are_an_error() -> None:
