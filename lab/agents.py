@@ -39,12 +39,13 @@ CALICOCTL_TLS = """\
 
 def environment(plan: Plan, node: str) -> dict[str, str]:
     """What an operator sets for a node, in Calico's names. Pure."""
-    own = plan.node(node).as_number
+    host = plan.node(node)
+    own = host.as_number
     return {
         "NODENAME": node,
         "DATASTORE_TYPE": "etcdv3",
         "ETCD_ENDPOINTS": plan.etcd_endpoint,
-        "IP": "autodetect",
+        "IP": str(host.loopback.ip) if host.loopback is not None else "autodetect",
         "CALICO_NETWORKING_BACKEND": "bird",
         "NO_DEFAULT_POOLS": "true",
         "WAIT_FOR_DATASTORE": "true",

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from lab import cluster, namespaces, pods, rootless, scenarios
+from lab import cluster, namespaces, objects, pods, proc, rootless, scenarios
 from lab.errors import LabError
 from lab.status import status
 from lab.topology import TOPOLOGIES
 
 DEFAULT_NAME = "lab"
+PING_SECONDS = 60.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,6 +32,9 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--scenario", metavar="NAME", help=f"one of {', '.join(scenarios.SCENARIOS)}")
     up.add_argument(
         "--bare", action="store_true", help="machines, etcd and BIRD without the agents"
+    )
+    up.add_argument(
+        "--no-objects", action="store_true", help="apply no pool and no BGP peers (calicoctl does)"
     )
     up.add_argument("--tls", action="store_true", help="etcd asks for client certificates")
     up.add_argument("--env", action="append", default=[], metavar="K=V", help="for the agents")
@@ -83,6 +87,8 @@ def pod_parser(
     add.add_argument("--port", action="append", default=[], metavar="tcp:8080")
     execute = words.add_parser("exec", parents=[named])
     execute.add_argument("command", nargs="+")
+    ping = words.add_parser("ping", parents=[named], help="until the other pod answers")
+    ping.add_argument("to", metavar="[NAMESPACE/]NAME")
     words.add_parser("rm", parents=[named])
     words.add_parser("list", parents=[shared])
 
@@ -136,19 +142,34 @@ def bring_up(options: argparse.Namespace) -> cluster.Lab:
     """`lab up`; LabError for a scenario beside what it decides itself."""
     environment = pairs(options.env, "env")
     if not options.scenario:
-        return cluster.up(
-            options.lab,
-            nodes=3 if options.nodes is None else options.nodes,
-            topology=options.topology or "racks",
-            agents_too=not options.bare,
-            tls=options.tls,
-            environment=environment,
-            say=say,
-        )
-    for word in ("nodes", "topology", "bare", "tls"):
+        return bring_up_plain(options, environment)
+    for word in ("nodes", "topology", "bare", "no_objects", "tls"):
         if getattr(options, word):
-            raise LabError(f"--{word} beside --scenario: the scenario decides it")
+            flag = word.replace("_", "-")
+            raise LabError(f"--{flag} beside --scenario: the scenario decides it")
     return scenarios.up(options.lab, options.scenario, environment=environment, say=say)
+
+
+def bring_up_plain(options: argparse.Namespace, environment: dict[str, str]) -> cluster.Lab:
+    """`lab up` without a scenario: with a pool and the routers as peers, so that pods can come."""
+    lab = cluster.up(
+        options.lab,
+        nodes=3 if options.nodes is None else options.nodes,
+        topology=options.topology or "racks",
+        agents_too=not options.bare,
+        tls=options.tls,
+        environment=environment,
+        say=say,
+    )
+    if options.bare or options.no_objects:
+        return lab
+    try:
+        objects.apply(lab)
+    except BaseException:
+        cluster.down(options.lab)
+        raise
+    say(f"calicoctl applied the pool {objects.POOL} and the routers as BGP peers")
+    return lab
 
 
 def run_pod_word(lab: cluster.Lab, options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -173,8 +194,20 @@ def run_pod_word(lab: cluster.Lab, options: argparse.Namespace, command: Sequenc
     machine = lab.machine(pod.node)
     if options.pod == "exec":
         enter(machine.command(command, netns=pod.netns), machine.environment())
+    if options.pod == "ping":
+        ping(lab, pod, options.to)
+        return 0
     print(f"{pod.title} removed, DEL {pods.remove(lab, pod):.1f} ms")
     return 0
+
+
+def ping(lab: cluster.Lab, source: pods.Pod, to: str) -> None:
+    """Ping a pod from another until it answers: a new block takes BGP a moment; else LabError."""
+    namespace, _, name = to.rpartition("/")
+    target = pods.find(lab, name, namespace or "default")
+    what = f"{source.title} ({source.address}) pings {target.title} ({target.address})"
+    proc.wait_until(lambda: pods.ping(lab, source, target.address), what, timeout=PING_SECONDS)
+    print(f"{what}: answered")
 
 
 def in_directory(command: Sequence[str]) -> list[str]:

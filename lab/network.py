@@ -94,6 +94,8 @@ def host_lines(host: Host, plan: Plan) -> list[str]:
         for version in hops:
             to = segment.address(ROUTER_HOST, version)
             hops[version] += f" nexthop via {to} dev {interface}" if host.second else f" via {to}"
+    if host.loopback is not None:
+        lines[4].append(f"addr add {host.loopback} dev lo")
     up = [f"link set {interface} up" for interface, _ in host.cables]
     ways = {4: [f"route add default{hops[4]}"], 6: [f"-6 route add default{hops[6]}"]}
     return [*of_families(plan, lines), *up, *of_families(plan, ways)]

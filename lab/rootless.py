@@ -209,13 +209,18 @@ def lab_command(arguments: Sequence[str]) -> list[str]:
 
 def up(arguments: Sequence[str]) -> int:
     """`lab up` of an ordinary user; its exit code."""
+    return make(lab_command(arguments))
+
+
+def make(command: Sequence[str]) -> int:
+    """Run a command that makes a lab in this user's world; its exit code. The world stays."""
     while True:
         ensure()
         with locked(fcntl.LOCK_SH):
             house = find()
             if house is None:
                 continue
-            code = subprocess.call(house.command(lab_command(arguments)), env=environment())
+            code = subprocess.call(house.command(command), env=environment())
         close_if_empty()
         return code
 

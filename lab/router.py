@@ -25,12 +25,12 @@ protocol device {{ scan time 2; }}
 protocol direct {{ {channel}; }}
 protocol kernel {{
   scan time 5; persist off; graceful restart on; merge paths on;
-  {channel} {{ import none; export where source = RTS_BGP; }};
+  {channel} {{ import none; export where {told}; }};
 }}
 template bgp tor {{
   local as {own_as}; hold time {hold}; graceful restart on;
   connect delay time 1; connect retry time 2; error wait time 1, 3;
-  {channel} {{ import all; export where source = RTS_BGP;{more} }};
+  {channel} {{ import all; export where {told};{more} }};
 }}
 """
 _REFLECTOR = """\
@@ -73,10 +73,17 @@ def configuration(plan: Plan, switch: Switch | None = None) -> str:
         own_as=mine.as_number,
         hold=HOLD_SECONDS,
         more=" next hop self;" if plan.topology == "dual" else "",
+        # The ways to loopback addresses are the router's own.
+        told="source ~ [RTS_BGP, RTS_STATIC]"
+        if plan.topology == "loopbacks"
+        else "source = RTS_BGP",
     )
     for name, segment, host in neighbours(plan, mine):
         address = segment.address(host.number, version)
         text += f"protocol bgp {name} from tor {{ neighbor {address} as {host.as_number}; }}\n"
+        if host.loopback is not None:
+            way = f"route {host.loopback} via {address};"
+            text += f"protocol static lo_{name} {{ ipv4; {way} }}\n"
     return text
 
 

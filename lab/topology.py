@@ -9,6 +9,8 @@
 `flat` puts every node in rack 1; the router stays. In `tors` each rack has a router of its own,
 tor1 and tor2 (AS 64501, 64502), which meet `router` on 10.99.9.0/24, and node N is AS 64600+N. In
 `dual` every node has two cables, eth0 to tor1 and eth1 to tor2, and both default routes.
+`loopbacks` is `tors` whose nodes are known by an address on their loopback interface, 10.99.250.N,
+to which their router alone knows the way.
 `reflectors` are further machines with BIRD on the management network, where no packet of a pod
 passes. Node N has the address 10.99.R.N in its rack R (and fd99:0:0:R::N). LAB-3: the underlay lies
 outside every pool that a document of the project names. All addresses live in namespaces, so two
@@ -31,7 +33,9 @@ ROUTER_HOST = 254
 FIRST_REFLECTOR_HOST = 11
 MOST_REFLECTORS = 9
 MOST_NODES = 200
-TOPOLOGIES = ("racks", "flat", "tors", "dual")
+TOPOLOGIES = ("racks", "flat", "tors", "dual", "loopbacks")
+LOOPBACKS = 250
+"""The third number of the addresses that nodes have on their loopback interfaces, on no link."""
 NODES_IN_FIRST_RACK = 2
 _BRIDGES = {0: "mgmt", 9: "fabric"}
 
@@ -73,7 +77,7 @@ FABRIC = Segment(9)
 class Host:
     """A machine with an interface `eth0` on one segment, and `eth1` on a second, if there is one.
 
-    `as_number` is its AS as a BGP speaker.
+    `as_number` is its AS as a BGP speaker. `loopback`: it is known by an address on no link.
     """
 
     name: str
@@ -81,6 +85,7 @@ class Host:
     number: int
     second: Segment | None = None
     as_number: int = NODE_AS
+    loopback: IPv4Interface | None = None
 
     @property
     def address(self) -> IPv4Interface:
@@ -145,7 +150,7 @@ class Plan:
     @property
     def tors(self) -> tuple[Host, ...]:
         """The routers of racks, as the fabric between them sees them."""
-        if self.topology not in ("tors", "dual"):
+        if self.topology not in ("tors", "dual", "loopbacks"):
             return ()
         return tuple(
             Host(f"tor{r.number}", FABRIC, r.number, as_number=ROUTER_AS + r.number)
@@ -227,7 +232,8 @@ def plan(
                 Segment(1 if first else 2),
                 number,
                 Segment(2) if topology == "dual" else None,
-                AS_OF_FIRST_NODE - 1 + number if topology == "tors" else NODE_AS,
+                AS_OF_FIRST_NODE - 1 + number if topology in ("tors", "loopbacks") else NODE_AS,
+                IPv4Interface(f"10.99.{LOOPBACKS}.{number}") if topology == "loopbacks" else None,
             )
         )
     further = (

@@ -16,6 +16,7 @@ from lab.demo import (
     etcd_loss,
     felix_loss,
     first_packet,
+    keeping,
     nodes,
     policy,
     pool,
@@ -44,6 +45,7 @@ CHECKS: tuple[tuple[str, str, Check], ...] = (
     ("end", "policies and pods deleted: nothing left", deletion.check),
 )
 NAMES = [name for name, _, _ in CHECKS]
+LAST_WITH_PODS = "felix-loss"
 
 
 def tell(story: Story, write: Write, until: str) -> list[Outcome]:
@@ -75,14 +77,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; the exit code."""
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON report on stdout")
-    parser.add_argument("--keep", action="store_true", help="leave the lab up")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the lab up with its pods; no check `end`"
+    )
     parser.add_argument("--lab", default="demo", metavar="NAME", help="name of the lab")
     parser.add_argument("--rootless", action="store_true", help="as an ordinary user, also as root")
-    parser.add_argument("--until", choices=NAMES, default=NAMES[-1], help="the last check to do")
+    parser.add_argument("--until", choices=NAMES, help="the last check to do")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     if options.rootless or rootless.needed():
-        return without_root(given)
+        return without_root(given, keep=options.keep)
+    until = options.until or (LAST_WITH_PODS if options.keep else NAMES[-1])
     stream = sys.stderr if options.json else sys.stdout
     signal.signal(signal.SIGTERM, interrupt)
 
@@ -94,28 +99,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clean = True
     outcomes: list[Outcome] = []
     try:
-        outcomes = tell(story, write, options.until)
+        outcomes = tell(story, write, until)
     except KeyboardInterrupt:
         write("interrupted")
     finally:
-        if options.keep:
-            write(f"kept: ./run lab status --lab {options.lab}; ./run lab down --lab {options.lab}")
+        if options.keep and story.began:
+            write("\nthe cluster stays up; look around:")
+            write("\n".join(keeping.commands(options.lab, story.pods)))
         else:
             clean = tear_down(story, write)
-    result = report(outcomes, options.until)
+    result = report(outcomes, until)
     write(f"{'all checks held' if result['ok'] else 'NOT all checks held'}, {took(begun):.1f} s")
     if options.json:
         print(json.dumps(result, indent=1))
     return 0 if result["ok"] and clean else 1
 
 
-def without_root(given: Sequence[str]) -> int:
-    """The same story in a user namespace; its exit code."""
-    command = [sys.executable, "-m", "lab.demo", *given]
+def without_root(given: Sequence[str], *, keep: bool) -> int:
+    """The same story in a user namespace; its exit code.
+
+    With `keep` it is the world that `./run lab` of this user enters, which root has none of.
+    """
+    words = ["-m", "lab.demo", *(word for word in given if word != "--rootless")]
     try:
+        if keep:
+            if not rootless.needed():
+                raise LabError("--keep beside --rootless: root's lab commands do not enter it")
+            return rootless.make([sys.executable, *words])
         if not rootless.needed():
-            rootless.as_nobody(command)
-        return rootless.run([word for word in command if word != "--rootless"])
+            rootless.as_nobody([sys.executable, *words])
+        return rootless.run([sys.executable, *words])
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

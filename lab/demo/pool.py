@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
+from lab import objects
 from lab.demo import look
 from lab.demo.story import Story
 from lab.demo.transcript import Transcript, expect
-from lab.topology import ROUTER_AS
-
-POOL = "10.65.0.0/16"
-POOL_YAML = f"""\
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata:
-  name: pods
-spec:
-  cidr: {POOL}
-  blockSize: 26
-  ipipMode: Never
-  vxlanMode: Never
-  natOutgoing: true
-"""
-PEER_YAML = """\
----
-apiVersion: projectcalico.org/v3
-kind: BGPPeer
-metadata:
-  name: {node}-top-of-rack
-spec:
-  node: {node}
-  peerIP: {peer}
-  asNumber: {peer_as}
-"""
-
-
-def documents(story: Story) -> str:
-    """What an operator would write."""
-    peers = (
-        PEER_YAML.format(node=node.name, peer=node.segment.gateway, peer_as=ROUTER_AS)
-        for node in story.lab.plan.nodes
-    )
-    return POOL_YAML + "".join(peers)
+from lab.objects import POOL
 
 
 def check(story: Story, transcript: Transcript) -> None:
     """Apply, then read etcd."""
     lab = story.lab
-    transcript.show(lab.nodes[0], ["calicoctl", "apply", "-f", "-"], stdin=documents(story))
+    text = objects.documents(lab.plan)
+    transcript.show(lab.nodes[0], ["calicoctl", "apply", "-f", "-"], stdin=text)
     transcript.show(lab.nodes[0], ["calicoctl", "get", "ippools", "-o", "wide"])
     key = f"{look.RESOURCES}/ippools/pods"
     transcript.show(lab.etcd, ["etcdctl", "get", key])

@@ -15,10 +15,10 @@ from itertools import permutations
 from lab import pods, proc
 from lab.demo import look
 from lab.demo.capture import Capture, capture
-from lab.demo.pool import POOL
 from lab.demo.story import Story
 from lab.demo.transcript import Transcript, expect
 from lab.machine import FAST_PYTHON, PROBE, Machine
+from lab.objects import POOL
 from lab.pods import Pod
 from lab.topology import Host
 

@@ -11,10 +11,10 @@ import re
 
 from lab import pods
 from lab.demo import look
-from lab.demo.pool import POOL
 from lab.demo.story import POD_NAMES, Story
 from lab.demo.transcript import Transcript, expect
 from lab.machine import Machine
+from lab.objects import POOL
 from lab.pods import Pod
 
 MAC = "ee:ee:ee:ee:ee:ee"

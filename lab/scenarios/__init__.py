@@ -88,6 +88,13 @@ _ALL = (
         "dual",
         environment={"IP_AUTODETECTION_METHOD": "interface=eth0"},
     ),
+    Scenario(
+        "loopbacks",
+        "nodes are known by addresses on no link; their routers announce the ways to them",
+        3,
+        "loopbacks",
+        labels=_racks(2, 3),
+    ),
     Scenario("services", "the router learns where services are; needs an API server", 2),
     Scenario("mixed", "two pools: one in VXLAN between racks, one never", 3, "racks"),
     Scenario("host-gw", "no BGP: the ways are those of the datastore", 2, environment=NO_BGP),

@@ -26,6 +26,7 @@ def secured() -> Iterator[Lab]:
         cluster.down(name)
 
 
+@pytest.mark.promise("M-191", "M-199")
 @pytest.mark.promise("F-116")
 def test_agents_calicoctl_and_pods_work_with_certificates(secured: Lab) -> None:
     node = secured.nodes[0]

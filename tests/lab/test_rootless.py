@@ -93,6 +93,29 @@ def test_a_rootless_lab_lives_between_commands_and_leaves_nothing(own_base: Path
     assert snapshot(relevant) == before
 
 
+def test_a_kept_demo_is_in_the_world_that_lab_enters(own_base: Path) -> None:
+    words = ["-m", "lab.demo", "--keep", "--until", "nodes", "--lab", "rootless"]
+    done = subprocess.run(
+        [*NOBODY, sys.executable, *words], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout
+    told = [line.split() for line in done.stdout.splitlines() if line.startswith("./run lab ")]
+    assert len(told) == 4
+    for _, _, *typed in told:
+        said = lab(*typed)
+        assert said.returncode == 0, said.stderr
+    assert not (own_base / "house.json").exists()
+
+
+def test_root_keeps_no_rootless_demo(own_base: Path) -> None:
+    words = ["-m", "lab.demo", "--keep", "--rootless"]
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "error: --keep beside --rootless" in done.stderr
+
+
 def test_a_dead_world_is_made_anew(own_base: Path) -> None:
     assert lab("up", "--bare", "--nodes", "1").returncode == 0
     pid = json.loads((own_base / "house.json").read_text())["pid"]

@@ -18,6 +18,7 @@ from typing import Any
 from lab import agents, cluster, pods, proc, router, scenarios, state
 from lab.cluster import Lab
 from lab.demo import look, traffic
+from lab.errors import LabError
 from lab.machine import FAST_PYTHON, PROBE, Machine
 from lab.pods import Pod
 
@@ -56,6 +57,30 @@ class Scene:
             self.lab, name, node, ports=[f"tcp:{PORT}", f"udp:{PORT}"], annotations=annotations
         )
         return self.pods[name]
+
+    def disabled_pool_leaves_pods_alone(self, pool: str, vxlan: str = "Never") -> None:
+        """Pods of a disabled pool keep all that leads to them; new pods get no address of it.
+
+        Pods of a second pool show that all nodes have heard of it. Both stay.
+        """
+        patch = '{"spec": {"disabled": %s}}'
+        command = ["calicoctl", "patch", "ippool", pool, "-p"]
+        self.lab.nodes[0].run([*command, patch % "true"])
+        here, there = (node.name for node in self.lab.nodes[:2])
+
+        def refused() -> bool:
+            try:
+                pods.remove(self.lab, pods.add(self.lab, "late", here))
+            except LabError as error:
+                return "is disabled" in str(error)
+            return False
+
+        self.eventually(refused, f"{here} gives no address of {pool}")
+        self.connected()
+        self.apply(SECOND_POOL.replace("vxlanMode: Never", f"vxlanMode: {vxlan}"))
+        for node in (here, there):
+            self.add(f"second-{node}", node, SECOND_POOLS)
+        self.connected()
 
     def on(self, node: str) -> Pod:
         """The pod that every node has."""

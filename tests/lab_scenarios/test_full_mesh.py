@@ -18,6 +18,7 @@ def made() -> Iterator[Scene]:
         yield made
 
 
+@pytest.mark.promise("F-38")
 @pytest.mark.promise("M-115")
 def test_1_everybody_peers_with_everybody(made: Scene) -> None:
     for name, own in NODES.items():
@@ -28,6 +29,7 @@ def test_2_pods_reach_pods(made: Scene) -> None:
     made.connected()
 
 
+@pytest.mark.promise("F-37", "F-38")
 @pytest.mark.promise("F-48", "M-127", "M-251")
 def test_3_ways_lead_straight_to_the_node(made: Scene) -> None:
     for here in NODES:
@@ -61,5 +63,14 @@ def test_4_a_node_that_is_cut_off_costs_the_others_nothing(made: Scene) -> None:
     made.connected()
 
 
-def test_5_nothing_is_left(made: Scene) -> None:
+@pytest.mark.promise("F-34")
+def test_5_a_disabled_pool_leaves_its_pods_alone(made: Scene) -> None:
+    made.disabled_pool_leaves_pods_alone("pods")
+    for here in NODES:
+        for there, address in NODES.items():
+            if here != there:
+                made.way_becomes(here, made.block(made.on(there)), (address, "eth0"))
+
+
+def test_6_nothing_is_left(made: Scene) -> None:
     made.leave_nothing()

@@ -28,6 +28,7 @@ def made() -> Iterator[Scene]:
         yield made
 
 
+@pytest.mark.promise("M-182")
 @pytest.mark.promise("F-58", "M-192")
 def test_1_nobody_speaks_bgp(made: Scene) -> None:
     for node in made.lab.nodes:

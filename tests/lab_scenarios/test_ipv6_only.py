@@ -51,6 +51,7 @@ def test_2_sessions_over_ipv6(made: Scene) -> None:
     made.sessions_are("node2", NODES["node1"], ROUTER)
 
 
+@pytest.mark.promise("F-9")
 @pytest.mark.promise("M-132")
 def test_3_pods_reach_pods(made: Scene) -> None:
     made.connected()

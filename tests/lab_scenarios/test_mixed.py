@@ -72,7 +72,7 @@ def test_4_the_routed_pool_ends_where_nobody_routes(made: Scene) -> None:
         assert not pods.ping(made.lab, source, target.address, count=2)
 
 
-@pytest.mark.promise("M-142", "M-249")
+@pytest.mark.promise("M-142")
 def test_5_with_a_router_that_knows_it_goes_everywhere(made: Scene) -> None:
     made.apply(
         "".join(

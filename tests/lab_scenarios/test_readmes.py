@@ -53,3 +53,20 @@ def test_an_unknown_scenario_is_refused_with_all_names() -> None:
     options = cli.parser().parse_args(["up", "--scenario", "ring"])
     with pytest.raises(LabError, match="allowed are full-mesh, two-racks"):
         cli.bring_up(options)
+
+
+@pytest.mark.promise("M-249")
+def test_the_three_styles_are_explained_as_our_modes() -> None:
+    """docs/modes.md says what each style is, and which backend and pool make it."""
+    text = (HERE.parents[1] / "docs" / "modes.md").read_text()
+    for style in ("Underlay", "Routed", "Overlay"):
+        assert re.search(rf"^- \*\*{style}\*\*: \w", text, re.MULTILINE), style
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    modes = {row[0]: [cell.strip("`") for cell in row[1:4]] for row in rows if len(row) == 8}
+    assert modes["Underlay by BGP"] == ["bird", "Never", "Never"]
+    assert modes["Routed by BGP: mesh or reflectors"] == ["bird", "Never", "Never"]
+    assert modes["Routed without BGP (host-gw)"] == ["vxlan", "Never", "Never"]
+    assert [name for name, (_, ipip, _) in modes.items() if ipip == "Always"] == ["IP-in-IP"]
+    assert [name for name, (*_, vxlan) in modes.items() if vxlan == "Always"] == ["VXLAN"]
+    for scenario in re.findall(r"tests/lab_scenarios/([a-z-]+)/README\.md", text):
+        assert scenario in scenarios.SCENARIOS

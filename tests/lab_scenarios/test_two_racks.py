@@ -7,9 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab import router
 from tests.lab_scenarios.scene import Scene, scene
 
 TOR1, TOR2 = "10.99.1.254", "10.99.2.254"
+LET_IN = """\
+apiVersion: projectcalico.org/v3
+kind: BGPFilter
+metadata: {name: host-routes}
+spec: {importV4: [{cidr: 10.99.1.2/32, matchOperator: Equal, action: Accept}]}
+---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: rack-one}
+spec: {nodeSelector: rack == "one", peerIP: 10.99.1.254, asNumber: 64501, filters: [host-routes]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -65,5 +77,42 @@ def test_5_the_packets_go_that_way(made: Scene) -> None:
     assert hops[0] in ("10.99.1.1", "169.254.1.1"), done.stdout
 
 
-def test_6_nothing_is_left(made: Scene) -> None:
+def test_6_host_routes_lead_to_no_neighbour(made: Scene) -> None:
+    conf = made.machine("tor1").path(router.CONFIG)
+    before, link, beyond = conf.read_text(), "10.99.1.2/32", "10.98.0.9/32"
+    odd = f"protocol static odd {{ ipv4; route {link} blackhole; route {beyond} blackhole; }}\n"
+    conf.write_text(odd + before.replace("source = RTS_BGP;", 'source = RTS_BGP || proto = "odd";'))
+    far = {"kind": "Node", "metadata": {"name": "far"}, "spec": {"bgp": {"ipv4Address": beyond}}}
+    node = json.dumps({"apiVersion": "projectcalico.org/v3", **far})
+    made.apply(node)  # its address is on no link: the router alone knows the way
+    made.text("tor1", "birdc", "configure")
+    made.way_becomes("node1", beyond, (TOR1, "eth0"))
+    why = (
+        "it is the address of node node2, on a connected network of this node;"
+        " a BGPFilter that accepts it lets it in"
+    )
+    made.eventually(lambda: refused(made, "node1", TOR1) == {link: why}, "it is refused, and named")
+    assert made.ways("node1", link) == set()
+    made.connected()
+    made.apply(LET_IN)
+    made.way_becomes("node1", link, (TOR1, "eth0"))
+    conf.write_text(before)
+    made.text("tor1", "birdc", "configure")
+    made.way_becomes("node1", link)
+    made.way_becomes("node1", beyond)
+    admin = made.machine("node1")
+    admin.run(["calicoctl", "delete", "-f", "-"], stdin=node.encode())
+    made.connected()
+
+
+def refused(made: Scene, name: str, peer: str) -> dict[str, str]:
+    """The paths of a peer that a node does not take, and why, as its status tells them."""
+    told = json.loads(made.text(name, "cat", "/var/run/calico/status/bgp.json"))
+    found: dict[str, dict[str, str]] = {
+        one["address"]: one["refused_paths"] for one in told["peers"]
+    }
+    return found[peer]
+
+
+def test_7_nothing_is_left(made: Scene) -> None:
     made.leave_nothing()

@@ -61,5 +61,18 @@ def test_4_the_router_forwards_wrapped_packets_only(made: Scene) -> None:
         assert sum(counting.finish()["arrived"].values()) >= 2 * PINGS
 
 
-def test_5_nothing_is_left(made: Scene) -> None:
+@pytest.mark.promise("F-34")
+def test_5_a_disabled_pool_leaves_its_pods_alone(made: Scene) -> None:
+    """Its tunnel addresses move to the pool that gives some: felix's routes follow."""
+    made.disabled_pool_leaves_pods_alone("four", "Always")
+
+    def moved() -> bool:
+        nodes = look.etcd(made.lab, f"{look.RESOURCES}/nodes/").values()
+        return all(node["spec"]["ipv4VXLANTunnelAddr"].startswith("10.67.") for node in nodes)
+
+    made.eventually(moved, "all tunnels have addresses of the second pool")
+    made.connected()
+
+
+def test_6_nothing_is_left(made: Scene) -> None:
     made.leave_nothing()

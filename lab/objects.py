@@ -1,0 +1,82 @@
+"""What an operator applies to a new lab, so that pods of all racks reach each other.
+
+One pool, and for every node a BGP peering with the router of each of its cables. Where every node
+is an AS of its own the routers carry everything, and the mesh between nodes ends. Tested in
+tests/e2e/test_readme.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lab import proc, router
+from lab.cluster import Lab
+from lab.topology import NODE_AS, Plan
+
+POOL = "10.65.0.0/16"
+POOL_YAML = f"""\
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata:
+  name: pods
+spec:
+  cidr: {POOL}
+  blockSize: 26
+  ipipMode: Never
+  vxlanMode: Never
+  natOutgoing: true
+"""
+PEER_YAML = """\
+---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata:
+  name: {node}-{name}
+spec:
+  node: {node}
+  peerIP: {peer}
+  asNumber: {peer_as}
+"""
+NO_MESH_YAML = f"""\
+---
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata:
+  name: default
+spec:
+  nodeToNodeMeshEnabled: false
+  asNumber: {NODE_AS}
+"""
+ESTABLISHED_SECONDS = 60.0
+
+
+def documents(plan: Plan) -> str:
+    """The pool and the peers as YAML. Pure."""
+    own_as = {node.as_number for node in plan.nodes}
+    return POOL_YAML + "".join(_peers(plan)) + ("" if own_as == {NODE_AS} else NO_MESH_YAML)
+
+
+def _peers(plan: Plan) -> Iterator[str]:
+    for node in plan.nodes:
+        for number, (_, segment) in enumerate(node.cables):
+            yield PEER_YAML.format(
+                node=node.name,
+                name=f"top-of-rack-{number + 1}" if number else "top-of-rack",
+                peer=segment.gateway,
+                peer_as=plan.switch_of(segment).as_number,
+            )
+
+
+def apply(lab: Lab) -> None:
+    """Apply them by calicoctl and wait for the routers' sessions; LabError when one stays down."""
+    lab.nodes[0].run(["calicoctl", "apply", "-f", "-"], stdin=documents(lab.plan).encode())
+    for switch in lab.plan.switches:
+        names = {name for name, _, _ in router.neighbours(lab.plan, switch)}
+
+        def established(name: str = switch.name, wanted: frozenset[str] = frozenset(names)) -> bool:
+            said = lab.machine(name).run(["birdc", "show", "protocols"]).stdout
+            states = router.sessions(said)
+            return all(states.get(peer) == "Established" for peer in wanted)
+
+        what = f"{switch.name}: BGP sessions with {', '.join(sorted(names))}"
+        proc.wait_until(established, what, timeout=ESTABLISHED_SECONDS)

@@ -1,0 +1,91 @@
+"""The README's own commands, line by line as a newcomer types them.
+
+Each block has a /run of its own, so the names of the README's labs meet no other lab of this host.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import proc
+from lab.demo import keeping
+from lab.demo.__main__ import LAST_WITH_PODS
+from lab.demo.story import POD_NAMES
+from tests.size import FULL
+
+ROOT = Path(__file__).parents[2]
+SHORT = "wiring"
+"""In the fast tier a kept demo ends after this check; tests/e2e/test_demo.py has the others."""
+Type = Callable[[str], str]
+
+
+def blocks(first: str) -> list[list[str]]:
+    """The lines of the README's fenced blocks that begin with a command. Pure but for the file."""
+    text = (ROOT / "README.md").read_text()
+    found = [block.split("\n") for block in re.findall(r"^```\n(.*?)\n```$", text, re.M | re.S)]
+    return [lines for lines in found if lines[0].partition("#")[0].strip() == first]
+
+
+@pytest.fixture
+def typed() -> Iterator[Type]:
+    """Type a line in the checkout; what it says. Fails with the line and its output."""
+    command = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs lab /run && exec sleep 3600"]
+    holder = subprocess.Popen(command)
+    inside = ["nsenter", "-t", str(holder.pid), "--mount", "--", "env", "-C", str(ROOT)]
+    inside += ["-u", "MUSLIN_LAB_DIR", "sh", "-c"]
+
+    def run(line: str) -> str:
+        done = subprocess.run(
+            [*inside, line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"$ {line}\n{done.stdout}"
+        return done.stdout
+
+    proc.wait_until(lambda: proc.command_of(holder.pid).startswith("sleep"), "a /run", timeout=30)
+    try:
+        yield run
+    finally:
+        for name in ("demo", "lab"):
+            subprocess.run([*inside, f"./run lab down --lab {name}"], check=False, timeout=60)
+        holder.kill()
+        holder.wait()
+
+
+def test_the_block_about_a_lab_of_ones_own(typed: Type) -> None:
+    (lines,) = blocks("./run lab up")
+    said = {line: typed(line) for line in lines}
+    status = next(text for line, text in said.items() if line.endswith("calicoctl node status"))
+    assert status.count("Established") == 3
+    pings = [text for line, text in said.items() if " pod ping " in line]
+    assert pings
+    assert all(text.rstrip().endswith("answered") for text in pings)
+    routes = next(text for line, text in said.items() if line.endswith("node2 -- ip route"))
+    assert len(re.findall(r"^10\.65\.\d+\.\d+/26 via ", routes, re.M)) == 2
+
+
+def test_the_block_about_the_kept_demo(typed: Type) -> None:
+    ((demo, *lines),) = blocks("./run demo --keep")
+    said = typed(demo if FULL else f"{demo} --until {SHORT}")
+    told = [line for line in said.splitlines() if line.startswith("./run lab ")]
+    assert told == lines
+    answers = {line: typed(line) for line in told}
+    pods = next(text for line, text in answers.items() if " pod list " in line)
+    assert {line.split("\t")[1] for line in pods.splitlines()} == set(POD_NAMES)
+    assert "nothing to do" in typed(lines[-1])
+
+
+def test_what_is_kept_is_told_without_pods_too() -> None:
+    told = keeping.commands("x", [])
+    assert all("--lab x" in line for line in told)
+    assert not [line for line in told if " pod " in line]
+    assert LAST_WITH_PODS == "felix-loss"
