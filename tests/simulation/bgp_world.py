@@ -1,0 +1,293 @@
+"""Three nodes' calico-bgp over one store: what each tells its peers and its felix.
+
+Real are the agents whole, with their syncers, and their line to felix; the speakers hold sessions
+in memory (tests/bgp/memory_speaker.py) and hear of everything late. Felix is played: it keeps what
+it is told, dies and comes back. When all is quiet, each felix has been told exactly the blocks of
+the other nodes, and each peer exactly the node's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bgp.agent import Agent, selections
+from bgp.peering import Settings
+from bgp.publish import Publisher
+from bgp.speaker.interface import Event
+from libcalico.datastore.syncer import Syncer
+from libcalico.local import framing, node_api
+from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
+from tests.bgp.memory_speaker import Fabric, MemorySpeaker
+from tests.simulation import cluster
+from tests.simulation.runner import Run
+from tests.simulation.stores.weather import Weather
+
+POOL = "10.65.0.0/16"
+NODES = {f"n{number}": f"10.99.0.{number}" for number in (1, 2, 3)}
+BLOCKS = tuple(f"10.65.{number}.0/26" for number in range(6))
+QUIET = 260.0
+"""Longer than a start may take, and than a session is kept for its successors."""
+
+
+class LateSpeaker(MemorySpeaker):
+    """Hears of everything a little later."""
+
+    def __init__(self, fabric: Fabric, chance: Random) -> None:
+        super().__init__(fabric)
+        self._chance = chance
+
+    async def events(self) -> AsyncIterator[Event]:
+        """In order, late."""
+        async for event in super().events():
+            await asyncio.sleep(self._chance.random() * 0.01)
+            yield event
+
+    def offered(self) -> dict[str, set[str]]:
+        """What every peer that is up was offered last."""
+        return {
+            str(address): {str(route.prefix) for route in routes}
+            for address, routes in self._up.items()
+        }
+
+
+class Felix:
+    """Keeps what a speaker tells, as felix does: a snapshot counts when it is complete."""
+
+    def __init__(self, path: Path, address: str) -> None:
+        self._path, self._address = path, address
+        self.table: dict[str, list[str]] = {}
+        self.complete = False
+        self._server: framing.UnixServer | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await framing.serve_unix(self._path, self._serve)
+
+    async def stop(self) -> None:
+        """Die; the next one has heard of nothing."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+        self.table, self.complete = {}, False
+
+    async def _serve(self, connection: framing.Connection) -> None:
+        fact = node_api.Fact([self._address], {"10.99.0.0/24": "eth0"})
+        await connection.send(fact)
+        fresh: dict[str, list[str]] = {}
+        told = False
+        async for message in connection:
+            match message:
+                case node_api.PathsBegin():
+                    fresh, told = {}, False
+                case node_api.Paths(updated, withdrawn):
+                    fresh.update({path.prefix: path.next_hops for path in updated})
+                    for prefix in withdrawn:
+                        fresh.pop(prefix, None)
+                case node_api.PathsEnd():
+                    told = True
+            if told:
+                self.table, self.complete = dict(fresh), True
+
+
+@dataclass
+class Node:
+    """One node."""
+
+    world: World
+    name: str
+    address: str
+    felix: Felix
+    weather: Weather
+    agent: Agent | None = None
+    speaker: LateSpeaker | None = None
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Its calico-bgp."""
+        run = self.world.run
+        self.speaker = LateSpeaker(self.world.fabric, run.chance)
+        publisher = Publisher(run.folder / self.name / "node.sock")
+        agent = self.agent = Agent(self.name, self.speaker, publisher, Settings())
+        publisher.on_message = agent.on_felix
+        publisher.on_connected = agent.on_felix_connected
+        store = self.world.cluster.store(self.weather)
+        syncer = Syncer(store, selections())
+        works = [*agent.work(), agent.follow_datastore(syncer)]
+        self.tasks = [asyncio.create_task(work, name=f"bgp of {self.name}") for work in works]
+        for task in self.tasks:
+            task.add_done_callback(self.world.heard)
+
+    async def stop(self) -> None:
+        """It dies, and its sessions with it."""
+        tasks, self.tasks = self.tasks, []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self.speaker is not None:
+            await self.speaker.close()
+            self.world.fabric.speakers.pop(IPv4Address(self.address), None)
+
+
+@dataclass
+class World:
+    """The cluster of one seed. `claims`: which node has which block, by the store."""
+
+    run: Run
+    cluster: cluster.Cluster
+    fabric: Fabric = field(default_factory=Fabric)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    claims: dict[str, str] = field(default_factory=dict)
+
+    def heard(self, task: asyncio.Task[Any]) -> None:
+        """A part ended."""
+        if not task.cancelled() and task.exception() is not None:
+            self.run.trace.fail(f"{task.get_name()} ended: {task.exception()!r}")
+
+
+Act = Callable[[World], Awaitable[None]]
+
+
+async def run(run: Run) -> None:
+    """One seed."""
+    chance, trace = run.chance, run.trace
+    made = cluster.make(chance.random() < 0.5, chance, trace.detail)
+    world = World(run, made)
+    trace.story(f"seed {run.seed}: {type(made).__name__}")
+    await made.ready()
+    spec = {"cidr": POOL, "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()"}
+    await made.resource("IPPool", "pool", spec)
+    for name, address in NODES.items():
+        await made.node(name, f"{address}/24")
+        (run.folder / name).mkdir()
+        felix = Felix(run.folder / name / "node.sock", address)
+        weather = Weather(chance, slow=chance.choice((0.002, 0.05)))
+        node = world.nodes[name] = Node(world, name, address, felix, weather)
+        await felix.start()
+        node.start()
+    for _ in range(chance.randint(5, 14)):
+        await asyncio.sleep(chance.choice((0.0, 0.02, 1.0, 8.0)) * chance.random())
+        await _one(world)
+    for node in world.nodes.values():
+        node.weather.away = False
+    trace.story("quiet")
+    await asyncio.sleep(QUIET)
+    _check(world)
+    for node in world.nodes.values():
+        await node.stop()
+        await node.felix.stop()
+
+
+async def _one(world: World) -> None:
+    acts: list[tuple[int, Act]] = [
+        (6, _claim), (3, _unclaim), (1, _pool), (2, _felix), (2, _restart), (2, _flap),
+        (2, _outage), (1, _compact), (1, _node),
+    ]  # fmt: skip
+    chosen = world.run.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
+    await chosen(world)
+
+
+async def _claim(world: World) -> None:
+    free = [cidr for cidr in BLOCKS if cidr not in world.claims]
+    if free:
+        cidr, owner = world.run.chance.choice(free), world.run.chance.choice(sorted(NODES))
+        world.run.trace.story(f"{owner} claims {cidr}")
+        world.claims[cidr] = owner
+        await world.cluster.block(cidr, owner)
+
+
+async def _unclaim(world: World) -> None:
+    if world.claims:
+        cidr = world.run.chance.choice(sorted(world.claims))
+        owner = world.claims.pop(cidr)
+        world.run.trace.story(f"{owner} gives {cidr} up")
+        await world.cluster.delete(BlockKey(IPv4Network(cidr)))
+        await world.cluster.delete(AffinityKey(owner, IPv4Network(cidr)))
+
+
+async def _pool(world: World) -> None:
+    disabled = world.run.chance.random() < 0.5
+    world.run.trace.story(f"operator: pool disabled {disabled}")
+    spec = {"cidr": POOL, "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()"}
+    await world.cluster.resource("IPPool", "pool", {**spec, "disabled": disabled})
+
+
+def _any(world: World) -> Node:
+    return world.nodes[world.run.chance.choice(sorted(world.nodes))]
+
+
+async def _felix(world: World) -> None:
+    node = _any(world)
+    world.run.trace.story(f"felix of {node.name} starts anew")
+    await node.felix.stop()
+    await asyncio.sleep(world.run.chance.random())
+    await node.felix.start()
+
+
+async def _restart(world: World) -> None:
+    node = _any(world)
+    world.run.trace.story(f"bgp of {node.name} starts anew")
+    await node.stop()
+    await asyncio.sleep(world.run.chance.random() * 3)
+    node.start()
+
+
+async def _flap(world: World) -> None:
+    node = _any(world)
+    world.run.trace.story(f"all sessions of {node.name} end, and begin again")
+    assert node.speaker is not None
+    node.speaker.crash()
+
+
+async def _outage(world: World) -> None:
+    node = _any(world)
+    world.run.trace.story(f"the store is away for {node.name}")
+    node.weather.away = True
+    await asyncio.sleep(world.run.chance.random() * 5)
+    node.weather.away = False
+
+
+async def _compact(world: World) -> None:
+    world.run.trace.story("the store forgets its history")
+    world.cluster.compact()
+
+
+async def _node(world: World) -> None:
+    name = world.run.chance.choice(sorted(NODES))
+    world.run.trace.story(f"the Node {name} goes, and comes back")
+    if world.cluster.kubernetes:
+        world.cluster.api.delete(f"/api/v1/nodes/{name}")
+    else:
+        await world.cluster.delete(ResourceKey("Node", name))
+    await asyncio.sleep(world.run.chance.random() * 4)
+    await world.cluster.node(name, f"{NODES[name]}/24")
+
+
+def _check(world: World) -> None:
+    """All is quiet: everybody was told what the store says."""
+    trace = world.run.trace
+    for name, node in world.nodes.items():
+        wanted = {cidr: [NODES[owner]] for cidr, owner in world.claims.items() if owner != name}
+        if not node.felix.complete:
+            trace.fail(f"quiet: felix of {name} was never told everything")
+        if node.felix.table != wanted:
+            trace.fail(f"quiet: felix of {name} was told {_shown(node.felix.table, wanted)}")
+        own = {cidr for cidr, owner in world.claims.items() if owner == name}
+        assert node.speaker is not None
+        told = node.speaker.offered()
+        for other, address in NODES.items():
+            if other != name and told.get(address) != own:
+                trace.fail(f"quiet: {name} told {other} {told.get(address)}, its blocks are {own}")
+
+
+def _shown(table: dict[str, list[str]], wanted: dict[str, list[str]]) -> str:
+    lacking = sorted(wanted.keys() - table.keys())
+    more = sorted(table.keys() - wanted.keys())
+    other = sorted(k for k in table.keys() & wanted.keys() if table[k] != wanted[k])
+    return f"lacking {lacking}, too much {more}, otherwise {other}"

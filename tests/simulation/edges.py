@@ -1,0 +1,267 @@
+"""Where the real code meets the simulated world: sockets of the kernel, programs, time, chance.
+
+`install` replaces what the standard library offers, for this whole process and for good: a
+simulation has a process of its own. Nothing inside the rooms is named here, but one path that is a
+matter of the system: the root of /proc/sys (`linux.sysctl` reads files by `os.open`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import io
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from libcalico import paths
+from tests.simulation.kernel.machine import Machine
+from tests.simulation.loop import SIMULATED, Clock
+
+EPOCH = 1_800_000_000.0
+PROGRAMS = ("iptables-legacy-save", "iptables-legacy-restore")
+_SIOCGIFINDEX = 0x8933
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_KERNELS = "/proc/"
+
+
+_machine: ContextVar[Machine] = ContextVar("machine")
+
+
+class World:
+    """What the replaced functions ask; one a process.
+
+    `machine` is that of the running task's context (`on`), so that several nodes live in one world.
+    """
+
+    def __init__(self) -> None:
+        self.machines: list[Machine] = []
+        self.clock = Clock()
+        self.chance = Random(0)
+        self.can_start: Callable[[], bool] = lambda: True
+
+    @property
+    def machine(self) -> Machine:
+        """The machine on which the running code runs."""
+        return _machine.get()
+
+    def boot(self, machine: Machine) -> Machine:
+        """A machine more, on which the code runs from now on."""
+        self.machines.append(machine)
+        _machine.set(machine)
+        return machine
+
+    def on(self, machine: Machine) -> Context:
+        """A context in which code runs on this machine."""
+        context = copy_context()
+        context.run(_machine.set, machine)
+        return context
+
+    def readable(self, fd: int) -> bool:
+        """Whether a read of a simulated descriptor brings something."""
+        return any(machine.readable(fd) for machine in self.machines)
+
+    def run_program(self, arguments: tuple[str, ...], data: bytes) -> tuple[int, bytes, bytes]:
+        """What a program of the machine does."""
+        return self.machine.chains.run(arguments, data)
+
+
+WORLD = World()
+
+
+def install_time() -> None:
+    """Time is simulated from now on; before the rooms are imported, for some keep the function."""
+    time.monotonic = lambda: WORLD.clock.now
+    time.time = lambda: EPOCH + WORLD.clock.now
+    time.time_ns = lambda: int((EPOCH + WORLD.clock.now) * 1e9)
+    time.monotonic_ns = lambda: int(WORLD.clock.now * 1e9)
+    time.perf_counter = lambda: WORLD.clock.now
+    datetime.datetime = _Datetime  # type: ignore[misc]
+
+
+_real_datetime = datetime.datetime
+
+
+class _Datetime(_real_datetime):
+    """As the real one, but for what `now` says."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+        """By the simulated clock."""
+        return _real_datetime.fromtimestamp(EPOCH + WORLD.clock.now, tz)
+
+
+def install() -> None:
+    """The rest: sockets of the kernel, programs, files under /proc/sys, chance."""
+    _install_sockets()
+    _install_programs()
+    _install_settings()
+    _install_chance()
+
+
+def install_files(folder: Path) -> None:
+    """The files of the simulated machine lie in a folder of their own."""
+    for name, value in vars(paths).items():
+        if isinstance(value, Path) and value.is_absolute():
+            setattr(paths, name, folder / value.relative_to("/"))
+
+
+def seed(number: int) -> None:
+    """Everything that is drawn comes of this number."""
+    WORLD.chance = Random(number)
+    random.seed(number)
+
+
+def _install_chance() -> None:
+    def urandom(count: int) -> bytes:
+        return WORLD.chance.randbytes(count)
+
+    os.urandom = urandom
+    random._urandom = urandom  # type: ignore[attr-defined]
+
+
+def _install_sockets() -> None:
+    real: Any = socket.socket
+
+    class Socket(real):  # type: ignore[misc]
+        """As the real one, but for the kernel's own."""
+
+        __slots__ = ()
+
+        def __new__(cls, family: int = -1, *arguments: Any, **named: Any) -> Any:
+            if family == socket.AF_NETLINK:
+                protocol = arguments[1] if len(arguments) > 1 else named.get("proto", 0)
+                return WORLD.machine.socket(protocol)
+            return real.__new__(cls, family, *arguments, **named)
+
+        def setsockopt(self, level: int, *rest: Any) -> None:
+            """What is of TCP, a unix socket in its place does not know."""
+            if level != socket.IPPROTO_TCP:
+                super().setsockopt(level, *rest)
+
+    socket.socket = Socket  # type: ignore[misc]
+    ioctl: Any = fcntl.ioctl
+
+    def control(fd: Any, request: int, *rest: Any) -> Any:
+        number = fd if isinstance(fd, int) else fd.fileno()
+        if number < SIMULATED:
+            return ioctl(fd, request, *rest)
+        if request != _SIOCGIFINDEX:
+            raise OSError(errno.EOPNOTSUPP, "not simulated")
+        name = bytes(rest[0]).split(b"\0", 1)[0].decode()
+        if all(link.name != name for link in WORLD.machine.namespace.links.values()):
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        return rest[0]
+
+    fcntl.ioctl = control
+
+
+def _install_programs() -> None:
+    which: Any = shutil.which
+    real: Any = subprocess.Popen
+
+    def find(name: str, *arguments: Any, **named: Any) -> str | None:
+        if name.startswith(("iptables", "ip6tables", "ipset", "nft")):
+            return f"/sbin/{name}" if name in PROGRAMS else None
+        found: str | None = which(name, *arguments, **named)
+        return found
+
+    shutil.which = find  # type: ignore[assignment]
+
+    class Popen(real):  # type: ignore[misc]
+        """A child of the simulated machine; it acts when its input has been read."""
+
+        def __init__(self, arguments: Any, **_: Any) -> None:
+            if not WORLD.can_start():
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            self.args, self.pid = tuple(arguments), 4242
+            self.returncode: int | None = None
+            self._child_created = False
+            self.stdin = self.stdout = self.stderr = None
+
+        def communicate(self, input: Any = None, timeout: float | None = None) -> Any:
+            WORLD.machine.entered()
+            if self.returncode is not None:
+                return b"", b""
+            code, out, err = WORLD.run_program(self.args, bytes(input or b""))
+            self.returncode = code
+            return out, err
+
+        def poll(self) -> int | None:
+            return self.returncode
+
+        def kill(self) -> None:
+            self.returncode = -9 if self.returncode is None else self.returncode
+
+        def wait(self, timeout: float | None = None) -> int:
+            return int(self.returncode or 0)
+
+        def __del__(self) -> None:
+            """No child to wait for."""
+
+    subprocess.Popen = Popen  # type: ignore[misc, assignment]
+
+
+def _install_settings() -> None:
+    real_open, real_read, real_write, real_close = os.open, os.read, os.write, os.close
+    opened: dict[int, str] = {}
+    lock = threading.Lock()
+
+    def open_(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        name = os.fspath(path)
+        if not isinstance(name, str) or "/proc/sys/" not in name:
+            return real_open(path, flags, *rest, **named)
+        key = name.partition("/proc/sys/")[2]
+        if "/net/ipv6/" in name:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        with lock:
+            fd = SIMULATED * 2 + len(opened)
+            opened[fd] = key
+        return fd
+
+    def read(fd: int, count: int) -> bytes:
+        if fd not in opened:
+            return real_read(fd, count)
+        return WORLD.machine.settings.get(opened[fd], "0").encode()
+
+    def write(fd: int, data: Any) -> int:
+        if fd not in opened:
+            return real_write(fd, data)
+        WORLD.machine.settings[opened[fd]] = bytes(data).decode().strip()
+        return len(data)
+
+    def close(fd: int) -> None:
+        if fd not in opened:
+            real_close(fd)
+
+    os.open, os.read, os.write, os.close = open_, read, write, close
+    real_file: Any = io.open
+
+    def file(path: Any, *arguments: Any, **named: Any) -> Any:
+        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        if name == _BOOT_ID:
+            return io.StringIO(WORLD.machine.boot)
+        if str(name).startswith(_KERNELS):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return real_file(path, *arguments, **named)
+
+    io.open = file  # type: ignore[assignment]
+    real_stat: Any = os.stat
+
+    def stat(path: Any, *arguments: Any, **named: Any) -> Any:
+        if path == "/proc/thread-self/ns/net":
+            return os.stat_result((0, WORLD.machines.index(WORLD.machine) + 1, *[0] * 8))
+        return real_stat(path, *arguments, **named)
+
+    os.stat = stat
+    socket.gethostname = lambda: WORLD.machine.host

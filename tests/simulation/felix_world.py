@@ -1,0 +1,292 @@
+"""One node: the real felix between a simulated kernel, store, calico-cni and calico-bgp.
+
+calico-cni is played with its real parts (the endpoint that is written, the line to felix, the cable
+and its routes) in the order of an ADD and a DEL; the speaker with the real framing. Everybody acts
+when the seed says so. Then all is quiet for a while, without a refresh as a rule, and the kernel is
+compared with what the store and the pods ask for (`felix_wanted`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from cni import wiring
+from cni.attachment import Attachment
+from cni.endpoint import EndpointWriter, remover
+from cni.felix_client import FelixClient, Subject
+from cni.pod_source import PodFacts
+from felix.agent import Agent, Paths
+from libcalico import paths
+from libcalico.datastore.interface import CommitConflict, Datastore, revision_of
+from libcalico.errors import MuslinError
+from linux.errors import KernelError
+from linux.netlink import Socket
+from tests.simulation import cluster, felix_wanted
+from tests.simulation.kernel.rows import Route
+from tests.simulation.kernel.state import KERNEL, MAIN, UNICAST, UNIVERSE
+from tests.simulation.runner import Run
+from tests.simulation.speaker import Speaker
+from tests.simulation.stores.weather import Weather
+
+NODE, NODE_ADDRESS = "node1", "10.99.0.1"
+POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
+REMOTE = {"10.65.1.0/26": "10.99.0.2", "10.65.2.0/26": "10.99.0.3"}
+PODS = ("web", "db", "job")
+QUIET = 16.0
+COLOURS = ("red", "blue", "green")
+
+
+@dataclass
+class Pod:
+    """A pod as its runtime knows it. `asked`: wanted from the offer on, until its DEL begins."""
+
+    name: str
+    container: str
+    address: IPv4Address
+    attachment: Attachment
+    labels: dict[str, str]
+    asked: bool = False
+    stored: bool = False
+    running: bool = False
+
+
+@dataclass
+class Node:
+    """The world of one seed."""
+
+    run: Run
+    cluster: cluster.Cluster
+    weather: Weather
+    pods: dict[str, Pod] = field(default_factory=dict)
+    disturbed: dict[str, float] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    containers: int = 0
+    felix: asyncio.Task[object] | None = None
+    agent: Agent | None = None
+    policies: dict[str, dict[str, object]] = field(default_factory=dict)
+    readable: dict[int, dict[str, object]] = field(default_factory=dict)
+    garbage: set[str] = field(default_factory=set)
+    pool_disabled: bool = False
+    restarting: bool = False
+
+    def __post_init__(self) -> None:
+        self.chance = self.run.chance
+        self.speaker = Speaker(self.run, REMOTE)
+        self.client = FelixClient(paths.NODE_SOCKET, paths.ENDPOINT_STATUS)
+        self.host = Socket()
+        self.store: Datastore = self.cluster.store(self.weather)
+        self.environment = {
+            **self.cluster.environment,
+            "FELIX_NFTABLESMODE": "Disabled",
+            "FELIX_IPTABLESBACKEND": "Legacy",
+            "FELIX_IPV6SUPPORT": "false",
+            "FELIX_ENDPOINTSTATUSPATHPREFIX": str(paths.RUN),
+            "FELIX_HEALTHENABLED": "false",
+            "FELIX_PROMETHEUSMETRICSENABLED": "false",
+            "FELIX_ROUTEREFRESHINTERVAL": str(self.chance.choice((1, 1, 3, 12, 90))),
+            "FELIX_INTERFACEREFRESHINTERVAL": str(self.chance.choice((5, 20, 90))),
+            "FELIX_IPTABLESREFRESHINTERVAL": str(self.chance.choice((7, 30, 180))),
+            "FELIX_IPSETSREFRESHINTERVAL": str(self.chance.choice((9, 30, 90))),
+        }
+
+    # -- beginnings ------------------------------------------------------------------------------
+
+    def build_machine(self) -> None:
+        """The links and routes of a host."""
+        space = self.run.machine.namespace
+        eth0 = space.add_cable("eth0", "02:00:00:00:00:99", 1500, up=True)
+        space.set_peer(eth0, up=True)
+        space.add_address(eth0.index, IPv4Interface(f"{NODE_ADDRESS}/24"))
+        gateway = IPv4Address("10.99.0.254")
+        default = Route(IPv4Network("0.0.0.0/0"), 0, gateway, UNICAST, MAIN, KERNEL, UNIVERSE, 0)
+        space.put_route(default, create=True, replace=False, exclusive=False)
+        space.set_flags(space.links[1], up=True)
+
+    async def build_cluster(self) -> None:
+        """What is stored before felix starts."""
+        made = self.cluster
+        await made.ready()
+        spec = {"cidr": POOL, "ipipMode": "Never", "vxlanMode": "Never", "natOutgoing": True}
+        await made.resource("IPPool", "pool", {**spec, "nodeSelector": "all()"})
+        await made.node(NODE, f"{NODE_ADDRESS}/24")
+        await made.block(BLOCK, NODE)
+        for number, (cidr, address) in enumerate(REMOTE.items(), 2):
+            await made.node(f"node{number}", f"{address}/24")
+            await made.block(cidr, f"node{number}")
+        if not made.kubernetes:
+            open_ = {"ingress": [{"action": "Allow"}], "egress": [{"action": "Allow"}]}
+            await made.resource("Profile", "kns.default", open_)
+            await made.resource("Profile", "ksa.default.default", {})
+
+    def start_felix(self) -> None:
+        """A felix, perhaps the next one."""
+        files = (paths.NODE_SOCKET, paths.FELIX_CONFIG, paths.STATUS, paths.LAST_READABLE)
+        agent = self.agent = Agent(
+            NODE, self.environment, Paths(*files), self.cluster.opener(self.weather)
+        )
+        self.felix = asyncio.create_task(agent.run(), name="felix")
+        self.felix.add_done_callback(self._felix_ended)
+
+    def _felix_ended(self, task: asyncio.Task[object]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.run.trace.fail(f"felix ended: {task.exception()!r}")
+
+    async def stop_felix(self) -> None:
+        """As a kill would, but for what it does in `finally`."""
+        assert self.felix is not None
+        self.felix.cancel()
+        await asyncio.wait([self.felix])
+
+    # -- calico-cni --------------------------------------------------------------------------------
+
+    def facts(self, pod: Pod) -> PodFacts:
+        """What calico-cni knows of a pod."""
+        return PodFacts(labels=dict(pod.labels))
+
+    async def add(self, name: str) -> None:
+        """An ADD from its beginning to its answer, or its undo."""
+        self.containers += 1
+        container = f"{self.containers:064x}"
+        used = {pod.address for pod in self.pods.values()}
+        free = [a for n in range(1, 7) if (a := IPv4Address("10.65.0.0") + n) not in used]
+        labels = {"colour": self.chance.choice(COLOURS)}
+        attachment = Attachment(NODE, "k8s-pod-network", container, "eth0", "default", name)
+        pod = Pod(name, container, self.chance.choice(free), attachment, labels)
+        self.pods[name] = pod
+        story = self.run.trace.story
+        story(f"cni: ADD {name} {pod.address} {attachment.host_interface} {labels}")
+        await self.cluster.pod(name, NODE, labels)
+        writer = EndpointWriter(attachment, self.facts(pod), "aa:bb:cc:dd:ee:01")
+        subject = Subject("default", attachment.endpoint_key.name, container)
+        change = writer.change(None, [pod.address])
+        pod.asked = True
+        self.client.offer(subject, writer.stored_bytes(), wired=True)
+        commit = asyncio.create_task(self._store(writer, change, pod, subject))
+        try:
+            await self._pause(0.002)
+            ends = self._wire(pod)
+            await self._pause(0.002)
+            revision = await commit
+            pod.stored = True
+            refusal = await self.client.in_force(subject, 20)
+            if refusal:
+                raise MuslinError(refusal)
+            self._must_be_ruled(pod)
+            wiring.lead(
+                self.host, attachment.host_interface, ends.host, self.client.routes(subject)
+            )
+        except (MuslinError, KernelError, TimeoutError) as error:
+            story(f"cni: ADD {name} failed: {error}")
+            await asyncio.wait([commit])
+            with contextlib.suppress(BaseException):
+                commit.result()
+            await self._unwind(pod)
+            return
+        self.client.stored(subject, revision)
+        pod.running = True
+        story(f"cni: ADD {name} done")
+        await self._pause(0.05)
+        self.cluster.running(name, str(pod.address))
+
+    def _must_be_ruled(self, pod: Pod) -> None:
+        """Felix has just said so."""
+        lacking = felix_wanted.lacking_rules(self.run.machine, pod.attachment.host_interface)
+        if lacking and self._calm(pod.name):
+            self.run.trace.fail(
+                f"felix said that {pod.name} is in force; the kernel lacks {lacking}"
+            )
+
+    async def _store(
+        self, writer: EndpointWriter, change: object, pod: Pod, subject: Subject
+    ) -> int:
+        while True:
+            try:
+                revision = await self.store.commit([change])  # type: ignore[list-item]
+                return revision_of(revision, writer.key)
+            except CommitConflict as conflict:
+                current = conflict.current[writer.key]
+                change = writer.change(current, [pod.address])
+                self.client.offer(subject, writer.stored_bytes(), wired=True)
+
+    def _wire(self, pod: Pod) -> wiring.Ends:
+        cable = wiring.Cable(
+            pod.attachment.host_interface, "eth0", pod.attachment.mark, "aa:bb:cc:dd:ee:01", 1450
+        )
+        ends = wiring.create(self.host, 0, cable)
+        space = self.run.machine.namespace
+        space.set_peer(space.named(cable.host_interface), up=True)
+        return ends
+
+    async def _unwind(self, pod: Pod) -> None:
+        pod.asked = pod.running = False
+        with contextlib.suppress(KernelError):
+            wiring.remove(pod.attachment.host_interface, pod.attachment.mark)
+        self.client.retract(self._subject(pod))
+        await self._release(pod)
+        if self.pods.get(pod.name) is pod:
+            del self.pods[pod.name]
+        await self.cluster.pod_gone(pod.name, NODE)
+
+    def _subject(self, pod: Pod) -> Subject:
+        return Subject("default", pod.attachment.endpoint_key.name, pod.container)
+
+    async def delete(self, name: str) -> None:
+        """A DEL of a running pod."""
+        pod = self.pods[name]
+        self.run.trace.story(f"cni: DEL {name}")
+        pod.asked = pod.running = False
+        removed = await asyncio.get_running_loop().run_in_executor(
+            None, wiring.remove, pod.attachment.host_interface, pod.attachment.mark
+        )
+        await self._pause(0.002)
+        self.client.retract(self._subject(pod), forgotten=removed)
+        await self._pause(0.002)
+        await self._release(pod)
+        if self.pods.get(name) is pod:
+            del self.pods[name]
+        await self._pause(0.01)
+        await self.cluster.pod_gone(name, NODE)
+        self.run.trace.story(f"cni: DEL {name} done")
+
+    async def _release(self, pod: Pod) -> None:
+        companion = remover(pod.attachment)
+        while True:
+            try:
+                entry = await self.store.get(companion.key)
+                change = companion.change(entry, ())
+                if change is not None:
+                    await self.store.commit([change])
+                return
+            except CommitConflict:
+                continue
+            except MuslinError:
+                # The journal: later, again and again.
+                await self._pause(1.0)
+
+    # -- others -----------------------------------------------------------------------------------
+
+    def disturb(self, name: str) -> None:
+        """Somebody else meddles with what is a pod's."""
+        self.disturbed[name] = self.run.clock.now
+
+    def meddle(self, network: IPv4Network) -> None:
+        """Somebody else meddles with a route."""
+        for name, pod in self.pods.items():
+            if pod.address in network:
+                self.disturb(name)
+
+    def _calm(self, name: str) -> bool:
+        return self.run.clock.now - self.disturbed.get(name, -100.0) > 5.0
+
+    async def _pause(self, most: float) -> None:
+        await asyncio.sleep(self.chance.random() * most)
+
+
+async def run(run: Run) -> None:
+    """One seed."""
+    from tests.simulation import felix_story
+
+    await felix_story.play(run)

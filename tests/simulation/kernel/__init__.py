@@ -1,0 +1,1 @@
+"""A kernel made of tables: links, addresses, routes, neighbours, IP sets, chains of iptables."""

@@ -1,0 +1,107 @@
+"""Which pods live and which address each has; compared with the store at every change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from typing import Any
+
+from cni.attachment import Attachment
+from tests.simulation.cluster import Cluster, EtcdCluster
+from tests.simulation.trace import Trace
+
+
+@dataclass
+class Pod:
+    """A pod from the success of its ADD to the beginning of its DEL."""
+
+    name: str
+    node: str
+    handle: str
+    attachment: Attachment
+    address: IPv4Address | IPv6Address | None = None
+    had: bool = False
+
+
+class Ledger:
+    """`lives` and `dies` are the runtimes' word; `look` reads the store."""
+
+    def __init__(self, trace: Trace, cluster: Cluster) -> None:
+        self._trace, self._cluster = trace, cluster
+        self.pods: dict[str, Pod] = {}
+
+    def of(self, node: str) -> list[Pod]:
+        """The living pods of a node."""
+        return [pod for pod in self.pods.values() if pod.node == node]
+
+    def lives(self, pod: Pod) -> None:
+        """Its ADD succeeded."""
+        for other in self.pods.values():
+            if other.address == pod.address:
+                self._trace.fail(f"{pod.address} of {other.name} was given to {pod.name} as well")
+        self.pods[pod.name] = pod
+        self.look()
+
+    def dies(self, pod: Pod) -> None:
+        """Its DEL began, or its machine is gone."""
+        if self.pods.get(pod.name) is pod:
+            del self.pods[pod.name]
+
+    def holders(self) -> dict[str, str]:
+        """Who holds each address, by all blocks: its handle."""
+        found: dict[str, str] = {}
+        for block in self.blocks():
+            network = IPv4Network(block["cidr"])
+            for ordinal, index in enumerate(block.get("allocations") or []):
+                if index is None:
+                    continue
+                attribute = block["attributes"][index]
+                handle = attribute.get("handle_id") or ""
+                found[str(network[ordinal])] = handle
+        return found
+
+    def blocks(self) -> Iterator[dict[str, Any]]:
+        """All blocks as they are stored."""
+        if isinstance(self._cluster, EtcdCluster):
+            for path, (raw, _) in self._cluster.database.values.items():
+                if path.startswith("/calico/ipam/v2/assignment/"):
+                    yield json.loads(raw)
+            return
+        for path, tree in self._cluster.api.objects.items():
+            if "/ipamblocks/" in path:
+                yield tree["spec"]
+
+    def look(self) -> None:
+        """No living pod's address is free, or another's."""
+        if not self.pods:
+            return
+        holders = self.holders()
+        standing = {IPv4Network(block["cidr"]) for block in self.blocks()}
+        for pod in self.pods.values():
+            holder = holders.get(str(pod.address))
+            if holder == pod.handle:
+                pod.had = True
+                continue
+            if not any(pod.address in network for network in standing):
+                continue  # an operator deleted the block: `check` looks whether it came back
+            if holder is None and pod.had:
+                self._trace.fail(f"{pod.address} of {pod.name}, which lives, was freed")
+            elif holder:
+                self._trace.fail(f"{pod.address} of {pod.name}, which lives, is given to {holder}")
+
+    def check(self) -> None:
+        """All is quiet."""
+        holders = self.holders()
+        standing = {IPv4Network(block["cidr"]) for block in self.blocks()}
+        for pod in self.pods.values():
+            # A block that was deleted is made again when its node next needs an address; until
+            # then felix has a condition (felix/calc/blocks.py).
+            stands = any(pod.address in network for network in standing)
+            if stands and holders.get(str(pod.address)) is None:
+                self._trace.fail(f"quiet: {pod.address} of {pod.name}, which lives, is free")
+        by_handle = {pod.handle for pod in self.pods.values()}
+        for address, handle in holders.items():
+            if handle.startswith("k8s-pod-network.") and handle not in by_handle:
+                self._trace.detail(f"{address} leaks: {handle}")

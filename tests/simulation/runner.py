@@ -1,0 +1,199 @@
+"""Runs seeds, each in a process of its own that is forked from one that has imported everything.
+
+A world is a coroutine that is given a `Run` and says by `run.trace.fail` what must not be. Sets of
+objects are ordered by addresses in memory, so addresses must not differ: the process that forks is
+started with PYTHONHASHSEED=0 and without address randomisation (`command`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import json
+import logging
+import os
+import shutil
+import sys
+import time as _time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.simulation import edges
+from tests.simulation.kernel.machine import Machine
+from tests.simulation.loop import Clock, Loop, SecondLoop
+from tests.simulation.trace import Trace
+
+WORLDS = {
+    "felix": "tests.simulation.felix_world",
+    "addresses": "tests.simulation.addresses_world",
+    "bgp": "tests.simulation.bgp_world",
+}
+_MIX = ("felix", "addresses", "felix", "bgp", "felix", "felix")
+real_clock = _time.perf_counter
+"""Not simulated."""
+
+
+@dataclass
+class Run:
+    """One seed in one world."""
+
+    seed: int
+    chance: Random
+    machine: Machine
+    clock: Clock
+    loop: Loop
+    folder: Path
+    trace: Trace
+
+
+@dataclass
+class Result:
+    """What came of a seed."""
+
+    seed: int
+    world: str
+    failures: list[str] = field(default_factory=list)
+    digest: str = ""
+    lines: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    simulated: float = 0.0
+
+
+World = Callable[[Run], Awaitable[None]]
+
+
+class _Logs(logging.Handler):
+    """What the code logs belongs to the trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        about = getattr(record, "object", "")
+        text = f"{record.levelname} {record.name}: {record.getMessage()} {about}"
+        if record.levelno >= logging.WARNING:
+            self._trace.story(f"log {text}")
+        else:
+            self._trace.detail(f"log {text}")
+        if record.exc_info and record.exc_info[1] is not None:
+            self._trace.fail(
+                f"an exception was logged: {record.getMessage()}: {record.exc_info[1]!r}"
+            )
+
+
+def world_of(seed: int) -> str:
+    """The world in which a seed runs."""
+    return _MIX[seed % len(_MIX)]
+
+
+def prepare() -> None:
+    """Import and replace everything; once, in the process that forks."""
+    edges.install_time()
+    edges.install()
+    for module in WORLDS.values():
+        importlib.import_module(module)
+    # What is imported only when it is needed is imported now, or each child would do it.
+    for name in _imported_by_a_run():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _imported_by_a_run() -> list[str]:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            before = set(sys.modules)
+            for world in WORLDS:
+                run_here(world, 0)
+            with os.fdopen(writer, "w") as out:
+                out.write("\n".join(name for name in sys.modules if name not in before))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as source:
+        found = source.read().split("\n")
+    os.waitpid(child, 0)
+    return sorted(filter(None, found))
+
+
+def run_here(world: str, seed: int, whole: bool = False) -> Result:
+    """One seed in this very process, which is of no use afterwards."""
+    gc.disable()
+    began = real_clock()
+    edges.seed(seed)
+    chance = Random(seed)
+    machine = edges.WORLD.boot(Machine())
+    clock = edges.WORLD.clock
+    clock.now = 1000.0
+    start = clock.now
+    trace = Trace(lambda: clock.now - start, whole)
+    machine.log = trace.detail
+    folder = Path(_memory(), f"simulate-{os.getpid():09}")
+    # What a killed process of this number left.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    trace.folder = str(folder)
+    edges.install_files(folder)
+    logging.getLogger().handlers[:] = [_Logs(trace)]
+    logging.getLogger().setLevel(logging.INFO)
+    loop = Loop(clock, Random(seed + 1), edges.WORLD.readable)
+    loop.programs = edges.WORLD.run_program
+    machine.entered = loop.threads.pause
+    asyncio.set_event_loop(loop)
+    # A thread may want one of its own.
+    asyncio.new_event_loop = lambda: SecondLoop(loop)  # type: ignore[assignment, return-value]
+    module = importlib.import_module(WORLDS[world])
+    run = Run(seed, chance, machine, clock, loop, folder, trace)
+    try:
+        loop.run_until_complete(module.run(run))
+    except Exception as error:
+        trace.fail(f"the world broke: {error!r}")
+        if whole:
+            import traceback
+
+            trace.lines.append("".join(traceback.format_exception(error)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for text in loop.errors:
+        trace.fail(f"unheard of in the loop: {text}")
+    lines = trace.lines if whole or trace.failures else []
+    return Result(
+        seed, world, trace.failures, trace.digest, lines, real_clock() - began, clock.now - start
+    )
+
+
+def _memory() -> str:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
+
+
+def run_forked(world: str, seed: int, whole: bool = False) -> Result:
+    """One seed in a child."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        code = 1
+        try:
+            result = run_here(world, seed, whole)
+            with os.fdopen(writer, "w") as out:
+                json.dump(asdict(result), out)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as source:
+        text = source.read()
+    os.waitpid(child, 0)
+    if not text:
+        return Result(seed, world, ["the process of the simulation died"])
+    return Result(**json.loads(text))

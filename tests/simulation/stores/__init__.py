@@ -1,0 +1,1 @@
+"""Simulated stores: etcd's and Kubernetes' ways of telling."""

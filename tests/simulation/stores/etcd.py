@@ -1,0 +1,269 @@
+"""A store that tells as etcd does: one revision, transactions, watches that may be compacted.
+
+Values are bytes in Calico's layout, written and read by the real codec, so that unknown fields,
+values that cannot be read and raw rows are as with etcd. A watch hands over what happened in pieces
+of any size, late by any while, never out of order; it breaks off when the way is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from libcalico.datastore.etcd import keys
+from libcalico.datastore.etcd.entries import decode, entry_of
+from libcalico.datastore.interface import (
+    ABSENT,
+    Batch,
+    Change,
+    CommitConflict,
+    Compacted,
+    Delete,
+    Entry,
+    Event,
+    Listing,
+    Put,
+    Selection,
+)
+from libcalico.errors import DatastoreUnavailable, InvalidValue
+from libcalico.model import codec
+from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.meta import stamp
+from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from tests.simulation.stores.weather import Weather
+
+_BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
+HOLD_MOST = 0.05
+
+
+@dataclass
+class Database:
+    """What is stored. `log` hears of each change."""
+
+    log: Callable[[str], None] = lambda text: None
+    values: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    revision: int = 1
+    history: list[tuple[int, str, bytes | None]] = field(default_factory=list)
+    compacted: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def write(self, changes: dict[str, bytes | None]) -> int:
+        """One transaction: new values, None for what goes. Returns its revision."""
+        self.revision += 1
+        for path, raw in changes.items():
+            if raw is None:
+                if self.values.pop(path, None) is None:
+                    continue
+            else:
+                self.values[path] = raw, self.revision
+            self.history.append((self.revision, path, raw))
+            self.log(f"etcd {self.revision} {path} {raw!r}")
+        self.changed.set()
+        self.changed = asyncio.Event()
+        return self.revision
+
+    def put(self, key: Key, raw: bytes) -> int:
+        """Write bytes, as etcdctl would."""
+        return self.write({keys.path_of(key): raw})
+
+    def delete(self, key: Key) -> int:
+        """Delete, as etcdctl would."""
+        return self.write({keys.path_of(key): None})
+
+    def expire(self, path: str, revision: int) -> None:
+        """A lease ends: what was written with it goes, if it is still that."""
+        if self.values.get(path, (b"", 0))[1] == revision:
+            self.write({path: None})
+
+    def compact(self) -> None:
+        """Forget the history before now."""
+        self.compacted = self.revision
+        self.history.clear()
+
+    def get(self, key: Key) -> bytes | None:
+        """What is stored."""
+        found = self.values.get(keys.path_of(key))
+        return found[0] if found else None
+
+
+class EtcdStore:
+    """`interface.Datastore` of one client."""
+
+    prompt = True
+
+    def __init__(self, database: Database, weather: Weather) -> None:
+        self._database, self.weather = database, weather
+        self._held_since = self._held_until = 0.0
+
+    async def _ask(self) -> None:
+        await self.weather.travel()
+        if self.weather.away:
+            await asyncio.sleep(2.0)
+            raise DatastoreUnavailable("no etcd endpoint answered (simulated)")
+
+    async def _answered(self) -> None:
+        await self.weather.travel()
+        if self.weather.away:
+            await asyncio.sleep(2.0)
+            raise DatastoreUnavailable("no etcd endpoint answered (simulated)")
+
+    async def get(self, key: Key) -> Entry | None:
+        """One object."""
+        return (await self.get_many([key]))[key]
+
+    async def get_many(self, wanted: Sequence[Key]) -> dict[Key, Entry | None]:
+        """Several at one revision."""
+        await self._ask()
+        found = {key: self._entry(key) for key in wanted}
+        await self._answered()
+        return found
+
+    def _entry(self, key: Key, tolerant: bool = False) -> Entry | None:
+        if key == _BUILT_IN:
+            return _built_in()
+        stored = self._database.values.get(keys.path_of(key))
+        if stored is None:
+            return None
+        try:
+            return decode(key, *stored)
+        except InvalidValue:
+            if not tolerant:
+                raise
+            return Entry(key, None, stored[1], stored[0])
+
+    async def list(self, selection: Selection) -> Listing:
+        """All of a selection at one revision."""
+        await self._ask()
+        listing = Listing([], self._database.revision, [])
+        for path, (raw, revision) in sorted(self._database.values.items()):
+            key = _selected(selection, path)
+            if key is None:
+                continue
+            if selection.raw:
+                listing.entries.append(Entry(key, None, revision, raw))
+                continue
+            entry, reason = entry_of(key, raw, revision)
+            if reason:
+                listing.broken.append((path, reason))
+            if entry is not None:
+                listing.entries.append(entry)
+        if selection.family == "Profile" and DEFAULT_ALLOW.startswith(selection.name_prefix):
+            listing.entries.append(_built_in())
+        await self._answered()
+        return listing
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        """All or nothing."""
+        await self._ask()
+        wrong: dict[Key, Entry | None] = {}
+        for change in changes:
+            if change.guard is None:
+                continue
+            stored = self._database.values.get(keys.path_of(change.key))
+            if (stored[1] if stored else ABSENT) != change.guard:
+                wrong[change.key] = None
+        if wrong:
+            found = {c.key: self._entry(c.key, True) for c in changes if c.guard is not None}
+            await self._answered()
+            raise CommitConflict(found)
+        revision = self._database.write(dict(map(_operation, filter(_writes, changes))))
+        for change in changes:
+            if isinstance(change, Put) and change.ttl:
+                loop, path = asyncio.get_running_loop(), keys.path_of(change.key)
+                loop.call_later(change.ttl, self._database.expire, path, revision)
+        await self._answered()
+        if self.weather.loses_the_answer():
+            raise DatastoreUnavailable("it may or may not have happened (simulated)")
+        return revision
+
+    async def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
+        """What happens after a revision."""
+        database, loop = self._database, asyncio.get_running_loop()
+        await self._ask()
+        if revision < database.compacted:
+            raise Compacted(f"etcd has compacted revision {revision + 1}")
+        yield Batch([], revision)
+        at = revision
+        while True:
+            changed = database.changed
+            if at < database.compacted and database.revision > at:
+                raise Compacted(f"etcd has compacted revision {at + 1}")
+            due = [event for event in database.history if event[0] > at]
+            if not due:
+                try:
+                    async with asyncio.timeout(5.0):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+                if self.weather.away:
+                    raise DatastoreUnavailable("the watch broke off (simulated)")
+                continue
+            await self.weather.travel()
+            if self.weather.away:
+                await asyncio.sleep(self.weather.chance.random() * 10)
+                if self.weather.away:
+                    raise DatastoreUnavailable("the watch broke off (simulated)")
+            await asyncio.sleep(max(0.0, self._held_until - loop.time()))
+            # Some of it, cut between revisions.
+            upto = self.weather.chance.choice(due)[0]
+            found = []
+            for number, path, raw in due:
+                if number > upto:
+                    break
+                event = _event(selections, number, path, raw)
+                if event is not None:
+                    found.append(event)
+            at = upto
+            yield Batch(found, at)
+
+    def hold(self) -> None:
+        """As etcd's stream does: nothing is told for a moment."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._held_until:
+            self._held_since = now
+        self._held_until = min(now + 0.02, self._held_since + HOLD_MOST)
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _selected(selection: Selection, path: str) -> Key | None:
+    first, end = keys.range_of(selection)
+    if not first <= path.encode() < (end or first + b"\0"):
+        return None
+    key = keys.key_of_path(path)
+    return key if key is not None and keys.selects(selection, key) else None
+
+
+def _event(
+    selections: Sequence[Selection], number: int, path: str, raw: bytes | None
+) -> Event | None:
+    for selection in selections:
+        key = _selected(selection, path)
+        if key is None:
+            continue
+        if raw is None:
+            return Event(key, None, number)
+        if selection.raw:
+            return Event(key, Entry(key, None, number, raw), number)
+        entry, broken = entry_of(key, raw, number)
+        return Event(key, entry, number, broken)
+    return None
+
+
+def _writes(change: Change) -> bool:
+    return isinstance(change, Put | Delete)
+
+
+def _operation(change: Change) -> tuple[str, bytes | None]:
+    path = keys.path_of(change.key)
+    if not isinstance(change, Put):
+        return path, None
+    value = stamp(change.value) if isinstance(change.key, ResourceKey) else change.value
+    return path, codec.encode_value(change.key, value, change.base.raw if change.base else None)
+
+
+def _built_in() -> Entry:
+    value = default_allow()
+    return Entry(_BUILT_IN, value, 1, codec.encode_value(_BUILT_IN, value))

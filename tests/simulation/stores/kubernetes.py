@@ -1,0 +1,258 @@
+"""A store that tells as the Kubernetes API does, under the real `KubernetesDatastore`.
+
+`ApiClient` stands for `libcalico.kubernetes.client.Client` at its two calls that make traffic: a
+request, and the lines of a watch. Objects are trees; each has its own resourceVersion; a watch with
+a field selector tells of objects that come into it or leave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from libcalico.kubernetes.client import JSON, Client
+from libcalico.kubernetes.errors import Unreachable, of_status
+from tests.simulation.stores.weather import Weather
+
+Tree = dict[str, Any]
+_HEX = "0123456789abcdef"
+
+
+@dataclass
+class Api:
+    """The objects of an API server, by the path of their collection and their own.
+
+    `uid` makes one; `log` hears of each change.
+    """
+
+    log: Callable[[str], None] = lambda text: None
+    uid: Callable[[], str] = lambda: "uid"
+    objects: dict[str, Tree] = field(default_factory=dict)
+    version: int = 1
+    history: list[tuple[int, str, Tree | None, Tree | None]] = field(default_factory=list)
+    compacted: int = 0
+    changed: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    def news(self, plural: str) -> asyncio.Event:
+        """Is set when an object of these happens next."""
+        return self.changed.setdefault(plural, asyncio.Event())
+
+    def put(self, path: str, tree: Tree) -> Tree:
+        """An object as it is from now on, whatever was there."""
+        before = self.objects.get(path)
+        tree = msgspec.json.decode(msgspec.json.encode(tree))
+        meta = tree.setdefault("metadata", {})
+        if before is None:
+            meta.setdefault("uid", self.uid())
+            meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        else:
+            meta.update({k: before["metadata"][k] for k in ("uid", "creationTimestamp")})
+        self.version += 1
+        meta["resourceVersion"] = str(self.version)
+        self.objects[path] = tree
+        self._happened(path, before, tree)
+        return tree
+
+    def delete(self, path: str) -> None:
+        """An object goes."""
+        before = self.objects.pop(path, None)
+        if before is not None:
+            self.version += 1
+            self._happened(path, before, None)
+
+    def patch(self, path: str, change: Tree) -> Tree:
+        """A merge patch (RFC 7386)."""
+        return self.put(path, _merged(self.objects[path], change))
+
+    def compact(self) -> None:
+        """Forget what happened before now."""
+        self.compacted = self.version
+        self.history.clear()
+
+    def _happened(self, path: str, before: Tree | None, after: Tree | None) -> None:
+        self.history.append((self.version, path, before, after))
+        self.log(f"api {self.version} {path} {msgspec.json.encode(after).decode()}")
+        news = self.changed.pop(path.split("/")[-2], None)
+        if news is not None:
+            news.set()
+
+    def of(self, collection: str, query: Mapping[str, str]) -> list[tuple[str, Tree]]:
+        """The objects of a collection, perhaps of one namespace, that a selector takes."""
+        found = []
+        for path, tree in sorted(self.objects.items()):
+            if _collection(path, collection) and _selected(tree, query):
+                found.append((path, tree))
+        return found
+
+
+def _collection(path: str, asked: str) -> bool:
+    if path.rsplit("/", 1)[0] == asked:
+        return True
+    # A collection over all namespaces.
+    head, _, plural = asked.rpartition("/")
+    words = path.removeprefix(head).split("/")
+    return path.startswith(f"{head}/namespaces/") and len(words) == 5 and words[3] == plural
+
+
+def _selected(tree: Tree, query: Mapping[str, str]) -> bool:
+    for wish in filter(None, query.get("fieldSelector", "").split(",")):
+        where, _, value = wish.partition("=")
+        found: Any = tree
+        for part in where.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        if str(found or "") != value:
+            return False
+    return True
+
+
+def _merged(tree: Any, change: Any) -> Any:
+    if not isinstance(change, dict):
+        return change
+    result = dict(tree) if isinstance(tree, dict) else {}
+    for name, value in change.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), value)
+    return result
+
+
+class ApiClient(Client):
+    """`Client` without a wire."""
+
+    def __init__(self, api: Api, weather: Weather) -> None:
+        super().__init__(lambda: None)  # type: ignore[arg-type, return-value]
+        self._api, self.weather = api, weather
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content: str = JSON,
+    ) -> bytes:
+        """One request."""
+        tried = f"{method} {path}"
+        await self._travel(tried)
+        code, answer = _serve(self._api, method, path, query or {}, body)
+        await self._travel(tried)
+        if code >= 300:
+            raise of_status(tried, code, msgspec.json.encode(answer))
+        if method != "GET" and self.weather.loses_the_answer():
+            raise Unreachable(f"{tried}: no answer (simulated)")
+        return msgspec.json.encode(answer)
+
+    async def _travel(self, tried: str) -> None:
+        await self.weather.travel()
+        if self.weather.away:
+            await asyncio.sleep(5.0)
+            raise Unreachable(f"{tried}: no answer (simulated)")
+
+    async def lines(
+        self, path: str, revision: str, query: Mapping[str, str], *, seconds: int = 300
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a watch."""
+        api, at = self._api, int(revision)
+        await self._travel(f"watch {path}")
+        yield b""
+        ends = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < ends:
+            changed = api.news(path.rsplit("/", 1)[-1])
+            if at < api.compacted and api.version > at:
+                status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+                yield msgspec.json.encode({"type": "ERROR", "object": status})
+                return
+            due = [one for one in api.history if one[0] > at and _collection(one[1], path)]
+            if not due:
+                try:
+                    async with asyncio.timeout(10.0):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+                if self.weather.away:
+                    raise Unreachable(f"watch {path}: nothing heard (simulated)")
+                continue
+            await self.weather.travel()
+            if self.weather.away:
+                await asyncio.sleep(self.weather.chance.random() * 10)
+                if self.weather.away:
+                    raise Unreachable(f"watch {path}: nothing heard (simulated)")
+            for number, _, before, after in due:
+                at = number
+                line = _line(number, before, after, query)
+                if line:
+                    yield line
+
+
+def _line(number: int, before: Tree | None, after: Tree | None, query: Mapping[str, str]) -> bytes:
+    was = before is not None and _selected(before, query)
+    now = after is not None and _selected(after, query)
+    if now:
+        return msgspec.json.encode({"type": "MODIFIED" if was else "ADDED", "object": after})
+    if not was:
+        return b""
+    gone = _merged(after or before, {"metadata": {"resourceVersion": str(number)}})
+    return msgspec.json.encode({"type": "DELETED", "object": gone})
+
+
+def _serve(
+    api: Api, method: str, path: str, query: Mapping[str, str], body: bytes
+) -> tuple[int, Any]:
+    path = path.removesuffix("/status")
+    found = api.objects.get(path)
+    match method:
+        case "GET" if found is not None:
+            return 200, found
+        case "GET" if _is_object(path):
+            return _status(404, "NotFound")
+        case "GET":
+            items = [tree for _, tree in api.of(path, query)]
+            return 200, {"metadata": {"resourceVersion": str(api.version)}, "items": items}
+        case "POST":
+            tree = msgspec.json.decode(body)
+            path = f"{path}/{tree['metadata']['name']}"
+            if path in api.objects:
+                return _status(409, "AlreadyExists")
+            tree["metadata"].pop("resourceVersion", None)
+            tree["metadata"].pop("uid", None)
+            return 201, api.put(path, tree)
+    if found is None:
+        return _status(404, "NotFound")
+    wanted = msgspec.json.decode(body) if body else {}
+    meta = wanted.get("metadata") or {}
+    if method == "DELETE":
+        meta = wanted.get("preconditions") or {}
+    for name in ("resourceVersion", "uid"):
+        if meta.get(name) and meta[name] != found["metadata"][name]:
+            return _status(409, "Conflict")
+    if method == "DELETE":
+        api.delete(path)
+        return 200, {"kind": "Status", "status": "Success"}
+    if method == "PATCH":
+        return 200, api.patch(path, {**wanted, "metadata": _kept(meta)})
+    return 200, api.put(path, {**wanted, "metadata": {**_kept(meta)}})
+
+
+def _kept(meta: Tree) -> Tree:
+    return {name: value for name, value in meta.items() if name not in ("resourceVersion", "uid")}
+
+
+def _is_object(path: str) -> bool:
+    """Whether a path names one object: its last word is no plural of a collection."""
+    words = path.strip("/").split("/")
+    rest = words[2:] if words[0] == "api" else words[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    return len(rest) > 1
+
+
+def _status(code: int, reason: str) -> tuple[int, Any]:
+    return code, {"kind": "Status", "code": code, "reason": reason, "message": reason}
