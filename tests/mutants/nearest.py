@@ -1,0 +1,100 @@
+"""Which tests are nearest to a module: those that import it, directly or by few steps."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+TOP = (
+    "linux", "libcalico", "ipam", "felix", "bgp", "cni", "controllers", "node", "calicoctl",
+    "lab", "tests",
+)  # fmt: skip
+NAMED = re.compile(r"tests/[a-z_0-9/]+/test_[a-z_0-9]+\.py")
+FAR = 4
+"""Import steps beyond which a test says nothing of a module."""
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Module name -> path below the root, of everything that is ours."""
+    files = (file.relative_to(root) for top in TOP for file in (root / top).rglob("*.py"))
+    return {".".join(_parts(file)): file for file in files}
+
+
+def _parts(file: Path) -> tuple[str, ...]:
+    plain = file.with_suffix("").parts
+    return plain[:-1] if plain[-1] == "__init__" else plain
+
+
+def imports(text: str, known: Iterable[str]) -> set[str]:
+    """Which known modules a source imports. Pure."""
+    ours = known if isinstance(known, (set, dict)) else set(known)
+    return {name for name in _named(ast.parse(text)) if name in ours}
+
+
+def _named(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+class Nearest:
+    """The import graph of a tree, asked for tests.
+
+    `seconds` says how long a file of tests took when it last ran; quick ones come first.
+    """
+
+    def __init__(self, root: Path, seconds: Mapping[str, float]) -> None:
+        self._files = modules(root)
+        self._texts = {name: (root / file).read_text() for name, file in self._files.items()}
+        self._seconds = seconds
+        self._importers: dict[str, set[str]] = defaultdict(set)
+        for name, text in self._texts.items():
+            for imported in imports(text, self._files):
+                self._importers[imported].add(name)
+
+    def tests(self, file: str, most: int, budget: float) -> list[str]:
+        """Files of tests, the nearest first, at most `most` that took `budget` seconds in all.
+
+        A test of the same room, or one that has the module's name, is a step nearer.
+        """
+        module = ".".join(_parts(Path(file)))
+        distances = self._distances(module)
+        named = set(NAMED.findall(self._texts[module]))
+        ranked = sorted(
+            (
+                self._rank(module, name, steps, str(self._files[name]) in named),
+                self._cost(name),
+                str(self._files[name]),
+            )
+            for name, steps in distances.items()
+            if self._files[name].name.startswith("test_")
+        )
+        chosen: list[str] = []
+        left = budget
+        for _, cost, path in ranked:
+            if len(chosen) < most and (cost <= left or not chosen):
+                chosen.append(path)
+                left -= cost
+        return chosen
+
+    def _cost(self, name: str) -> float:
+        return self._seconds.get(name, 10.0)
+
+    def _rank(self, module: str, test: str, steps: int, named: bool) -> float:
+        own = module.split(".")[0] in test.split(".")[1:2]
+        stem = module.split(".")[-1]
+        alike = stem in test.split(".")[-1]
+        return steps - 1.5 * named - own - alike
+
+    def _distances(self, module: str) -> dict[str, int]:
+        found, edge = {module: 0}, {module}
+        for steps in range(1, FAR + 1):
+            edge = {i for name in edge for i in self._importers[name]} - found.keys()
+            found |= dict.fromkeys(edge, steps)
+        return found

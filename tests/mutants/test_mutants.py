@@ -1,0 +1,103 @@
+"""The mutants themselves: what is changed, what is drawn, which tests meet it, in which box."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.drawing import ROOMS, Mutant, draw, found, shares
+from tests.mutants.nearest import Nearest
+from tests.mutants.operators import changes
+from tests.mutants.running import judge
+
+ROOT = Path(__file__).parent.parent.parent
+
+SOURCE = '''\
+"""Words."""
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    import x
+LIMIT = 10  # é
+class Table:
+    def take(self, a: int = 3) -> bool:
+        """Words of 1."""
+        if a == 1 and self.known:
+            self.left.pop()
+            log.info("took %d", 1)
+            raise ValueError(f"no {a + 1}")
+        return not any(a < b for b in self.rows if b)
+'''
+SLEEP = f"{os.getpid()}.987654"
+TEST = f"""\
+import subprocess, sys
+def test_it():
+    subprocess.Popen(["sleep", "{SLEEP}"])
+    words = [sys.executable, "-c", "import subject; assert subject.answer()"]
+    assert subprocess.run(words).returncode == 0
+"""
+
+
+def test_each_change_is_one_stretch_of_the_text_and_parses() -> None:
+    made = list(changes(SOURCE))
+    for one in made:
+        ast.parse(one.applied(SOURCE))
+        assert one.applied(SOURCE) != SOURCE
+    assert [(one.name, one.new) for one in made] == [
+        ("(module) constant 0", "11"),
+        ("Table.take negate 0", "not (a == 1 and self.known)"),
+        ("Table.take logic 0", "or"),
+        ("Table.take compare 0", "!="),
+        ("Table.take constant 0", "2"),
+        ("Table.take drop call 0", "pass"),
+        ("Table.take drop raise 0", "pass"),
+        ("Table.take drop not 0", "bool(any(a < b for b in self.rows if b))"),
+        ("Table.take call 0", "all"),
+        ("Table.take compare 1", "<="),
+        ("Table.take negate 1", "not (b)"),
+    ]
+
+
+def test_names_hold_no_line_so_moves_keep_them() -> None:
+    before = {one.name for one in changes(SOURCE)}
+    assert {one.name for one in changes("# moved\n\n" + SOURCE)} == before
+
+
+def test_every_room_has_its_share_and_a_seed_says_which() -> None:
+    assert shares({"a": 900, "b": 99, "c": 1, "d": 0}, 100) == {"a": 90, "b": 10, "c": 1}
+    everything = {room: found(ROOT, room) for room in ROOMS}
+    drawn = draw(everything, 7, 300)
+    assert len(drawn) >= 300
+    assert {one.room for one in drawn} == set(ROOMS)
+    assert drawn == draw(everything, 7, 300) != draw(everything, 8, 300)
+
+
+def test_the_nearest_tests_of_a_module_come_first() -> None:
+    nearest = Nearest(ROOT, {})
+    assert nearest.tests("ipam/blocks.py", 3, 1000.0)[0] == "tests/ipam/test_blocks.py"
+    assert len(nearest.tests("felix/dataplane/routes.py", 3, 1000.0)) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+def test_a_box_shows_the_mutant_to_what_a_test_starts_and_leaves_nothing(tmp_path: Path) -> None:
+    """A test that starts a process sees the change there; the tree itself stays as it is."""
+    text = "def answer():\n    return 1 == 1\n\ndef other():\n    return 2 == 2\n"
+    (tmp_path / "subject.py").write_text(text)
+    (tmp_path / "test_it.py").write_text(TEST)
+    verdicts = {
+        change.where: judge(tmp_path, Mutant("room", "subject.py", change), ["test_it.py"]).killed
+        for change in changes(text)
+        if change.kind == "compare"
+    }
+    assert verdicts == {"answer": True, "other": False}
+    assert (tmp_path / "subject.py").read_text() == text
+    assert not [one for one in Path("/proc").glob("[0-9]*/cmdline") if _is_sleeper(one)]
+
+
+def _is_sleeper(cmdline: Path) -> bool:
+    try:
+        return SLEEP.encode() in cmdline.read_bytes()
+    except OSError:
+        return False
