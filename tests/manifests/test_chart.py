@@ -53,6 +53,7 @@ def test_the_reflectors_overlay_adds_its_objects() -> None:
     assert "BGPPeer/nodes-to-reflectors" in found
 
 
+@pytest.mark.promise("M-182")
 def test_without_bgp_there_is_no_speaker() -> None:
     for backend in ("vxlan", "none"):
         found = by_name(chart.render({"backend": backend}))

@@ -49,11 +49,13 @@ def templated(values: Mapping[str, Any], folder: Path, *more: str) -> dict[str, 
     return by_name(helm(*where, "--values", str(file), *more, home=folder))
 
 
+@pytest.mark.promise("F-107")
 @pytest.mark.parametrize("name", CHOSEN)
 def test_helm_says_the_same(name: str, tmp_path: Path) -> None:
     assert templated(VALUES[name], tmp_path) == by_name(chart.render(VALUES[name]))
 
 
+@pytest.mark.promise("F-107")
 def test_the_chart_is_one_that_helm_takes(tmp_path: Path) -> None:
     said = helm("lint", "--strict", str(chart.CHART), home=tmp_path)
     assert "0 chart(s) failed" in said

@@ -113,7 +113,6 @@ def test_host_network_and_accounts(
 
 @pytest.mark.promise("M-40")
 @pytest.mark.promise("M-41")
-@pytest.mark.promise("M-189")
 def test_scheduling(node: Tree, controllers: Tree) -> None:
     spec = pod(node)
     assert spec["terminationGracePeriodSeconds"] == 0
@@ -154,9 +153,10 @@ def test_the_node_understands_its_variables(manifest: dict[str, Tree], node: Tre
         "IP": "autodetect",
     }
     assert {name: found[name] for name in expected} == expected
-    backend = manifest["ConfigMap/calico-config"]["data"]["calico_backend"]
-    chosen = settings({**found, "CALICO_NETWORKING_BACKEND": backend, "NODENAME": "one"})
-    assert (chosen.backend, chosen.ipv4.mode, chosen.log_dir) == ("bird", "autodetect", None)
+    assert manifest["ConfigMap/calico-config"]["data"]["calico_backend"] == "bird"
+    for backend in ("bird", "vxlan", "none"):
+        chosen = settings({**found, "CALICO_NETWORKING_BACKEND": backend, "NODENAME": "one"})
+        assert (chosen.backend, chosen.ipv4.mode, chosen.log_dir) == (backend, "autodetect", None)
 
 
 @pytest.mark.promise("M-204")
@@ -199,6 +199,7 @@ def test_one_controller_is_replaced_never_doubled(controllers: Tree) -> None:
     assert controllers["spec"]["strategy"] == {"type": "Recreate"}
 
 
+@pytest.mark.promise("F-115")
 @pytest.mark.promise("M-203")
 @pytest.mark.parametrize("name", FLAT)
 def test_nobody_is_privileged(name: str) -> None:

@@ -61,6 +61,12 @@ SELDOM_KUBERNETES = SELDOM | {
     "calico-kube-controllers ipreservations get",
 }  # fmt: skip
 WORKS = "this process works now"
+POOL = """\
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: more}
+spec: {cidr: 10.98.0.0/24, blockSize: 28}
+"""
 CALICO = """\
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
@@ -245,6 +251,12 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
         cluster.calicoctl("apply", "-f", "-", input=GONE)
     eventually(lambda: ingress(cluster, "balanced"), "the balancer's address")
     if cluster.etcd is None:
+        # As an administrator does in the node's own pod.
+        patch = ["calicoctl", "patch", "ippool", "balancers", "-p", '{"spec": {"disabled": true}}']
+        done = cluster.run_in("calico-node", patch)
+        assert done.returncode == 0, done.stderr
+        done = cluster.run_in("calico-node", ["calicoctl", "apply", "-f", "-"], input=POOL)
+        assert done.returncode == 0, done.stderr
         cluster.calicoctl("apply", "-f", "-", input=STATUS)
         cluster.calicoctl("apply", "-f", "-", input=ENDPOINTS.replace("WORD", "Enabled"))
         eventually(lambda: "auto-hep" in cluster.calicoctl("get", "hep"), "host endpoints")
@@ -321,6 +333,7 @@ def test_what_a_stolen_token_of_a_node_cannot_do(cluster: World) -> None:
         ("create", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
         ("update", "networking.k8s.io", "networkpolicies", "default"),
         ("delete", "crd.projectcalico.org", "globalnetworkpolicies", ""),
+        ("delete", "crd.projectcalico.org", "ippools", ""),
     ):
         assert not may(cluster, verb, group, resource, namespace), f"{verb} {resource}"
     assert may(cluster, "patch", "", "nodes/status", "")

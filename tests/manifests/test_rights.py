@@ -73,7 +73,7 @@ def test_what_a_log_says() -> None:
 @pytest.mark.parametrize("store", variants.VALUES)
 def test_the_node_has_few_rules_and_reads_no_secrets(store: str) -> None:
     found = rights.rules(chart.render(variants.VALUES[store]))
-    assert len([rule for rule in found if rule.account == "calico-node"]) <= 12
+    assert len([rule for rule in found if rule.account == "calico-node"]) <= 13
     for rule in found:
         assert "secrets" not in rule.resources
         assert "*" not in (*rule.groups, *rule.resources, *rule.verbs)
@@ -85,3 +85,16 @@ def test_the_node_has_few_rules_and_reads_no_secrets(store: str) -> None:
 
 def test_the_page_is_not_stale() -> None:
     assert main(["rbac-report", "--check"]) == 0
+
+
+def test_calicoctl_in_the_nodes_pod_may_change_pools_and_delete_none() -> None:
+    """As Calico's own role lets it."""
+    group, text = "crd.projectcalico.org", chart.render({"datastore": "kubernetes"})
+    granted = [rule for rule in rights.rules(text) if rule.account == "calico-node"]
+
+    def may(verb: str) -> bool:
+        return any(rule.covers(Call(group, "ippools", verb)) for rule in granted)
+
+    assert [verb for verb in ("get", "list", "create", "update", "delete") if not may(verb)] == [
+        "delete"
+    ]

@@ -26,6 +26,7 @@ from tests.manifests.rendered import ROOT, Tree, by_name, container, pod
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import patient
 
 NODE, ADDRESS = "node1", "10.99.7.1"
 NAMESPACE = "kube-system"
@@ -274,7 +275,7 @@ def _apply(kubeconfig: Path, manifest: str) -> None:
 
 def eventually(check: Any, what: str, within: float = 60.0) -> Any:
     """The first true result of `check`; fails after `within` seconds."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while not (found := check()):
         assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
         time.sleep(0.1)

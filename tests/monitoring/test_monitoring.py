@@ -14,6 +14,7 @@ import yaml
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 import cni.collection
+import cni.restore
 import cni.trace
 import controllers.metrics
 from bgp.metrics import Metrics
@@ -50,13 +51,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     own = CollectorRegistry()
     bgp = Metrics(own)
     bgp.peer_ups.labels("peer").inc()
-    assert cni.trace.CALLS, cni.collection.SWEEPS
+    assert cni.trace.CALLS, (cni.collection.SWEEPS, cni.restore.LOST)
     counts = Counts(sizes={"pool": 64})
     for one in (counts.in_use, counts.borrowed, counts.blocks, counts.candidates):
         one["pool", "node"] = 1
     queue = type("Queue", (list,), {"failing": 0})()
     part = SimpleNamespace(name="node", queue=queue, writes=0, in_sync=True)
-    collection = SimpleNamespace(counts=counts, released=0)
+    collection = SimpleNamespace(counts=counts, released=0, nodes_held=0)
     process = SimpleNamespace(
         elector=SimpleNamespace(leading=True), parts=[part], collection=collection
     )
@@ -117,7 +118,7 @@ def test_every_alert_has_its_runbook_and_its_test() -> None:
     sections = dict(re.findall(r"^## (\w+)\n\n(.*?)(?=\n## |\Z)", text, re.MULTILINE | re.DOTALL))
     tested = yaml.safe_load((FOLDER / "alerts-test.yaml").read_text())["tests"]
     names = [rule["alert"] for rule in rules()]
-    assert len(names) == 12
+    assert len(names) == 16
     assert [one["alert_rule_test"][0]["alertname"] for one in tested] == names
     assert list(sections) == names
     for rule in rules():
