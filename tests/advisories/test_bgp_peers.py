@@ -58,9 +58,9 @@ def world() -> Iterator[World]:
         yield world
 
 
-def peer_with(world: World, address: IPv4Address) -> None:
+def peer_with(world: World, address: IPv4Address, **more: object) -> None:
     """One peer of the first node."""
-    spec = {"node": "n1", "peerIP": str(address), "asNumber": 64512}
+    spec = {"node": "n1", "peerIP": str(address), "asNumber": 64512, **more}
     world.apply("BGPPeer", f"raw-{address.packed[3]}", spec)
 
 
@@ -91,7 +91,7 @@ async def until(check: Callable[[], object], what: str) -> None:
 @pytest.mark.promise("ADV-5")
 def test_stalled_handshakes_stop_neither_sessions_nor_the_agent_nor_new_peers(world: World) -> None:
     n1 = world.nodes["n1"]
-    since = n1.peers()[ROUTER]["since"]
+    session = n1.peers()[ROUTER]["session"]
 
     async def stall() -> None:
         mute, half, opened, late = (RawPeer(each) for each in (MUTE, HALF, OPENED, LATE))
@@ -125,7 +125,7 @@ def test_stalled_handshakes_stop_neither_sessions_nor_the_agent_nor_new_peers(wo
     with world.hub.entered():
         asyncio.run(stall())
     router = n1.peers()[ROUTER]
-    assert (router["info"], router["since"]) == ("Established", since)
+    assert (router["info"], router["session"]) == ("Established", session)
 
 
 async def bring_up(raw: RawPeer, done: asyncio.Task[None]) -> None:
@@ -167,6 +167,47 @@ def test_a_nodes_service_addresses_outside_the_ranges_are_not_believed(world: Wo
 
     with world.nodes["n2"].space.entered():
         asyncio.run(lie())
+
+
+def test_what_an_external_peer_seldom_means_is_named_and_taken_only_by_a_filter(
+    world: World,
+) -> None:
+    """Said byte by byte: most speakers would not. No filter makes a loopback address a next hop."""
+    n1 = world.nodes["n1"]
+    doubted = {"255.255.255.255/32": "broadcast", "240.1.0.0/16": "reserved"}
+    hops = {"10.66.2.0/24": "127.0.0.1", "10.66.3.0/24": str(NODE)}
+    never = {"10.66.2.0/24": "no host address", "10.66.3.0/24": "its next hop is this node"}
+
+    def named() -> dict[str, str]:
+        found: dict[str, str] = n1.peers()[str(HALF)]["refused_paths"]
+        return found
+
+    async def update(raw: RawPeer, hop: str, *nets: str) -> None:
+        attributes = wire.ORIGIN + wire.AS_PATH + wire.attribute(0x40, 3, IPv4Address(hop).packed)
+        await raw.update(attributes=attributes, reachable=b"".join(map(wire.nlri, nets)))
+
+    async def say() -> None:
+        raw = RawPeer(HALF)
+        try:
+            await bring_up(raw, asyncio.create_task(until(lambda: is_up(world, HALF), "its")))
+            await update(raw, str(HALF), *doubted, "10.66.1.0/24")
+            for net, hop in hops.items():
+                await update(raw, hop, net)
+            await until(lambda: "10.66.1.0/24" in n1.ear.table, "what is taken")
+            await until(lambda: named().keys() == (doubted | never).keys(), "what is not")
+            for net, why in (doubted | never).items():
+                assert why in named()[net]
+            assert not (doubted | never).keys() & n1.ear.table.keys()
+            world.apply("BGPFilter", "odd", {"importV4": [{"action": "Accept"}]})
+            peer_with(world, HALF, filters=["odd"])
+            await until(lambda: doubted.keys() <= n1.ear.table.keys(), "the filter lets them in")
+            await until(lambda: named().keys() == never.keys(), "the others are never taken")
+        finally:
+            await raw.close()
+            peer_with(world, HALF)
+
+    with world.hub.entered():
+        asyncio.run(say())
 
 
 @pytest.mark.promise("ADV-8")

@@ -13,7 +13,10 @@ from tests.support.apiserver import ApiServer
 
 HERE = Path(__file__).parent
 FAST = (
+    "test_a_name_whose_kubelet_lives_elsewhere_is_refused",
     "test_a_pod_is_an_endpoint_and_its_attachment_annotations",
+    "test_a_label_that_a_running_pod_gets_is_enforced_on_its_own_node[nft]",
+    "test_a_label_that_a_running_pod_gets_is_enforced_on_its_own_node[nftables]",
     "test_a_policy_opens_exactly_the_endpoints_of_a_service[nftables]",
     "test_the_internal_ip_is_registered_and_the_cluster_is_known",
     "test_a_pod_that_is_known_costs_no_request",
@@ -21,7 +24,10 @@ FAST = (
     "test_felix_gets_the_nodes_that_the_labels_select_now",
     "test_kubectl_shows_them_below_the_pod_and_the_node",
     "test_a_refused_add_is_told_on_its_pod_and_full_pools_on_the_node",
+    "test_a_disabled_pool_is_routed_as_before",
+    "test_deleted_claims_and_blocks_are_put_back",
     "test_the_definitions_take_what_we_take_and_refuse_what_we_refuse",
+    "test_a_policy_that_becomes_unreadable_stays_as_it_was",
 )
 
 
@@ -40,20 +46,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=missing))
 
 
-@pytest.fixture(scope="session")
-def _session_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+@pytest.fixture(scope="package")
+def _shared_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     server = ApiServer(tmp_path_factory.mktemp("api"))
     yield server
     server.stop()
 
 
 @pytest.fixture
-def api(_session_api: ApiServer) -> ApiServer:
-    """The session's server, running. A test uses a namespace of its own; it may kill the server."""
-    _session_api.resume()
-    if not (_session_api.running and _session_api.etcd.running):
-        _session_api.start()
-    return _session_api
+def api(_shared_api: ApiServer) -> ApiServer:
+    """The room's server, running. A test uses a namespace of its own; it may kill the server."""
+    _shared_api.resume()
+    if not (_shared_api.running and _shared_api.etcd.running):
+        _shared_api.start()
+    return _shared_api
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from bgp.kubernetes_passwords import KubernetesPasswords
 from bgp.passwords import Passwords, SecretRef
 from bgp.services import Endpoint, ServiceKey, ServiceView
 from tests.support.apiserver import ApiServer
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 SPACE = "bgpsources"
@@ -41,7 +42,7 @@ async def test_a_secret_appears_changes_and_goes(api: ApiServer, tmp_path: Path)
     changes = source.changes()
 
     async def until(wanted: str) -> Passwords:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             async for known in changes:
                 if wanted in (known.values.get(ref), known.problems.get(ref)):
                     return known
@@ -67,7 +68,7 @@ async def test_services_with_their_endpoints(api: ApiServer, tmp_path: Path) -> 
     key = (SPACE, "web")
 
     async def until(endpoints: set[Endpoint] | None) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             async for batch in batches:
                 table.update(batch.changes)
                 view = table.get(key)

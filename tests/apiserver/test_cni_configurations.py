@@ -31,6 +31,7 @@ from tests.cni.world import NODE, FelixPeer, World, container_id, node_world, po
 from tests.support.apiserver import ApiServer
 from tests.support.certificates import Authority
 from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 FIRST_GENERATION = (
@@ -270,7 +271,7 @@ async def test_a_refused_add_is_told_on_its_pod_and_full_pools_on_the_node(
         for _ in range(2):
             with pytest.raises(PluginFailed):
                 await add(cluster, network, joining(pod, "third"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             while len(found := await asyncio.to_thread(told)) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     assert found == [("Node", NODE, "CalicoNoAddress"), ("Pod", "third", "CalicoNoAddress")]

@@ -21,6 +21,7 @@ from libcalico.kubernetes.reflector import Reflector
 from tests.apiserver.view import View, until
 from tests.support.apiserver import ApiServer
 from tests.support.certificates import Authority
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 READ_SLICES = [
@@ -43,7 +44,7 @@ async def who(client: Client) -> str:
 
 async def refused(client: Client, within: float) -> bool:
     """Whether the server lets us in no more; it remembers good tokens for seconds."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while time.monotonic() < deadline:
         try:
             await who(client)

@@ -20,6 +20,7 @@ from tests.apiserver.test_pods import path as pods
 from tests.apiserver.test_pods import pod as have_pod
 from tests.manifests.world import kubectl, write_kubeconfig
 from tests.support.apiserver import ApiServer
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 NODE = "node-of-events"
@@ -62,13 +63,14 @@ def of(api: ApiServer, space: str, name: str) -> list[dict[str, Any]]:
 
 
 async def eventually(check: Any, within: float = 60.0) -> Any:
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while not (found := await asyncio.to_thread(check)):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
     return found
 
 
+@pytest.mark.promise("M-124")
 async def test_kubectl_shows_them_below_the_pod_and_the_node(
     api: ApiServer, space: str, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ async def test_while_the_api_is_away_nothing_fails_and_it_is_told_later(
     assert len(of(api, "default", NODE)) == 1
 
 
+@pytest.mark.promise("M-124")
 async def test_conditions_of_the_agents_become_events_of_their_node_and_pods(
     api: ApiServer, space: str, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from manifests.variants import CRDS
 from tests.apiserver import kdd
 from tests.support import crds
 from tests.support.apiserver import ApiServer
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 POLICIES = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
@@ -105,7 +106,7 @@ async def felix(api: ApiServer) -> AsyncIterator[Felix]:
 
 
 async def eventually(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patient(60)):
         await kdd.until(lambda: bool(check()))
 
 

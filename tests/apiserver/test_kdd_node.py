@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,26 @@ from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Selection
 from node import startup
+from node.environment import settings
+from node.own_node import Keeper
 from tests.apiserver import kdd
 from tests.cni.world import NODE, World, changed, node_world, pod_namespace, result_of, start_felix
+from tests.felix.in_kernel import BACKENDS, mode
+from tests.felix.world import reaches
 from tests.support.apiserver import ApiServer
+from tests.support.netns import Namespace
+from tests.support.patience import patient
 
 ROOT = Path(__file__).parents[2]
+PODS = "/api/v1/namespaces/default/pods"
+MERGE = "application/merge-patch+json"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[tuple[World, ApiServer]]:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, ApiServer]]:
     """A node, and inside it an API server with Calico's definitions."""
-    with node_world(tmp_path) as node:
-        server = ApiServer(tmp_path / "api")
+    with node_world(tmp_path_factory.mktemp("node")) as node:
+        server = ApiServer(tmp_path_factory.mktemp("api"))
         try:
             server.start()
             kdd.install(server)
@@ -71,6 +80,73 @@ def test_pods_of_a_node(world: tuple[World, ApiServer]) -> None:
     asyncio.run(_pods(node, server, environ))
 
 
+def test_a_node_that_was_deleted_and_registers_again_keeps_its_pods(
+    world: tuple[World, ApiServer],
+) -> None:
+    node, server = world
+    environ = environment(server)
+    kdd.node(server, NODE, "10.99.1.1")
+    asyncio.run(_registered(node, server, environ))
+    asyncio.run(_deleted(node, server, environ))
+
+
+async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> None:
+    store: Any = await connect(apiconfig.from_environment(environ))
+    chosen = settings(environ | {"NODENAME": NODE, "IP": "10.99.1.1/24"})
+    keeper = Keeper(store, NODE, chosen, makes=False)
+    daemon = Daemon(store, NODE, node.settings)
+    running = [asyncio.create_task(one.run()) for one in (keeper, daemon)]
+    path = f"/api/v1/nodes/{NODE}"
+
+    def blocks() -> int:
+        found = server.call("GET", f"{kdd.CRD}/ipamblocks")["items"]
+        return sum(index is not None for one in found for index in one["spec"]["allocations"])
+
+    def gone() -> None:
+        for plural in ("ipamblocks", "ipamhandles", "blockaffinities"):
+            server.delete(f"{kdd.CRD}/{plural}")
+
+    try:
+        async with asyncio.timeout(120):
+            await kdd.until(lambda: node.settings.socket.exists())
+            kdd.pod(server, "lives", NODE)
+            with pod_namespace() as space, pod_namespace() as other:
+                had = result_of(await node.add(space, "lives"))["ips"]
+                await kdd.until(lambda: keeper._last is not None)
+                server.delete(path)
+                cluster = daemon.services.cluster
+                await kdd.until(lambda: not cluster.has_node(NODE))
+                kdd.pod(server, "new", NODE)
+                refused = await node.add(other, "new")
+                assert refused.error["code"] == 11
+                assert blocks() == 1
+                # The kubelet registers again: without any annotation of ours.
+                kdd.node(server, NODE, "10.99.1.1")
+                await kdd.until(lambda: keeper.written == 1 and cluster.has_node(NODE))
+                told = server.call("GET", path)["metadata"]["annotations"]
+                assert told["projectcalico.org/IPv4Address"] == "10.99.1.1/24"
+                assert blocks() == 1
+                # What an operator deletes of a pod that runs is put back.
+                gone()
+                daemon.services.records.wanted.set()
+                await kdd.until(lambda: blocks() == 1)
+                fresh = result_of(await node.add(other, "new"))["ips"]
+                assert fresh != had
+                # Without its Pod nothing is.
+                server.delete("/api/v1/namespaces/default/pods/lives?gracePeriodSeconds=0")
+                gone()
+                looked = daemon.restorer.looked
+                daemon.services.records.wanted.set()
+                await kdd.until(lambda: daemon.restorer.looked > looked and blocks() == 1)
+                assert (await node.delete(other, "new")).status == 0
+                assert (await node.delete(space, "lives")).status == 0
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await store.close()
+
+
 async def _registered(node: World, server: ApiServer, environ: dict[str, str]) -> None:
     """Start-up writes annotations, cluster information and the pools; twice is as once."""
     ours = environ | {
@@ -102,27 +178,102 @@ def _annotations(server: ApiServer, name: str) -> dict[str, str]:
 
 
 async def _pods(node: World, server: ApiServer, environ: dict[str, str]) -> None:
+    async with _running(node, environ) as store:
+        await _one_pod(node, server, store)
+        await _many_pods(node, server, store)
+
+
+@asynccontextmanager
+async def _running(node: World, environ: dict[str, str]) -> AsyncIterator[Any]:
+    """felix and the CNI daemon of the node; gives a store."""
     felix = start_felix(node, **environ)
     store: Any = await connect(apiconfig.from_environment(environ))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             await kdd.until(lambda: felix.socket.exists() or felix.process.poll() is not None)
         assert felix.process.poll() is None, (node.folder / "felix.log").read_text()[-3000:]
         chosen = changed(node.settings, felix_socket=felix.socket)
         daemon = Daemon(store, NODE, chosen)
         task = asyncio.create_task(daemon.run())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patient(30)):
                 await kdd.until(lambda: node.settings.socket.exists() or task.done())
-            await _one_pod(node, server, store)
-            await _many_pods(node, server, store)
+            yield store
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     finally:
         felix.process.kill()
         felix.process.wait()
+        felix.socket.unlink(missing_ok=True)
         await store.close()
+
+
+QUARANTINE = {
+    "metadata": {"name": "quarantine"},
+    "spec": {"podSelector": {"matchLabels": {"quarantine": "yes"}}, "policyTypes": ["Ingress"]},
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_label_that_a_running_pod_gets_is_enforced_on_its_own_node(
+    world: tuple[World, ApiServer], backend: str
+) -> None:
+    """STD-1: the pod is selected, not a peer; a new sandbox and a new pod of its name, too."""
+    node, server = world
+    environ = environment(server)
+    kdd.node(server, NODE, "10.99.1.1")
+    server.ensure("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", QUARANTINE)
+    asyncio.run(_registered(node, server, environ))
+    asyncio.run(_relabelled(node, server, environ | mode(backend)))
+    assert "never stored" not in (node.folder / "felix.log").read_text()
+
+
+async def _relabelled(node: World, server: ApiServer, environ: dict[str, str]) -> None:
+    async with _running(node, environ):
+        with pod_namespace() as client, pod_namespace() as first, pod_namespace() as second:
+            for name in ("client", "web-0"):
+                kdd.pod(server, name, NODE)
+            await _added(node, server, client, "client")
+            address = await _added(node, server, first, "web-0", container="1" * 64)
+            await _closes_and_opens(server, client, address)
+            # A new sandbox of the same pod.
+            await node.delete(first, "web-0", container="1" * 64)
+            address = await _added(node, server, second, "web-0", container="2" * 64)
+            await _closes_and_opens(server, client, address)
+            # A new pod of the same name.
+            await node.delete(second, "web-0", container="2" * 64)
+            server.delete(f"{PODS}/web-0?gracePeriodSeconds=0")
+            kdd.pod(server, "web-0", NODE)
+            address = await _added(node, server, first, "web-0", container="3" * 64)
+            await _closes_and_opens(server, client, address)
+            await node.delete(first, "web-0", container="3" * 64)
+            await node.delete(client, "client")
+
+
+async def _added(node: World, server: ApiServer, space: Namespace, name: str, **more: str) -> str:
+    """ADD it; returns its address, which the kubelet reports a moment later."""
+    done = await node.add(space, name, config={"policy_setup_timeout_seconds": 20}, **more)
+    (told,) = (one["address"] for one in result_of(done)["ips"])
+    address: str = told.removesuffix("/32")
+    status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
+    server.call("PATCH", f"{PODS}/{name}/status", status, content=MERGE)
+    return address
+
+
+async def _closes_and_opens(server: ApiServer, client: Namespace, address: str) -> None:
+    """The client reaches the pod but while it has the label."""
+
+    async def comes_to(open_: bool) -> None:
+        async with asyncio.timeout(patient(20)):
+            while await asyncio.to_thread(reaches, client, address) is not open_:
+                pass
+
+    await comes_to(True)
+    for label, open_ in (("yes", False), (None, True)):
+        body = {"metadata": {"labels": {"quarantine": label}}}
+        server.call("PATCH", f"{PODS}/web-0", body, content=MERGE)
+        await comes_to(open_)
 
 
 async def _one_pod(node: World, server: ApiServer, store: Any) -> None:

@@ -44,6 +44,7 @@ from libcalico.model.node import NodeBGPSpec
 from libcalico.model.status import FelixStatus
 from tests.apiserver import kdd
 from tests.support.apiserver import ApiServer
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.asyncio
 POOL = ResourceKey("IPPool", "p1")
@@ -325,7 +326,7 @@ async def test_changes_of_all_feeds_arrive_once_and_in_order(
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(follow())
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patient(30)):
                 await kdd.until(lambda: syncer.in_sync)
                 await store.commit([Put(POOL, pool(zone="a"), ABSENT)])
                 cluster.ensure(
@@ -348,7 +349,7 @@ async def test_every_family_can_be_followed(cluster: ApiServer) -> None:
     families += ["Block", "BlockAffinity", "Handle", "IPAMConfig", "FelixStatus", "WorkloadStatus"]
     async with kdd.opened(cluster) as store:
         syncer = Syncer(store, [Selection(family) for family in families])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             async for batch in syncer.batches():
                 if batch.in_sync:
                     break
@@ -378,7 +379,7 @@ async def test_a_history_that_is_forgotten_is_compacted(cluster: ApiServer) -> N
             await store.commit([Put(POOL, pool(zone="c"))])
         cluster.forget_history()
         cluster.restart()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             with pytest.raises(Compacted):
                 await _drain(store)
         assert revision

@@ -23,6 +23,7 @@ from node.environment import settings
 from node.kubernetes import ClusterFacts
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import patient
 
 NODES = "/api/v1/nodes"
 MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -113,7 +114,7 @@ def test_the_condition_of_the_node(
         await asyncio.sleep(2 * readiness.POLL)
         assert "NetworkUnavailable" not in await asyncio.to_thread(conditions, api)
         status_file.write("felix", {"in_sync": True, "ready": True}, status)
-        await asyncio.wait_for(telling, 30)
+        await asyncio.wait_for(telling, patient(30))
 
     asyncio.run(come_up())
     found = conditions(api)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object
+from tests.support.patience import patient
 
 
 @dataclass
@@ -49,7 +50,7 @@ class View:
 
 async def until(check: Callable[[], object], within: float = 15.0) -> None:
     """Until it is true, while the loop runs."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + patient(within)
     while not check():
         assert time.monotonic() < deadline, f"not within {within} s"
         await asyncio.sleep(0.02)

@@ -12,7 +12,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ from felix.dataplane.ipsets import Sets
 from felix.dataplane.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
-from felix.rules.model import Chain
+from felix.rules.model import Chain, Rule
 from libcalico import collector
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
@@ -49,6 +49,10 @@ class Target:
 
     def __init__(self) -> None:
         self.chains: dict[str, Chain] = {}
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Nothing is rendered ahead."""
+        return iter(())
 
     def want(self, chain: Chain) -> None:
         """A chain, whole."""

@@ -30,6 +30,7 @@ from tests.netpol.world import (
     patience,
     start_prober,
 )
+from tests.support.patience import patient
 
 BEFORE = Cluster({name: {} for name in START.namespaces}, START.pods)
 Matrices = Mapping[str, Mapping[Pair, bool]]
@@ -101,7 +102,7 @@ class Runner:
         patient than the one before: a machine that is busy with much else loses no packet, it is
         late.
         """
-        deadline = time.monotonic() + MATRIX_SECONDS
+        deadline = time.monotonic() + patient(MATRIX_SECONDS)
         right = looks = 0
         while right < max(1, min(looks, 2)):
             seen = self.observe(expected, patience(looks))

@@ -144,6 +144,7 @@ def test_reports_are_the_same_and_each_releases_from_the_others(
         restore(etcd, before)
 
 
+@pytest.mark.promise("F-109")
 @pytest.mark.interop
 @pytest.mark.usefixtures("cluster")
 def test_exports_are_the_same(ours: Ctl, theirs: Theirs) -> None:

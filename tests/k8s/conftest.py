@@ -71,7 +71,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> product.Images:
     return product.build_images(tmp_path_factory.mktemp("ours"), both=FULL_SIZE)
 
 
-@pytest.fixture(scope="session", params=list(CASES))
+@pytest.fixture(scope="package", params=list(CASES))
 def installed(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

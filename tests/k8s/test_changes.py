@@ -117,6 +117,7 @@ def test_an_upgrade_of_every_node_loses_no_packet(installed: World, space: str) 
     installed.settle(space, {"later": {f"{told.addresses['on-node1']}:{PORT}": True}})
 
 
+@pytest.mark.promise("M-124")
 @pytest.mark.promise("F-18")
 def test_a_node_says_that_its_network_goes_and_comes(installed: World) -> None:
     """With time to end, the preStop hook tells Kubernetes; the next pod takes it back."""

@@ -15,6 +15,7 @@ REPLICAS, REPEATS = (4, 6) if "MUSLIN_FULL_SIZE" in os.environ else (2, 3)
 """Pods of the Deployment; questions to its service, each of which goes to one of them."""
 
 
+@pytest.mark.promise("M-191", "M-199")
 @pytest.mark.promise("M-111")
 @pytest.mark.promise("M-123")
 @pytest.mark.promise("M-124")
@@ -58,6 +59,10 @@ def test_the_manifest_makes_a_bare_cluster_work(installed: World, space: str) ->
     api.apply(pods.policy("door", {"app": "pair"}, ["Ingress"], space, ingress=door))
     web = next(name for name in where if name.startswith("web-"))
     installed.settle(space, {one: {goal: True}, web: {goal: False}})
+    # The selected pod itself gets another label, and its old one back.
+    for label, opened in (("none", True), ("pair", False)):
+        api.kubectl("label", "-n", space, "pod", other, f"app={label}", "--overwrite")
+        installed.settle(space, {web: {goal: opened}})
 
 
 def test_policies_of_the_real_api(installed: World, space: str) -> None:
@@ -77,6 +82,16 @@ def test_policies_of_the_real_api(installed: World, space: str) -> None:
         goal = f"{addresses['server']}:{PORT}"
         everybody = ("friend", "stranger", "near")
         installed.settle(space, {name: {goal: True} for name in everybody})
+        # A running pod is quarantined by a label of its own, and let go: in and out.
+        api.apply(
+            pods.policy("shut-in", {"quarantine": "in"}, ["Ingress"], space),
+            pods.policy("shut-out", {"quarantine": "out"}, ["Egress"], space, egress=[]),
+        )
+        for label, pod, shut in (("in", "server", everybody), ("out", "near", ("near",))):
+            api.kubectl("label", "-n", space, "pod", pod, f"quarantine={label}")
+            installed.settle(space, {name: {goal: name not in shut} for name in everybody})
+            api.kubectl("label", "-n", space, "pod", pod, "quarantine-")
+            installed.settle(space, {name: {goal: True} for name in everybody})
         api.apply(pods.policy("deny-all", {}, ["Ingress"], space))
         installed.settle(space, {name: {goal: False} for name in everybody})
         friends = [{"from": [{"podSelector": {"matchLabels": {"role": "friend"}}}]}]
@@ -159,6 +174,7 @@ def test_a_port_of_the_host_leads_into_the_pod(installed: World, space: str) -> 
     installed.space(space)
 
 
+@pytest.mark.promise("F-115")
 @pytest.mark.promise("M-214")
 def test_our_pods_are_not_privileged_and_calicoctl_answers(installed: World) -> None:
     listed = installed.calicoctl("get", "nodes", "-o", "json")

@@ -162,11 +162,11 @@ class CalicoNode:
         self.machine.run(["iptables-restore"], stdin=text.encode())
         lines = ["sysctl -qw net.ipv4.ip_forward=1"]
         for name, pod in self.pods.items():
-            # A route of a release before 3.0 that nobody has replaced since.
-            number = "boot" if name == "db" else "80"
+            # As releases since 3.32 and those before write it.
+            metric = 0 if name == "db" else 1024
             lines.append(
                 f"ip route replace {pod.address}/32 dev {self.interface(pod)} scope link"
-                f" proto {number}"
+                f" proto boot metric {metric}"
             )
         self.machine.run(["bash", "-e", "-c", "\n".join(lines)])
         # Calico's BIRD 1.6 writes no connected networks into the kernel by itself; BIRD 2 does.

@@ -102,6 +102,7 @@ def test_policy_is_enforced_in_packets(canal: Flannel) -> None:
     assert arrived[canal.pods["client"].address] >= sent[2] * 0.9
 
 
+@pytest.mark.promise("M-182")
 def test_no_route_and_no_speaker_of_ours(canal: Flannel) -> None:
     """Ours are the ways to our pods on this node alone; no BGP, no tunnel, no address of a node."""
     ours = ("web", "client", "stranger")

@@ -113,3 +113,24 @@ CASES = [
         expect("tcp:80"),
     ),
 ]
+
+OURS = [
+    case(
+        "pod-gets-a-label-that-shuts-it-in-and-loses-it",
+        Apply(
+            policy(
+                "shut-in",
+                "x",
+                """
+                podSelector: {matchLabels: {target: isolated}}
+                policyTypes: [Egress]
+                """,
+            )
+        ),
+        Apply(POD.format(name="a", more="target: isolated")),
+        expect("tcp:80", "no x/a -> */*"),
+        Apply(POD.format(name="a", more="target: free")),
+        expect("tcp:80"),
+    ),
+]
+"""Not of the suite."""

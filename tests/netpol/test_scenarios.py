@@ -23,6 +23,7 @@ CASES = [
     *cases_ports.CASES,
     *cases_changes.CASES,
 ]
+PLAYED = [*CASES, *cases_changes.OURS]
 
 
 def test_the_suite_is_whole() -> None:
@@ -44,7 +45,7 @@ def test_the_rules_lie_in_one_back_end_alone(clean: World, backend: str) -> None
 
 
 @pytest.mark.promise("M-117", "F-67", "F-68")
-@pytest.mark.parametrize("scenario", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("scenario", PLAYED, ids=[case.name for case in PLAYED])
 def test_scenario(clean: World, scenario: Case) -> None:
     begun = time.monotonic()
     clean.run(scenario)

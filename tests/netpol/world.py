@@ -42,6 +42,7 @@ from tests.netpol.case import Apply, Case, Expect, policy
 from tests.netpol.ctl import Ctl
 from tests.netpol.matrix import Pair, differences, expectation, table
 from tests.netpol.pods import Prober
+from tests.support.patience import patient
 
 PODS = tuple(f"{namespace}/{pod}" for namespace in "xyz" for pod in "abc")
 FENCE = ("fence/left", "fence/right")
@@ -147,7 +148,7 @@ class World:
         self._fence = 161 - self._fence
         self.ctl.run("apply", [*resources, converted(fence_policy(self._fence))])
         both = [self.probers[name] for name in FENCE]
-        deadline = time.monotonic() + FENCE_SECONDS
+        deadline = time.monotonic() + patient(FENCE_SECONDS)
         while True:
             seen = pods.observe(both, f"tcp:{self._fence}", timeout=0.05)
             late = [target for (_, target), said in seen.items() if said != f"ok {target}"]
@@ -166,7 +167,7 @@ class World:
         # A node's own configuration says Auto from the start and wins over the default one.
         for node in NODES:
             self.ctl(["patch", "felixconfiguration", f"node.{node}", "-p", patch])
-        deadline = time.monotonic() + CHANGE_OVER_SECONDS
+        deadline = time.monotonic() + patient(CHANGE_OVER_SECONDS)
         while not all(places_of_rules(node) == {backend} for node in self.lab.nodes):
             if time.monotonic() > deadline:
                 raise AssertionError(f"not all rules are in {backend} alone")

@@ -37,6 +37,7 @@ from tests.policy_random.generator import (
     pod_places,
 )
 from tests.policy_random.oracle import Flow, Oracle
+from tests.support.patience import patient
 
 AGENT = Path(__file__).with_name("agent.py")
 SERVED = (
@@ -150,7 +151,7 @@ class PacketLab:
         self.calicoctl("apply", self.stored)
         self.applied = world.documents
         chain = f"cali-pi-gnp/fence-{self.fence} "
-        deadline = time.monotonic() + FENCE_SECONDS
+        deadline = time.monotonic() + patient(FENCE_SECONDS)
         waiting = self.lab.nodes
         while waiting:
             waiting = [node for node in waiting if chain not in rules_of(node)]
@@ -226,7 +227,7 @@ class PacketLab:
         for part in ([flow for flow in flows if flow not in back], list(back)):
             wanted = expected.intersection(part)
             wrong |= self.measure(part, wanted) ^ wanted
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + patient(SETTLE_SECONDS)
         while wrong and time.monotonic() < deadline:
             before = wrong
             wrong = self.measure(before, before & expected) ^ (before & expected)
