@@ -196,6 +196,23 @@ async def test_selections_narrow_by_namespace_name_and_host(etcd: Etcd) -> None:
         assert await names(Selection("BlockAffinity")) == ["n1", "n10", "load-balancer"]
 
 
+async def test_one_nodes_endpoints_travel_without_those_of_others(etcd: Etcd) -> None:
+    """A node asks for its own at every new block; of 10,000 others it needs nothing."""
+    long = "x" * 100_000
+    async with etcd.connect() as store:
+        for node, labels in (("n1", {}), ("n2", {"long": long}), ("n1-0", {"long": long})):
+            for space in ("a", "b"):
+                key = ResourceKey("WorkloadEndpoint", f"{node}-k8s-x-eth0", space)
+                meta = Metadata(name=key.name, namespace=space, labels=labels)
+                await store.commit([Put(key, WorkloadEndpoint(metadata=meta))])
+        etcd.put(f"/calico/resources/v3/projectcalico.org/workloadendpoints/c/n1-k8s-y-eth0", "{")
+        before = etcd.sent()
+        listing = await store.list(Selection("WorkloadEndpoint", name_prefix="n1-k8s-"))
+        assert etcd.sent() - before < len(long)
+        assert [one.key.namespace for one in listing.entries] == ["a", "b"]  # type: ignore[union-attr]
+        assert [path.rpartition("/")[2] for path, _ in listing.broken] == ["n1-k8s-y-eth0"]
+
+
 async def test_the_default_profile_exists_without_being_stored(etcd: Etcd) -> None:
     key = ResourceKey("Profile", "projectcalico-default-allow")
     async with etcd.connect() as store:

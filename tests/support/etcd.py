@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -235,6 +236,13 @@ class Etcd:
 
         out = msgspec.json.decode(self.ctl("get", "/none", "--write-out=json"))
         return int(out["header"]["revision"])
+
+    def sent(self) -> int:
+        """Bytes that it has sent to its clients since it started."""
+        with urllib.request.urlopen(f"{self.endpoint}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        (line,) = [one for one in lines if one.startswith("etcd_network_client_grpc_sent_bytes")]
+        return int(float(line.split()[-1]))
 
     def compact(self) -> int:
         """Forget all history before the present revision; returns it."""

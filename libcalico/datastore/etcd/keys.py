@@ -134,6 +134,24 @@ def range_of(selection: Selection) -> tuple[bytes, bytes]:
     return _prefix(root + selection.name_prefix)
 
 
+def scattered(selection: Selection) -> Callable[[bytes], bool] | None:
+    """Which keys of the range of a selection belong to it, where those lie far apart in it.
+
+    So it is for a beginning of names across namespaces: one node's endpoints lie between those of
+    all nodes, whose values need not travel. None where the range itself is about the selection.
+    """
+    kind = kind_of_family(selection.family)
+    if not selection.name_prefix or selection.namespace or kind is None or not kind.namespaced:
+        return None
+    prefix = selection.name_prefix
+
+    def belongs(key: bytes) -> bool:
+        name = key[key.rindex(b"/") + 1 :].decode(errors="replace")
+        return (unescape(name) if "%" in name else name).startswith(prefix)
+
+    return belongs
+
+
 def row_names(selection: Selection) -> Callable[[bytes], str]:
     """A function from an etcd key in the range of a selection of resources to the row's name.
 

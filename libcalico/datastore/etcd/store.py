@@ -128,10 +128,13 @@ class EtcdDatastore:
     ) -> AsyncGenerator[tuple[Any, int, bool], None]:
         """The keys of a selection page by page, the revision, whether that was all."""
         parts = Parts(*keys.range_of(selection), PAGE)
+        chosen = keys.scattered(selection)
 
         async def fetch() -> Any:
             first, end = parts.span
-            request = pb.RangeRequest(key=first, range_end=end, limit=PAGE, revision=revision)
+            request = pb.RangeRequest(
+                key=first, range_end=end, limit=PAGE, revision=revision, keys_only=bool(chosen)
+            )
             return await self._read(lambda link: link.range, request, [selection])
 
         answer, ahead, more = await fetch(), None, True
@@ -142,6 +145,9 @@ class EtcdDatastore:
                 more = parts.answer(_Keys(kvs), answer.count, more=answer.more)
                 # etcd gathers the next page while this one is decoded and consumed.
                 ahead = tasks.start(fetch(), "next page") if more else None
+                if chosen:
+                    wanted = [key for kv in kvs if chosen(key := kv.key)]
+                    kvs = await self._values(wanted, revision, selection)
                 if kvs or not more:
                     yield kvs, revision, not more
                 del kvs
@@ -150,6 +156,21 @@ class EtcdDatastore:
             if ahead is not None:
                 ahead.cancel()
                 await ended([ahead])
+
+    async def _values(
+        self, wanted: Sequence[bytes], revision: int, selection: Selection
+    ) -> Sequence[Any]:
+        """What stood under these keys at a revision."""
+        found = []
+        for start in range(0, len(wanted), MAX_OPERATIONS):
+            ranges = [
+                pb.RequestOp(request_range=pb.RangeRequest(key=key, revision=revision))
+                for key in wanted[start : start + MAX_OPERATIONS]
+            ]
+            request = pb.TxnRequest(success=ranges)
+            answer = await self._read(lambda link: link.txn, request, [selection])
+            found += [kv for one in answer.responses for kv in one.response_range.kvs]
+        return found
 
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all or nothing; returns the new revision.
