@@ -26,7 +26,7 @@ from ipaddress import ip_network
 import msgspec
 
 from ipam import blocks, restoration, sizes
-from ipam.errors import BlockOverlaps, PoolEdited
+from ipam.errors import BlockInDoubt, BlockOverlaps, PoolEdited
 from ipam.naming import rfc3339
 from ipam.pools import Pool, containing
 from ipam.view import View
@@ -64,14 +64,15 @@ async def claim(
     """Make `cidr` a block of `host`; False if another owner was faster.
 
     With `known_claim` the host had the block: what all nodes use of it is sought (IPAM-31).
-    Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `PoolEdited` if `pool`,
-    where its revision is known, is not as it was (IPAM-14), and `CommitConflict` if somebody
-    keeps changing the affinity itself.
+    Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `BlockInDoubt` where what
+    is in use cannot be read (IPAM-32), `PoolEdited` if `pool`, where its revision is known, is not
+    as it was (IPAM-14), and `CommitConflict` if somebody keeps changing the affinity itself.
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     await sizes.require_room(store, cidr)
-    affinity = await _set_pending(store, affinity_key)
+    # Before anything is written: it may be refused.
     block = await to_create(store, view, host, cidr, clock(), known_claim)
+    affinity = await _set_pending(store, affinity_key)
     create: list[Change] = [
         Put(block_key, block, ABSENT),
         Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
@@ -250,6 +251,9 @@ async def _recover(
             await release(store, affinity, entry)
             return False
         return await _settle_existing(store, view, host, affinity, entry)
+    except BlockInDoubt as error:
+        log.error("claim is not settled: %s", error, extra={"block": str(cidr), "node": host})
+        return False
     except BlockOverlaps as error:
         log.error("claim is given up: %s", error, extra={"block": str(cidr), "node": host})
         with suppress(CommitConflict):

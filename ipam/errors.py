@@ -72,3 +72,7 @@ class BlockOverlaps(IPAMError):
     def __init__(self, message: str, other: IPNetwork) -> None:
         super().__init__(message)
         self.other = other
+
+
+class BlockInDoubt(BlockOverlaps):
+    """Addresses of a block are in use, and what has them cannot be read."""

@@ -7,30 +7,43 @@ anew and empty it would give 10.65.1.3 to a second pod while the first one runs.
 Invariants (tests/ipam/test_restoration.py):
   IPAM-30  A claim that is gone while its block names the node is written again, before the node
            gives out an address.
+  IPAM-32  What cannot be read has the addresses that its text holds; a block of which nobody can
+           say so is not made.
   IPAM-31  A block is never created without the addresses of it that endpoints and tunnels of its
            owner have; where the owner's claim stood already, those of all nodes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 
 import msgspec
 
 from ipam import blocks
 from ipam.blocks import IPAddress, parse_address
 from ipam.edit import Edit
+from ipam.errors import BlockInDoubt
 from ipam.snapshot import tunnel_texts
 from ipam.tunnel_kinds import TUNNELS
 from libcalico import names
 from libcalico.datastore.interface import Datastore, Selection
-from libcalico.model import Block, Node, WorkloadEndpoint
+from libcalico.errors import InvalidValue
+from libcalico.model import Block, Node, WorkloadEndpoint, codec
 from libcalico.model.keys import HandleKey, IPNetwork, ResourceKey
 
 log = logging.getLogger(__name__)
+
+SLICE = 100
+_WORDS = (re.compile(r"\d+(?:\.\d+){3}"), re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f.:]+"))
+"""What may be an address, by family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +59,106 @@ async def in_use(store: Datastore, cidr: IPNetwork, host: str = "") -> list[Use]
     """The addresses of a block that endpoints and tunnels have: of all nodes, or of one.
 
     Handles name their container at the end, so most are found again; an address whose handle is
-    gone too is in use without one.
+    gone too is in use without one. What cannot be decoded has every address that its text holds;
+    raises `BlockInDoubt` where such a text holds none, and a handle has addresses of the block
+    that nothing else explains.
     """
     prefix = names.workload_endpoint_prefix(host) if host else ""
-    listing = await store.list(Selection("WorkloadEndpoint", name_prefix=prefix))
-    endpoints = {
-        address: entry.value
-        for entry in listing.entries
-        for address in _inside(cidr, entry.value.spec.ipNetworks)
-    }
-    tunnels = [use for node in await _nodes(store, host) for use in _tunnels(node, cidr)]
-    if not endpoints:
-        return tunnels
-    handles = [
-        entry.key.handle_id
-        for entry in (await store.list(Selection("Handle"))).entries
-        if isinstance(entry.key, HandleKey) and str(cidr) in (entry.value.block or {})
-    ]
-    return tunnels + [_of_endpoint(address, one, handles) for address, one in endpoints.items()]
+    endpoints = await _read(store, Selection("WorkloadEndpoint", name_prefix=prefix, raw=True))
+    nodes = await _read(store, Selection("Node", host=host, raw=True))
+    having = [(one, found) for one in endpoints if (found := one.inside(cidr))]
+    doubtful = [one for one in (*endpoints, *nodes) if one.silent]
+    handles = await _handles(store, cidr) if having or doubtful else {}
+    uses = [use for node in nodes for use in node.tunnels(cidr)]
+    uses += [one.use(address, handles) for one, found in having for address in found]
+    if doubtful:
+        known = Counter(use.handle_id for use in uses)
+        lost = [name for name, count in handles.items() if count > known[name]]
+        if lost:
+            raise BlockInDoubt(
+                f"{cidr} is not made a block: handle {lost[0]} has addresses of it, and who "
+                f"has them cannot be read: {'; '.join(one.broken for one in doubtful)}",
+                cidr,
+            )
+    return uses
 
 
-async def _nodes(store: Datastore, host: str) -> list[Node]:
-    if not host:
-        return [entry.value for entry in (await store.list(Selection("Node"))).entries]
-    entry = await store.get(ResourceKey("Node", host))
-    return [entry.value] if entry else []
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An endpoint or a node; `value` is None where `broken` says why it cannot be decoded."""
+
+    key: ResourceKey | str
+    value: Any
+    text: str = ""
+    broken: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody can say which addresses it has."""
+        return bool(self.broken) and not any(_addresses(self.text))
+
+    def inside(self, cidr: IPNetwork) -> list[IPAddress]:
+        """The addresses of a block that an endpoint has."""
+        return _inside(cidr, [self.text] if self.value is None else self.value.spec.ipNetworks)
+
+    def use(self, address: IPAddress, handles: Iterable[str]) -> Use:
+        """How an endpoint has an address."""
+        if self.value is not None:
+            return _of_endpoint(address, self.value, handles)
+        container = (one for one in handles if f'"{one.rpartition(".")[2]}"' in self.text)
+        attributes = {"node": "", "namespace": ""}
+        if isinstance(self.key, ResourceKey):
+            attributes["namespace"] = self.key.namespace
+            with suppress(InvalidValue):
+                attributes["node"] = names.parse(self.key.name).node
+        return Use(address, next(container, ""), {k: v for k, v in attributes.items() if v})
+
+    def tunnels(self, cidr: IPNetwork) -> list[Use]:
+        """The addresses of a block that are a node's tunnels'."""
+        if self.value is not None:
+            return _tunnels(self.value, cidr)
+        name = self.key.name if isinstance(self.key, ResourceKey) else ""
+        attributes = {"node": name} if name else {}
+        return [Use(address, "", attributes) for address in _inside(cidr, [self.text])]
+
+
+async def _read(store: Datastore, selection: Selection) -> list[_Object]:
+    listing = await store.list(selection)
+    found = [_Object(path, None, "", reason) for path, reason in listing.broken]
+    for number, entry in enumerate(listing.entries):
+        if number % SLICE == SLICE - 1:
+            await asyncio.sleep(0)
+        assert isinstance(entry.key, ResourceKey)
+        text = entry.raw.decode(errors="replace")
+        try:
+            found.append(_Object(entry.key, codec.decode_value(entry.key, entry.raw), text))
+        except (InvalidValue, ValueError, RecursionError) as error:
+            log.warning("what cannot be read has the addresses in its text: %s", error)
+            found.append(_Object(entry.key, None, text, str(error)))
+    return found
+
+
+async def _handles(store: Datastore, cidr: IPNetwork) -> dict[str, int]:
+    """How many addresses of a block each handle has."""
+    found = {}
+    for entry in (await store.list(Selection("Handle"))).entries:
+        count = (entry.value.block or {}).get(str(cidr), 0)
+        if isinstance(entry.key, HandleKey) and count:
+            found[entry.key.handle_id] = count
+    return found
+
+
+def _addresses(text: str) -> Iterator[IPAddress]:
+    """Every address that a text holds."""
+    for word in (word for words in _WORDS for word in words.findall(text)):
+        with suppress(ValueError):
+            yield parse_address(word)
 
 
 def _inside(cidr: IPNetwork, texts: Sequence[str]) -> list[IPAddress]:
-    found = []
-    for text in texts:
-        try:
-            address = parse_address(text)
-        except ValueError:
-            continue
-        if address.version == cidr.version and address in cidr:
-            found.append(address)
-    return found
+    """The addresses of a block in some texts, each once."""
+    found = dict.fromkeys(address for text in texts for address in _addresses(text))
+    return [one for one in found if one.version == cidr.version and one in cidr]
 
 
 def _tunnels(node: Node, cidr: IPNetwork) -> list[Use]:
@@ -96,7 +172,7 @@ def _tunnels(node: Node, cidr: IPNetwork) -> list[Use]:
     ]
 
 
-def _of_endpoint(address: IPAddress, endpoint: WorkloadEndpoint, handles: Sequence[str]) -> Use:
+def _of_endpoint(address: IPAddress, endpoint: WorkloadEndpoint, handles: Iterable[str]) -> Use:
     spec = endpoint.spec
     container = spec.containerID
     handle = next((one for one in handles if one.rpartition(".")[2] == container), "")

@@ -8,6 +8,7 @@ rival, or fail a call, at every step.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from libcalico.datastore.interface import (
@@ -46,6 +47,8 @@ class MemoryStore:
     async def list(self, selection: Selection) -> Listing:
         self.reads += 1
         chosen = [entry for key, entry in self.entries.items() if _selects(selection, key)]
+        if selection.raw:
+            chosen = [replace(entry, value=None) for entry in chosen]
         return Listing(sorted(chosen, key=lambda entry: str(entry.key)), self.revision, [])
 
     async def commit(self, changes: Sequence[Change]) -> int:
@@ -91,6 +94,8 @@ def _selects(selection: Selection, key: Key) -> bool:
         return (
             key.kind == selection.family
             and key.name.startswith(selection.name_prefix)
+            and (key.kind != "Node" or selection.host in ("", key.name))
+            and (key.kind != "Node" or selection.host in ("", key.name))
             and selection.namespace in ("", key.namespace)
         )
     if FAMILIES.get(type(key)) != selection.family:
