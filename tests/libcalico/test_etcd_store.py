@@ -205,7 +205,7 @@ async def test_one_nodes_endpoints_travel_without_those_of_others(etcd: Etcd) ->
                 key = ResourceKey("WorkloadEndpoint", f"{node}-k8s-x-eth0", space)
                 meta = Metadata(name=key.name, namespace=space, labels=labels)
                 await store.commit([Put(key, WorkloadEndpoint(metadata=meta))])
-        etcd.put(f"/calico/resources/v3/projectcalico.org/workloadendpoints/c/n1-k8s-y-eth0", "{")
+        etcd.put("/calico/resources/v3/projectcalico.org/workloadendpoints/c/n1-k8s-y-eth0", "{")
         before = etcd.sent()
         listing = await store.list(Selection("WorkloadEndpoint", name_prefix="n1-k8s-"))
         assert etcd.sent() - before < len(long)
