@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import click
 from msgspec.structs import replace
 
 from libcalico.datastore.interface import (
@@ -84,7 +85,7 @@ async def before_delete(store: Datastore, entry: Entry) -> None:
 
 
 async def _delete_pool(store: Datastore, entry: Entry) -> None:
-    from ipam.maintenance import release_pool_affinities
+    from ipam.hosts import in_use, release_pool_affinities
 
     if not entry.value.spec.disabled:
         # No node takes a new block from a disabled pool: the empty ones stay empty.
@@ -96,7 +97,16 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
         except CommitConflict:
             raise MuslinError(f"{entry.key} was changed meanwhile; try again") from None
         await asyncio.sleep(SETTLE_SECONDS)
-    await release_pool_affinities(store, entry.value.spec.network)
+    network = entry.value.spec.network
+    await release_pool_affinities(store, network)
+    left = await in_use(store, network)
+    if left:
+        click.echo(
+            f"{entry.key}: {left} address(es) are still in use. They stay, without the pool's"
+            " tunnel, natOutgoing and disableBGPExport: to give these back, create the pool again"
+            " with disabled: true, and move the pods with `calicoctl ipam migrate`",
+            err=True,
+        )
 
 
 async def _delete_node(store: Datastore, entry: Entry) -> None:

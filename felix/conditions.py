@@ -34,6 +34,7 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     found += plane.offload.problems(calc.node)
     found += calc.cluster.complaints().items()
     found += calc.unsettled_claims.items()
+    found += calc.poolless.items()
     too_large = plane.mtu.too_large(plane.view, state.active)
     found += [
         (f"node {calc.node}", f"mtu: {text}") for text in (plane.mtu.problem, too_large) if text

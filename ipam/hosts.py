@@ -118,6 +118,16 @@ async def release_pool_affinities(store: Datastore, pool: IPNetwork) -> int:
     return len(await _give_up_all(store, chosen, must_be_empty=False))
 
 
+async def in_use(store: Datastore, pool: IPNetwork) -> int:
+    """How many addresses of a pool are in use."""
+    listing = await store.list(Selection("Block"))
+    return sum(
+        blocks.used_count(one.value)
+        for one in listing.entries
+        if isinstance(one.key, BlockKey) and within(one.key.cidr, pool)
+    )
+
+
 async def remove_host(store: Datastore, host: str) -> None:
     """Give up all claims of a host that is gone and remove its record of old times."""
     await release_host_affinities(store, host)

@@ -199,6 +199,14 @@ class Calculator:
         return self._unsettled
 
     @property
+    def poolless(self) -> dict[str, str]:
+        """The blocks without a pool in which pods of this node are, and what that means."""
+        if not self.in_sync or not self._standalone.networks:
+            return {}
+        here = (standing.now for _, standing in self.endpoints.standings())
+        return self._standalone.complaints(one.networks for one in here if one is not None)
+
+    @property
     def blackholes(self) -> frozenset[IPNetwork]:
         """What to blackhole."""
         return blackholes(self.own_blocks)

@@ -8,7 +8,9 @@ Tested in tests/felix/test_calc_pools.py (hypothesis).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_network
 
 from felix.calc.blocks import BlockFacts
 from felix.calc.pools import IPNetwork, Pool
@@ -46,6 +48,27 @@ class StandaloneBlocks:
             return False
         self._networks ^= {cidr}
         return True
+
+    def complaints(self, pods: Iterable[Sequence[IPNetwork]]) -> dict[str, str]:
+        """What these pods lost with their pool, by block."""
+        sizes = {(cidr.version, cidr.prefixlen) for cidr in self._networks}
+        found = Counter(
+            cidr
+            for networks in pods
+            for cidr in {
+                ip_network(net.supernet(new_prefix=length))
+                for net in networks
+                for version, length in sizes
+                if version == net.version and length <= net.prefixlen
+            }
+            & self._networks
+        )
+        return {
+            f"block {cidr}": f"lies in no IPPool, and {found[cidr]} pod(s) of this node have"
+            " addresses of it: tunnel, natOutgoing and disableBGPExport went with their pool. Make"
+            " the pool again, with disabled: true, or start these pods again"
+            for cidr in sorted(found, key=str)
+        }
 
     def _alone(self, cidr: IPNetwork) -> bool:
         facts = self._blocks.get(cidr)

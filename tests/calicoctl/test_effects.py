@@ -63,14 +63,18 @@ def fill(etcd: Etcd, used: int) -> None:
 def test_deleting_a_pool_gives_its_empty_blocks_back(ctl: Ctl, etcd: Etcd) -> None:
     ctl("apply", "-f", "-", stdin=P1)
     fill(etcd, 0)
-    assert ctl("delete", "pool", "p1").code == 0
+    done = ctl("delete", "pool", "p1")
+    assert (done.code, done.err) == (0, "")
     assert etcd.keys("/calico/ipam/") == []
 
 
 def test_a_block_in_use_outlives_its_pool(ctl: Ctl, etcd: Etcd) -> None:
     ctl("apply", "-f", "-", stdin=P1)
     fill(etcd, 2)
-    assert ctl("delete", "pool", "p1").code == 0
+    done = ctl("delete", "pool", "p1")
+    assert (done.code, done.out) == (0, "Successfully deleted 1 'IPPool' resource(s)\n")
+    assert "IPPool(p1): 2 address(es) are still in use" in done.err
+    assert "create the pool again with disabled: true" in done.err
     assert etcd.keys("/calico/ipam/v2/assignment/") == [
         "/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26"
     ]

@@ -28,6 +28,8 @@ from libcalico.model import (
     NodeBGPSpec,
     NodeSpec,
     ResourceKey,
+    WorkloadEndpoint,
+    WorkloadEndpointSpec,
 )
 from linux import prefixes
 
@@ -129,6 +131,27 @@ def test_without_bgp_they_have_a_way_where_one_can_be_known(
     assert (way.kind if isinstance(way, Way) else None) is wanted
     said = "lies outside" in str(calc.cluster.complaints())
     assert said == (wanted is None and not means.told), "or it is said"
+
+
+def test_pods_that_outlive_their_pool_are_named_with_what_they_lost() -> None:
+    calc = cluster()
+    calc.in_sync = True
+    for number, name in enumerate(("a", "b", "c")):
+        key = ResourceKey("WorkloadEndpoint", f"me-k8s-{name}-eth0", "default")
+        address = f"10.65.{2 * (number == 2)}.{3 + number}/32"
+        spec = WorkloadEndpointSpec(node="me", interfaceName=f"cali{name}", ipNetworks=[address])
+        meta = Metadata(key.name, namespace="default")
+        calc.update(key, WorkloadEndpoint(metadata=meta, spec=spec))
+    for owner, text in (("host:me", "10.65.0.0/26"), ("", "10.65.2.0/26")):
+        value = Block(cidr=text, affinity=owner or None, allocations=[None] * 64)
+        calc.update(BlockKey(ip_network(text)), value)
+    assert calc.poolless == {}
+    calc.update(ResourceKey("IPPool", "p"), None)
+    assert calc.poolless.keys() == {"block 10.65.0.0/26", "block 10.65.2.0/26"}, "not another's"
+    assert "2 pod(s) of this node" in calc.poolless["block 10.65.0.0/26"]
+    assert "natOutgoing" in calc.poolless["block 10.65.2.0/26"]
+    pool(calc, disabled=True)
+    assert calc.poolless == {}, "what the advice says ends it"
 
 
 NETS = st.integers(0, 7).map(lambda number: ip_network((0x0A000000 + (number << 8), 24)))
