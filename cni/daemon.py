@@ -85,16 +85,17 @@ class Daemon:
         cluster = Cluster(store, node, allocator.claim_lost)
         self._pods = PodSources(node, kubernetes, self._settings.host)
         self._traces = Traces()
+        felix = FelixClient(self._settings.felix_socket, self._settings.endpoint_status)
         self.services = Services(
             settings=self._settings,
             node=node,
             store=store,
             allocator=allocator,
             cluster=cluster,
-            felix=FelixClient(self._settings.felix_socket, self._settings.endpoint_status),
+            felix=felix,
             pod_source=pod_source or self._pods,
             check_store=StoreCheck(access, self._settings.host),
-            journal=Journal(self._settings.pending, self._replay),
+            journal=Journal(self._settings.pending, self._replay, felix.unreleased),
             host=Socket(),
         )
         self._refusals = Refusals(kubernetes, kubernetes_name or node)

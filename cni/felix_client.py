@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -33,7 +33,16 @@ from libcalico import endpoint_files, paths
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, connect_unix
-from libcalico.local.node_api import Await, Hello, InForce, Message, Offer, Retract, Stored
+from libcalico.local.node_api import (
+    Await,
+    Hello,
+    InForce,
+    Message,
+    Offer,
+    Retract,
+    Stored,
+    Unreleased,
+)
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
 from libcalico.tasks import beside
@@ -105,6 +114,7 @@ class FelixClient:
         self._offers: dict[Subject, Offer] = {}
         self._waits: dict[Subject, _Wait] = {}
         self._numbers = itertools.count(1)
+        self._unreleased: Unreleased | None = None
         self._outgoing: asyncio.Queue[Message] | None = None
         self._connection: Connection | None = None
 
@@ -218,6 +228,13 @@ class FelixClient:
         self._offers.pop(subject, None)
         self._send(Retract(*subject, forgotten))
 
+    def unreleased(self, containers: Collection[str]) -> None:
+        """The release of these containers waits, and of no others."""
+        message = Unreleased(sorted(containers))
+        if message != (self._unreleased or Unreleased()):
+            self._unreleased = message
+            self._send(message)
+
     def stop_waiting(self, subject: Subject) -> None:
         """Felix's word is of no interest any more; what it has stays."""
         wait = self._waits.pop(subject, None)
@@ -260,6 +277,8 @@ class FelixClient:
             outgoing.put_nowait(offer)
         for subject, wait in self._waits.items():
             outgoing.put_nowait(Await(*subject, wait.number, wait.wired))
+        if self._unreleased is not None:
+            outgoing.put_nowait(self._unreleased)
         self._outgoing, self._connection = outgoing, connection
         async with beside(_pump(connection, outgoing)):
             await connection.attend(self._heard)

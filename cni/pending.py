@@ -21,7 +21,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -46,8 +46,14 @@ Replay = Callable[[protocol.PendingDelete, Path], Awaitable[None]]
 class Journal:
     """The records below one directory."""
 
-    def __init__(self, directory: Path, replay: Replay) -> None:
-        self._directory, self._replay = directory, replay
+    def __init__(
+        self,
+        directory: Path,
+        replay: Replay,
+        told: Callable[[Collection[str]], None] = lambda containers: None,
+    ) -> None:
+        """`told`: hears after each pass of the containers whose release still waits."""
+        self._directory, self._replay, self._told = directory, replay, told
         self._directory_text = f"{directory}/"
         self._wake = asyncio.Event()
         self._released_at: dict[str, float] = {}
@@ -155,7 +161,18 @@ class Journal:
                 done = False
             complete = complete and done
         PENDING.set(self.count())
+        self._told(set() if complete else self._containers())
         return complete
+
+    def _containers(self) -> set[str]:
+        """Of all records that are no late ADD's."""
+        found = set()
+        for path in self._records():
+            with contextlib.suppress(OSError, protocol.ProtocolError):
+                data = _read(path)
+                if data is not None and path.name not in self._released_at:
+                    found.add(protocol.decode_pending(data).env.get("CNI_CONTAINERID", ""))
+        return found - {""}
 
     async def _replay_one(self, path: Path) -> bool:
         data = _read(path)

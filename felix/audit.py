@@ -12,6 +12,7 @@ condition and counts in a metric, until an audit does not see it any more.
 Invariants (tests/felix/test_audit.py):
   AUD-1  An audit writes nothing. It asks the kernel once for each address of an endpoint in force.
   AUD-2  A difference is told if the last two audits saw it.
+  AUD-4  What waits in cni's journal for the datastore is told, and counts in no metric.
   AUD-3  An offer that is not said to be stored, though the datastore has named its container for
          two audits, ends (felix.calc.standing: a program that forgot to say so).
 """
@@ -43,6 +44,10 @@ _NOBODYS = (
     "no endpoint names it, so its pod is cut off: was its WorkloadEndpoint deleted? Restart the"
     " pod; if none is left, delete the interface"
 )
+_WAITS = (
+    "its pod was deleted, and the release waits in calico-cni's journal until the datastore takes"
+    " it (metric calico_cni_pending_deletes)"
+)
 Ways = Callable[[IPAddress], str | None]
 """Where the kernel leads an address: the name of a link, None for nowhere. Raises KernelError or
 OSError."""
@@ -60,14 +65,24 @@ class Difference(NamedTuple):
 def unlike_datastore(endpoints: LocalEndpoints) -> Iterator[Difference]:
     """Endpoints of which something else counts than the datastore's last word."""
     for key, standing in list(endpoints.standings()):
-        if standing.difference:
+        if not standing.difference:
+            continue
+        stored = standing.stored
+        if stored is not None and stored.container_id in endpoints.unreleased:
+            yield Difference(str(key), _WAITS)
+        else:
             yield Difference(str(key), standing.difference)
 
 
 def unenforced(plane: Dataplane) -> Iterator[Difference]:
     """Endpoints of a container that the main loop has not brought into force as they are now."""
     for endpoint in list(plane.state.active.values()):
-        if endpoint.container_id and plane.state.in_force.get(endpoint.key) != endpoint:
+        if not endpoint.container_id or plane.state.in_force.get(endpoint.key) == endpoint:
+            continue
+        if endpoint.container_id in plane.calc.endpoints.unreleased:
+            # Queued while calico-cni was away: its link is gone, and nobody retracted it yet.
+            yield Difference(str(endpoint.key), _WAITS)
+        else:
             yield Difference(str(endpoint.key), "is not in force in the kernel")
 
 
@@ -196,3 +211,8 @@ class Audit:
     def conditions(self) -> list[tuple[str, str]]:
         """What lasts, object by object."""
         return sorted(self.lasting)
+
+    @property
+    def wrong(self) -> int:
+        """How much of what lasts is a fault of this node (AUD-4)."""
+        return sum(one.reason != _WAITS for one in self.lasting)

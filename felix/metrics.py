@@ -180,8 +180,7 @@ def _rules(plane: Dataplane) -> Iterator[Figure]:
 
 def _audit(audit: Audit) -> Iterator[Figure]:
     """Of felix's looks at itself."""
-    lasting = len(audit.lasting)
-    yield Figure("muslin_felix_differences", "Differences that two audits saw.", lasting)
+    yield Figure("muslin_felix_differences", "Differences that two audits saw.", audit.wrong)
     for name, text, value in (
         ("audits", "Looks at itself.", audit.audits),
         ("audit_seconds", "Processor time of these, in seconds.", audit.seconds),

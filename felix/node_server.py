@@ -49,6 +49,7 @@ from libcalico.local.node_api import (
     Retract,
     Stored,
     Told,
+    Unreleased,
     WatchDrops,
 )
 from libcalico.model import ResourceKey
@@ -194,6 +195,9 @@ class NodeServer:
                     del peer.awaits[key]
                 if self._plane.calc.endpoints.retract(key, container_id):
                     self._plane.kick_some()
+            case Unreleased(containers):
+                # It stays when `cni` is away: nobody releases anything then.
+                self._plane.calc.endpoints.unreleased = frozenset(containers)
             case Stored(namespace, name, container_id, revision):
                 key = ResourceKey("WorkloadEndpoint", name, namespace)
                 offered = peer.offers.get(key)

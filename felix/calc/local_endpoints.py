@@ -36,6 +36,8 @@ class LocalEndpoints:
         self, changed: Callable[[ResourceKey, Endpoint | None], object] = lambda key, endpoint: None
     ) -> None:
         self._changed = changed
+        self.unreleased: frozenset[str] = frozenset()
+        """Containers whose release waits in cni's journal."""
         self._standings: dict[ResourceKey, Standing] = {}
         self._bygone: dict[ResourceKey, None] = {}
         self._read: dict[ResourceKey, tuple[bytes, WorkloadEndpoint, Endpoint]] = {}

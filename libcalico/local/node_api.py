@@ -107,6 +107,15 @@ class Retract(msgspec.Struct, tag="retract", frozen=True):
     forgotten: bool = False
 
 
+class Unreleased(msgspec.Struct, tag="unreleased", frozen=True):
+    """The containers whose release waits in `cni`'s journal, all of them, whenever that changes.
+
+    The datastore may name these for as long, and rightly so.
+    """
+
+    containers: list[str] = []
+
+
 class Await(msgspec.Struct, tag="await", frozen=True):
     """Answer `InForce` once routes and rules of this endpoint are in the kernel.
 
@@ -287,6 +296,7 @@ Message = (
     | Offer
     | Stored
     | Retract
+    | Unreleased
     | Await
     | InForce
     | Fact

@@ -78,11 +78,15 @@ async def test_etcd_killed_add_fails_and_del_is_finished_later(node: World, pod:
         assert done.status == 0, done
         assert node.links() == []
         assert records(node), "the DEL is remembered"
+        async with FelixPeer(node.settings.felix_socket) as felix:
+            await until(lambda: container_id("web-1") in (felix.unreleased() or ()), HANG)
         for record in records(node):
             assert record.stat().st_mode & 0o777 == 0o600
         assert node.settings.pending.stat().st_mode & 0o777 == 0o700
         node.etcd.start()
         await until(lambda: node.in_use() == 0, 20)
+        async with FelixPeer(node.settings.felix_socket) as felix:
+            await until(lambda: felix.unreleased() == [], HANG)
         node.assert_clean()
 
 

@@ -29,7 +29,7 @@ from cni.services import Settings
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.local.framing import Connection, UnixServer, serve_unix
-from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract
+from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unreleased
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
 from tests.cni.executable import BUILDS, Done
 from tests.support.etcd import Etcd
@@ -375,6 +375,11 @@ class FelixPeer:
     def offers(self) -> list[Offer]:
         """What was offered."""
         return [message for message in self.messages if isinstance(message, Offer)]
+
+    def unreleased(self) -> list[str] | None:
+        """The containers whose release was last said to wait."""
+        told = [message for message in self.messages if isinstance(message, Unreleased)]
+        return told[-1].containers if told else None
 
     def retractions(self) -> list[Retract]:
         """What was taken back."""

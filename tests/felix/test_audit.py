@@ -169,6 +169,26 @@ def test_what_the_datastore_does_not_tell_is_told() -> None:
     assert node.look() == []
 
 
+def test_a_release_that_waits_for_the_datastore_is_no_fault_of_the_node() -> None:
+    """AUD-4: retracted, or its link gone while calico-cni was away; and of another container."""
+    node = Node(endpoint(1), endpoint(2, "c2"), endpoint(3, "c3"))
+    endpoints = node.plane.calc.endpoints
+    endpoints.unreleased = frozenset({"c1", "c2"})
+    for gone in (endpoint(1), endpoint(3, "c3")):
+        endpoints.retract(gone.key, gone.container_id)
+        del node.plane.state.active[gone.interface], node.plane.state.in_force[gone.key]
+    del node.plane.state.in_force[endpoint(2).key]
+    node.look()
+    told = node.look()
+    assert told.count("taken away by cni, and still stored") == 1
+    assert sum("waits in calico-cni's journal" in reason for reason in told) == 2
+    assert node.metric("muslin_felix_differences") == 1
+    endpoints.unreleased = frozenset()
+    node.look()
+    node.look()
+    assert node.metric("muslin_felix_differences") == 3
+
+
 def test_what_is_changed_again_and_again_is_told() -> None:
     drift = Drift()
     for found, lasting in (("ab", ""), ("b", "b"), ("", ""), ("b", "")):

@@ -32,6 +32,7 @@ from libcalico.local.node_api import (
     RefusedPath,
     Retract,
     Stored,
+    Unreleased,
 )
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from tests.felix.world import CONTAINER, NODE, Pod, World, endpoint_spec, eventually
@@ -357,6 +358,26 @@ async def test_only_what_was_never_stored_is_called_so(
         else:
             await soon(lambda: (labels() or {}).get("is") == "new")
         assert ("never stored" in caplog.text) == (told == "not stored")
+    finally:
+        await server.stop()
+
+
+@pytest.mark.asyncio
+async def test_what_waits_in_the_journal_is_known_until_cni_says_otherwise(
+    tmp_path: FilePath,
+) -> None:
+    plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
+    server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
+    await server.start(plane, socket)
+    try:
+        async with await connect_unix(socket, Hello("cni")) as cni:
+            await cni.send(Unreleased([CONTAINER]))
+            await soon(lambda: plane.calc.endpoints.unreleased)
+        await soon(lambda: not server._peers)
+        assert plane.calc.endpoints.unreleased == {CONTAINER}
+        async with await connect_unix(socket, Hello("cni")) as cni:
+            await cni.send(Unreleased([]))
+            await soon(lambda: not plane.calc.endpoints.unreleased)
     finally:
         await server.stop()
 
