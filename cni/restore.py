@@ -22,7 +22,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from ipaddress import ip_network
@@ -46,6 +46,7 @@ from ipam.naming import pod_attributes
 from ipam.pools import containing
 from ipam.requests import Allocate, Companion
 from ipam.view import View
+from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put, Refusing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import WorkloadEndpoint
@@ -54,10 +55,11 @@ from linux.errors import KernelError
 
 log = logging.getLogger(__name__)
 
-AUDIT, AGAIN = 300.0, 5.0
-"""Seconds between two comparisons, up to a fifth less so that nodes do not ask together, and after
-one that left something. A comparison reads two objects of each pod: at 1,000 nodes of 110 pods that
-is some 800 reads a second."""
+AUDIT = 300.0
+"""Seconds between two comparisons, up to a fifth less so that nodes do not ask together. One reads
+two objects of each pod: at 1,000 nodes of 110 pods that is some 800 reads a second."""
+AGAIN, SELDOM = 5.0, 60.0
+"""Seconds until what could not be put back is tried again, that alone: at first, and at most."""
 TRIES = 3
 RESTORED = Counter("calico_cni_restored", "Attachments put back into the datastore")
 LOST = Gauge("calico_cni_attachments_lost", "Running attachments that cannot be put back")
@@ -74,6 +76,10 @@ class Restorer:
         # On Kubernetes each object costs a request, and the endpoint is the Pod: blocks are few.
         self._native = isinstance(services.store, Refusing)
         self.lost: dict[str, str] = {}
+        self._lost: list[Record] = []
+        self._trouble = ""
+        self.gap = 0.0
+        """Seconds from the last comparison to the next."""
         self._unread: Mapping[Key, str] = {}
         self.looked = 0
         services.cluster.node_came = self._records.wanted.set
@@ -81,35 +87,59 @@ class Restorer:
     async def run(self) -> None:
         """Until cancelled."""
         await self._services.cluster.wait_in_sync()
-        known = False
+        again = Backoff(AGAIN, SELDOM)
+        loop, known, due = asyncio.get_running_loop(), False, 0.0
         while True:
-            wait = self._audit * random.uniform(0.8, 1.0)
+            whole = self._records.wanted.is_set() or loop.time() >= due
             self._records.wanted.clear()
+            left = True
             try:
                 if not known:
                     await learn(self._services)
                     known = True
-                await self.look()
+                if whole:
+                    await self.look()
+                    due = loop.time() + self._audit * random.uniform(0.8, 1.0)
+                else:
+                    await self.look_again()
+                left, self._trouble = bool(self._lost), ""
             except (MuslinError, KernelError, OSError, TimeoutError) as error:
-                log.warning("pods of this node cannot be compared with the datastore: %s", error)
-                wait = min(self._audit, AGAIN)
-            if self.lost:
-                wait = min(self._audit, AGAIN)
+                self._complain(str(error) or "no answer in time")
+            if left:
+                self.gap = again.next()
+            else:
+                again.reset()
+                self.gap = max(0.0, due - loop.time())
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(self.gap):
                     await self._records.wanted.wait()
             except TimeoutError:
                 pass
 
+    def _complain(self, why: str) -> None:
+        if why != self._trouble:
+            log.warning("pods of this node cannot be compared with the datastore: %s", why)
+        self._trouble = why
+
     async def look(self) -> None:
         """Compare once, and put back what is missing. Raises MuslinError, KernelError, OSError."""
+        await self._look(self._records.all)
+
+    async def look_again(self) -> None:
+        """The same of those alone that could not be put back the last time."""
+        await self._look(lambda: [one for one in self._lost if one in self._records.all()])
+
+    async def _look(self, chosen: Callable[[], list[Record]]) -> None:
         services = self._services
         if services.cluster.locked or not services.cluster.has_node(services.node):
             return
-        if not self._records.all() or await why_foreign(services, runtime=True):
+        if not chosen():
+            self._tell({})
+            return
+        if await why_foreign(services, runtime=True):
             return
         # In this order: what is remembered by now had its link before.
-        records = self._records.all()
+        records = chosen()
         marks = await services.in_thread(kernel_marks)
         for record in records:
             if not record.stands(marks):
@@ -117,17 +147,19 @@ class Restorer:
                 self._records.drop_this(record)
         missing = await self._missing([one for one in records if one.stands(marks)])
         lost: dict[str, str] = {}
+        self._lost = []
         for record in missing:
             try:
                 await self._put_back(record)
             except (MuslinError, TimeoutError) as error:
                 lost[str(record.attachment)] = str(error) or "no answer in time"
+                self._lost.append(record)
         self._tell(lost)
         self.looked += 1
 
     def _tell(self, lost: dict[str, str]) -> None:
         for name, why in lost.items():
-            if self.lost.get(name) != why:
+            if name not in self.lost:
                 log.error("%s runs and cannot be put back into the datastore: %s", name, why)
         self.lost = lost
         LOST.set(len(lost))
@@ -140,7 +172,7 @@ class Restorer:
             return []
         wanted = {key for one in records for key in self._keys_of(one)}
         found, unread = await self._readable(wanted)
-        self._tell_unread(unread)
+        self._tell_unread(wanted, unread)
         missing = []
         for record in records:
             if unread and not unread.keys().isdisjoint(self._keys_of(record)):
@@ -181,10 +213,11 @@ class Restorer:
                 unread[key] = str(error)
         return found, unread
 
-    def _tell_unread(self, unread: Mapping[Key, str]) -> None:
+    def _tell_unread(self, asked: Set[Key], unread: Mapping[Key, str]) -> None:
         for key in unread.keys() - self._unread.keys():
             log.warning("its pods cannot be compared with the datastore: %s", unread[key])
-        self._unread = unread
+        others = {key: why for key, why in self._unread.items() if key not in asked}
+        self._unread = {**others, **unread}
 
     async def _read(self, keys: Iterable[Key]) -> dict[Key, Entry | None]:
         return dict(await self._services.store.get_many(sorted(keys, key=str)))

@@ -177,6 +177,44 @@ async def test_what_another_one_has_by_now_is_left_and_told(
 
 
 @pytest.mark.asyncio
+async def test_one_that_stays_lost_is_tried_again_alone_and_more_and_more_seldom(
+    node: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cni.restore.AGAIN", 0.02)
+    monkeypatch.setattr("cni.restore.SELDOM", 0.5)
+    with pod_namespace() as lost, pod_namespace() as well:
+        async with node.daemon() as daemon:
+            result_of(await node.add(lost, "lost"))
+            result_of(await node.add(well, "well"))
+            (key, value) = (
+                node.etcd.ctl("get", "--prefix", "/calico/ipam/v2/assignment/")
+                .decode()
+                .splitlines()
+            )
+            handle = f"k8s-pod-network.{container_id('lost')}"
+            node.etcd.put(key, value.replace(handle, "k8s-pod-network.other"))
+            node.etcd.delete(f"/calico/ipam/v2/handle/{handle}")
+            daemon.services.records.wanted.set()
+            await until(lambda: daemon.restorer.lost)
+            asked: list[str] = []
+            get_many = daemon.services.store.get_many
+
+            async def spied(keys: Any) -> Any:
+                asked.extend(str(one) for one in keys)
+                return await get_many(keys)
+
+            monkeypatch.setattr(daemon.services.store, "get_many", spied)
+            await until(lambda: daemon.restorer.gap > 0.35)
+            assert any("-lost-" in one for one in asked)
+            assert not [one for one in asked if "-well-" in one]
+            assert caplog.text.count("cannot be put back") == 1
+            node.etcd.put(key, value)
+            await until(lambda: not daemon.restorer.lost)
+            await until(lambda: daemon.restorer.gap > 100)
+            assert len(node.handles()) == 2
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("records", ["kept", "lost"])
 async def test_a_daemon_that_was_started_again_knows_its_pods(node: World, records: str) -> None:
     with pod_namespace() as pod:
