@@ -33,10 +33,11 @@ from libcalico import parsing, status_file
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import our_version
-from libcalico.datastore.interface import Datastore
+from libcalico.datastore.interface import Datastore, require_room, why_full
 from libcalico.errors import MuslinError
 from libcalico.health import HealthServer, Reporter
 from libcalico.kubernetes.access import Source
+from libcalico.model.keys import ResourceKey
 from linux.netlink import Socket
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,8 @@ class Daemon:
             self._socket_reporter.ready(True)
             detail = "" if cluster.connected else "the datastore does not answer"
             self._datastore_reporter.ready(cluster.in_sync and cluster.connected, detail)
+            if why_full(self.services.store):
+                await self._look_for_room()
             TRANSACTIONS.set(self.services.allocator.transactions)
             RESTORED.set(self.services.allocator.restored)
             try:
@@ -175,6 +178,13 @@ class Daemon:
                 async with asyncio.timeout(STATUS_SECONDS if cluster.in_sync else 0.5):
                     await cluster.connection_changed.wait()
             cluster.connection_changed.clear()
+
+    async def _look_for_room(self) -> None:
+        """Whether a store that was full takes writes again, which no ADD may try for long."""
+        with contextlib.suppress(MuslinError, TimeoutError):
+            async with asyncio.timeout(STATUS_SECONDS):
+                key = ResourceKey("Node", self.services.node)
+                await require_room(self.services.store, key)
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -197,6 +207,8 @@ class Daemon:
         cluster = self.services.cluster
         if cluster.in_sync and not cluster.has_node(self.services.node):
             found.append({"object": node, "reason": "it does not exist, so no pod starts here"})
+        if full := why_full(self.services.store):
+            found.append({"object": "datastore", "reason": f"no pod starts here: {full}"})
         for pod, why in sorted(self.restorer.lost.items()):
             text = f"it runs and is not in the datastore ({why}): start it again"
             found.append({"object": pod, "reason": text})

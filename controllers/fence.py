@@ -19,7 +19,9 @@ from libcalico.datastore.interface import (
     Rows,
     Selection,
     pages_of,
+    require_room,
     rows_of,
+    why_full,
 )
 from libcalico.kubernetes.client import JSON, Client
 from libcalico.model.keys import Key
@@ -67,6 +69,15 @@ class FencedStore:
         """As of the store."""
         if isinstance(self._store, Refusing):
             self._store.refuse(change)
+
+    @property
+    def full(self) -> str:
+        """As of the store."""
+        return why_full(self._store)
+
+    async def require_room(self, key: Key) -> None:
+        """As of the store."""
+        await require_room(self._store, key)
 
     async def close(self) -> None:
         """The store is its owner's to close."""

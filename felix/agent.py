@@ -404,4 +404,5 @@ class Agent:
         found += [(str(key), reason) for key, reason in self._unreadable.items()]
         found += self._lacking.conditions()
         found += self._services.conditions()
+        found += self._reports.conditions()
         return [{"object": name, "reason": reason} for name, reason in found[:100]]

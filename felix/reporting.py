@@ -26,7 +26,7 @@ from felix.calc.policy_model import ANY_INTERFACE
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from libcalico.datastore.interface import Change, Datastore, Delete, Put, Selection
-from libcalico.errors import MuslinError
+from libcalico.errors import DatastoreFull, MuslinError
 from libcalico.model.keys import (
     NO_REGION,
     FelixStatusKey,
@@ -108,8 +108,12 @@ class Reports:
         self._node, self._config, self._plane = node, config, plane
         self._sizes = sizes or Sizes()
         self._configured, self._moved = asyncio.Event(), asyncio.Event()
-        self._told = ""
+        self._told = self._full = ""
         self._written: dict[StatusKey, str] | None = None
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """What hinders more than a report: a store that takes no write of anybody."""
+        return [("datastore", self._full)] if self._full else []
 
     def configured(self) -> None:
         """The parameters changed."""
@@ -190,11 +194,13 @@ class Reports:
         except (MuslinError, TimeoutError) as error:
             self._tell(error)
             return False
-        self._told = ""
+        self._told = self._full = ""
         return True
 
     def _tell(self, error: Exception) -> None:
         text = str(error) or "no answer in time"
+        if isinstance(error, DatastoreFull):
+            self._full = text
         if text != self._told:
             self._told = text
             log.warning("the status cannot be reported to the datastore: %s", text)

@@ -60,6 +60,10 @@ class ValueTooLarge(DatastoreError):
     """An object is larger than the datastore takes."""
 
 
+class DatastoreFull(DatastoreError):
+    """The datastore answers, and takes nothing new until an operator makes room."""
+
+
 class NotFound(DatastoreError):
     """The object does not exist."""
 

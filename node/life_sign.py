@@ -17,7 +17,7 @@ from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Put
-from libcalico.errors import MuslinError
+from libcalico.errors import DatastoreFull, MuslinError
 from libcalico.model.keys import LifeSignKey
 from libcalico.model.meta import now_text
 from libcalico.model.status import LifeSign
@@ -53,6 +53,8 @@ async def keep(config: apiconfig.DatastoreConfig, name: str, warn: Warn) -> None
             if str(error) != told:
                 told = str(error)
                 log.warning("no sign of life of this node can be given: %s", error)
+                if isinstance(error, DatastoreFull):
+                    warn("life sign", told)
             await backoff.wait()
 
 

@@ -237,6 +237,28 @@ class Deferring(Protocol):
         """
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A store that may be full: it goes on to answer and to delete, and takes nothing new."""
+
+    full: str
+    """Why it was full when it was last written to; empty while it takes writes."""
+
+    async def require_room(self, key: Key) -> None:
+        """Raises DatastoreError unless a write of `key` would be taken now; nothing is written."""
+
+
+async def require_room(store: Datastore, key: Key) -> None:
+    """`Bounded.require_room`; a store of another kind is taken to have room."""
+    if isinstance(store, Bounded):
+        await store.require_room(key)
+
+
+def why_full(store: Datastore) -> str:
+    """`Bounded.full`; empty for a store of another kind."""
+    return store.full if isinstance(store, Bounded) else ""
+
+
 async def rows_of(store: Datastore, selection: Selection) -> AsyncIterator[Rows]:
     """The rows of a selection of resources; of a store without rows, made of its pages."""
     if isinstance(store, Rowed):

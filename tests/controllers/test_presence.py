@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from controllers.fence import FencedStore
 from controllers.presence import GRACE, Presence, is_gone
-from libcalico.datastore.interface import Entry
+from libcalico.datastore.interface import Entry, Put
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable
 from libcalico.model import Metadata, Node
 from libcalico.model.keys import LifeSignKey, ResourceKey
 from libcalico.model.node import NodeSpec, OrchRef
+from libcalico.model.status import LifeSign
+from tests.support.etcd import SMALL_QUOTA, Etcd
 
 KEY = ResourceKey("Node", "n1")
 
@@ -93,3 +96,38 @@ def test_gone_for_good_is_gone_for_a_while_without_a_life_sign() -> None:
     assert gone(12 * GRACE)
     presence.is_back("n1")
     assert not gone(13 * GRACE)
+
+
+class Api:
+    """Kubernetes knows no node."""
+
+    async def get(self, *_: Any) -> Any:
+        raise AssertionError("there is no Node to ask for")
+
+
+@pytest.mark.asyncio
+async def test_nothing_of_a_living_node_is_taken_away_because_its_signs_cannot_be_written(
+    private_etcd: Etcd,
+) -> None:
+    """GC-6: life signs have a lease and run out, and deletions are carried out all the same."""
+    private_etcd.restart_with(SMALL_QUOTA)
+    now = 0.0
+    async with private_etcd.connect() as store:
+        fenced = FencedStore(store, lambda: None)
+        presence = Presence(fenced, Api(), clock=lambda: now)  # type: ignore[arg-type]
+        await store.commit([Put(LifeSignKey("n1"), LifeSign(bootID="a"), ttl=60)])
+        assert not await presence.gone_for_good("n1")
+        private_etcd.fill()
+        private_etcd.delete("/calico/felix/")  # as if its lease had run out
+        now = 2 * GRACE
+        assert not await presence.gone_for_good("n1")
+        assert "alarm NOSPACE" in presence.waiting["n1"]
+        private_etcd.make_room()
+        now += GRACE - 1
+        assert not await presence.gone_for_good("n1"), "its calico-node has had no time yet"
+        await store.commit([Put(LifeSignKey("n1"), LifeSign(bootID="a"), ttl=60)])
+        now += GRACE
+        assert not await presence.gone_for_good("n1")
+        assert "signs of life" in presence.waiting["n1"]
+        private_etcd.delete("/calico/felix/")
+        assert await presence.gone_for_good("n1")

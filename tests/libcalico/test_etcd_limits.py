@@ -18,16 +18,24 @@ from libcalico.datastore.interface import (
     Delete,
     Put,
     Selection,
+    require_room,
 )
-from libcalico.errors import DatastoreError, DatastoreUnavailable, LoginFailed, ValueTooLarge
-from libcalico.model import Handle, HandleKey
-from libcalico.model.keys import FelixStatusKey
+from libcalico.errors import (
+    DatastoreError,
+    DatastoreFull,
+    DatastoreUnavailable,
+    LoginFailed,
+    ValueTooLarge,
+)
+from libcalico.model import Handle, HandleKey, Metadata, Node
+from libcalico.model.keys import FelixStatusKey, ResourceKey
 from libcalico.model.status import FelixStatus
-from tests.support.etcd import Etcd
+from tests.support.etcd import SMALL_QUOTA, Etcd
 from tests.support.patience import patient
 
 STATUS = "/calico/felix/v2/no-region/host/node1/status"
 ALIVE = FelixStatus(time="2026-11-21T10:00:00Z", uptime=12.3, first_update=True)
+KEY = ResourceKey("Node", "n1")
 
 
 @pytest.mark.asyncio
@@ -114,6 +122,22 @@ async def test_a_full_etcd_says_so(private_etcd: Etcd) -> None:
 
         with pytest.raises(DatastoreError, match=r"etcd is full.*alarm disarm"):
             await fill()
+
+
+@pytest.mark.asyncio
+async def test_room_is_looked_for_without_a_write(private_etcd: Etcd) -> None:
+    private_etcd.restart_with(SMALL_QUOTA)
+    async with private_etcd.connect() as store:
+        await store.commit([Put(KEY, Node(metadata=Metadata(name="n1")))])
+        for key in (KEY, ResourceKey("Node", "none")):
+            before = private_etcd.revision()
+            await require_room(store, key)
+            assert private_etcd.revision() == before
+        private_etcd.fill()
+        with pytest.raises(DatastoreFull, match="alarm disarm"):
+            await require_room(store, KEY)
+        private_etcd.make_room()
+        await require_room(store, KEY)
 
 
 def failure(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:

@@ -26,6 +26,8 @@ from libcalico.datastore.interface import Datastore
 from tests.support.patience import patient
 
 START_DEADLINE = 20.0
+SMALL_QUOTA = "--quota-backend-bytes=3000000"
+"""For `Etcd.fill`."""
 
 
 def _shuffled_ports() -> Iterator[int]:
@@ -166,6 +168,23 @@ class Etcd:
         )  # fmt: skip
         if done.returncode != 0:
             raise RuntimeError(f"etcdctl snapshot restore: {done.stderr.decode()}")
+
+    def fill(self) -> None:
+        """Write what is nobody's until the quota is used up; start it with a small one before."""
+        for number in itertools.count():
+            try:
+                self.put(f"/filler/{number}", "x" * 1_000_000)
+            except RuntimeError as error:
+                if "database space exceeded" not in str(error):
+                    raise
+                return
+
+    def make_room(self) -> None:
+        """What an operator does about a full etcd."""
+        self.delete("/filler/")
+        self.compact()
+        self.ctl("defrag")
+        self.ctl("alarm", "disarm")
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""

@@ -13,6 +13,7 @@ import grpc.aio
 from libcalico.datastore.interface import Compacted
 from libcalico.errors import (
     DatastoreError,
+    DatastoreFull,
     DatastoreUnavailable,
     LoginFailed,
     PermissionDenied,
@@ -88,7 +89,7 @@ def error_of(problem: grpc.aio.AioRpcError, user: str = "") -> DatastoreError:
     if _says(problem, "request is too large", "received message larger than max"):
         return ValueTooLarge(f"etcd refused: {text}")
     if _says(problem, "database space exceeded"):
-        return DatastoreError(
+        return DatastoreFull(
             "etcd is full (alarm NOSPACE): compact and defragment it, or raise"
             " --quota-backend-bytes, then `etcdctl alarm disarm`"
         )

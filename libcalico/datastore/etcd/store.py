@@ -41,7 +41,13 @@ from libcalico.datastore.interface import (
     Selection,
     whole_listing,
 )
-from libcalico.errors import DatastoreError, InvalidValue, PermissionDenied, ValueTooLarge
+from libcalico.errors import (
+    DatastoreError,
+    DatastoreFull,
+    InvalidValue,
+    PermissionDenied,
+    ValueTooLarge,
+)
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
@@ -57,6 +63,8 @@ MAX_OPERATIONS = 128
 REQUEST_LIMIT = "1.5 MiB"
 """What etcd takes in one request, unless it was started with another --max-request-bytes."""
 
+_NEVER = 2**62
+"""A revision that nothing was ever written at."""
 _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 
 
@@ -65,6 +73,7 @@ class EtcdDatastore:
 
     def __init__(self, config: DatastoreConfig, gather: float = 0.0) -> None:
         self._connection = Connection(config, gather)
+        self.full = ""
 
     @property
     def prompt(self) -> bool:
@@ -203,21 +212,46 @@ class EtcdDatastore:
                 f"a commit of {len(operations)} changes and {len(compares)} guards is too "
                 f"large: etcd takes {MAX_OPERATIONS} of each"
             )
-        leases = [await self._grant(operation, ttl) for operation, ttl in leased]
-        request = pb.TxnRequest(
-            compare=compares, success=operations, failure=[_range_op(key, 0) for key in guarded]
-        )
         try:
+            leases = [await self._grant(operation, ttl) for operation, ttl in leased]
+            request = pb.TxnRequest(
+                compare=compares, success=operations, failure=[_range_op(key, 0) for key in guarded]
+            )
             guards = [change.guard is not None for change in changes]
             answer = await self._connection.write(request, guarded=all(guards))
+        except DatastoreFull as problem:
+            self.full = str(problem)
+            raise
         except PermissionDenied as problem:
             raise PermissionDenied(f"{problem}: {_named_keys(seen)}") from None
         except ValueTooLarge as problem:
             raise _too_large(operations, problem) from None
+        if any(isinstance(change, Put) for change in changes):
+            self.full = ""
         if not answer.succeeded:
             await self._revoke(leases)
             raise CommitConflict(_entries(guarded, answer.responses, tolerant=True))
         return int(answer.header.revision)
+
+    async def require_room(self, key: Key) -> None:
+        """Raises DatastoreError unless a write of `key` would be taken now; nothing is written.
+
+        etcd looks at the size of a transaction before its guards (server/etcdserver/apply), and
+        this one's never holds.
+        """
+        path = keys.path_of(key).encode()
+        never = pb.Compare(key=path, target=pb.Compare.MOD, mod_revision=_NEVER)
+        put = pb.RequestOp(request_put=pb.PutRequest(key=path, value=b"{}"))
+        try:
+            await self._connection.write(
+                pb.TxnRequest(compare=[never], success=[put]), guarded=True
+            )
+        except DatastoreFull as problem:
+            self.full = str(problem)
+            raise
+        except PermissionDenied as problem:
+            raise PermissionDenied(f"{problem}: {_named_keys([key])}") from None
+        self.full = ""
 
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
         """Batches of events after `revision`; raises `Compacted` or `DatastoreUnavailable`.
