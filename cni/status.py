@@ -217,7 +217,7 @@ def _sessions(services: Services) -> str:
         age = datetime.now(UTC) - datetime.fromisoformat(str(told.get("time")))
     except (TypeError, ValueError):
         return ""
-    if age.total_seconds() > STALE_SECONDS:
+    if abs(age.total_seconds()) > STALE_SECONDS:
         return ""  # whoever wrote it is gone, and so are its sessions: not ours to judge
     peers = told.get("peers")
     if not isinstance(peers, list) or not peers:

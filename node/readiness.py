@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from libcalico import apiconfig, paths, status_file
@@ -35,6 +35,7 @@ DOWN = ("True", "CalicoIsDown", "Calico is shutting down on this node")
 SHUTDOWN_LIMIT = 10.0
 
 Told = tuple[str, str, str]
+Mark = tuple[int, int, int]
 Pids = Callable[[], Mapping[str, int]]
 
 
@@ -42,13 +43,14 @@ def ready(
     pids: Mapping[str, int],
     directory: Path | None = None,
     elsewhere: Collection[str] = (),
-    since: float = 0.0,
+    before: Mapping[str, Mark] = MappingProxyType({}),
 ) -> bool:
     """Whether every agent that runs now has said that it does its work.
 
     `pids` are processes of ours. Numbers repeat from container to container, so what a process of
     another container wrote does not count for them. `elsewhere` are agents in other containers,
-    which count once they have written after `since` (seconds since 1970): bgp does so every 10 s.
+    which count once they have written another file than `before`: bgp writes one every 10 s. What
+    time it is does not matter: the clock may be set back while a machine boots.
     """
     for agent, fields in (("felix", ("in_sync", "ready")), ("bgp", ("start_complete",))):
         pid = pids.get(f"calico-{agent}")
@@ -58,19 +60,20 @@ def ready(
         if said is None or not all(said.get(one) for one in fields):
             return False
         if pid is None:
-            if written(agent, directory) < since:
+            if mark(agent, directory) == before.get(agent):
                 return False
         elif (said.get("pid"), said.get("pid_namespace")) != (pid, status_file.own_namespace()):
             return False
     return bool(pids)
 
 
-def written(agent: str, directory: Path | None) -> float:
-    """When an agent wrote its status, in seconds since 1970; 0 when it has not."""
+def mark(agent: str, directory: Path | None) -> Mark | None:
+    """What tells an agent's status file from the next one; None where there is none."""
     try:
-        return ((directory or paths.STATUS) / f"{agent}.json").stat().st_mtime
+        found = ((directory or paths.STATUS) / f"{agent}.json").stat()
     except OSError:
-        return 0.0
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 async def tell_when_up(
@@ -87,12 +90,13 @@ async def tell_when_up(
     `elsewhere` are agents of this node that other containers run. False where somebody else sees
     to the condition.
     """
-    began = time.time()
+    marks = {agent: mark(agent, directory) for agent in elsewhere}
+    before = {agent: one for agent, one in marks.items() if one is not None}
     config = apiconfig.of_node(environ)
     if chosen.backend == "none" or not kubernetes.configured(environ, config):
         return False
     while True:  # their files are replaced whenever something changed
-        if ready(pids(), directory, elsewhere, began):
+        if ready(pids(), directory, elsewhere, before):
             break
         await asyncio.sleep(POLL)
     backoff, told = Backoff(1.0, 60.0), ""

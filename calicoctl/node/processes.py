@@ -48,7 +48,7 @@ def judged(name: str, found: Mapping[str, Any] | None, now: datetime, proc: Path
     seen = str(found.get("time", ""))
     space = found.get("pid_namespace")
     ours = space is None or space == namespace(proc / "self" / "ns" / "pid")
-    running = alive(found, proc) if ours else age(seen, now) <= FRESH
+    running = alive(found, proc) if ours else abs(age(seen, now)) <= FRESH
     pid = found.get("pid")
     return Process(name, running, found, seen, pid if isinstance(pid, int) else None)
 

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -235,7 +235,9 @@ class Supervisor:
 
 
 @contextmanager
-def supervised(settings: Settings, endpoint: str, log: Path) -> Iterator[Supervisor]:
+def supervised(
+    settings: Settings, endpoint: str, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Supervisor]:
     """A supervisor and its first daemon, until the end of the block; `log` gets stderr."""
     told = {
         key: str(value) if isinstance(value, Path) else value
@@ -248,7 +250,7 @@ def supervised(settings: Settings, endpoint: str, log: Path) -> Iterator[Supervi
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=Path(__file__).parent.parent.parent,
-            env={"PATH": os.environ["PATH"]},
+            env={"PATH": os.environ["PATH"], **(environment or {})},
         )
     supervisor = Supervisor(process)
     try:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import threading
 import time
+from datetime import datetime, timedelta, tzinfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers import leader
 from controllers.leader import Elector, LostLease, Step, Terms, decide, next_spec
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
@@ -101,6 +103,44 @@ async def test_one_works_and_the_next_takes_over_at_once_where_it_was_given_back
     assert (lease.spec.holderIdentity, lease.spec.leaseTransitions) == ("b", 1)
     assert team.most == 1
     second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("jump", [-3600, 3600], ids=["back", "forward"])
+async def test_no_clock_that_jumps_gives_or_takes_a_lease(
+    cluster: ApiServer, monkeypatch: pytest.MonkeyPatch, jump: int
+) -> None:
+    """The lease's times of day are for readers; two machines' clocks are never compared."""
+
+    class Jumped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Jumped:
+            return super().now(tz) + timedelta(seconds=jump)
+
+    async def renewed(count: int) -> None:
+        seen = set[str]()
+        while len(seen) <= count:
+            lease = await cluster.client().get(LEASES, "calico-kube-controllers", "leases")
+            seen.add(lease.metadata.resourceVersion)
+            await asyncio.sleep(0.05)
+
+    cluster.namespace("leases")
+    cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
+    team = Team(cluster)
+    elector, first = team.candidate("a")
+    await until(lambda: elector.leading)
+    _, second = team.candidate("b")
+    monkeypatch.setattr(leader, "datetime", Jumped)
+    monkeypatch.setattr(time, "time", lambda: time.monotonic() + jump)
+    # For longer than the lease lasts, counted in renewals.
+    await renewed(round(1.5 * QUICK.duration / QUICK.retry))
+    monkeypatch.undo()
+    await renewed(2)
+    elector.check()
+    assert (team.working, team.most) == (["a"], 1)
+    for task in (second, first):
+        task.cancel()
     await asyncio.gather(first, second, return_exceptions=True)
 
 

@@ -44,7 +44,7 @@ from exabgp.reactor.delay import Delay
 from exabgp.reactor.network.error import NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
 
-from bgp.speaker.exabgp import sending, turns
+from bgp.speaker.exabgp import clock, sending, turns
 
 REDIAL_SECONDS = 5
 NOTICE_BASE = 1000
@@ -73,7 +73,7 @@ def cap_redial_pause() -> None:
     """
 
     def increase(self: Any) -> None:
-        self._time = time.time() + self._next
+        self._time = clock.steady() + self._next
         self._next = min(int(1 + self._next * 1.2), REDIAL_SECONDS)
 
     Delay.increase = increase
@@ -444,7 +444,8 @@ def _set_ttl(opened: socket.socket, hops: int) -> None:
 
 
 def apply() -> None:
-    """All of them, and those of `sending.py` and `turns.py`."""
+    """All of them, and those of `clock.py`, `sending.py` and `turns.py`."""
+    clock.apply()
     sending.apply()
     cap_redial_pause()
     exact_hold_timer()

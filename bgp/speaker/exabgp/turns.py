@@ -29,7 +29,7 @@ from exabgp.reactor import peer as peers
 from exabgp.reactor.asynchronous import ASYNC
 from exabgp.reactor.network.outgoing import Outgoing
 
-from bgp.speaker.exabgp import sending
+from bgp.speaker.exabgp import clock, sending
 
 LONGEST_REST = 1.0
 """Seconds: wall clocks may be set, and what somebody forgot to wake is looked at all the same."""
@@ -91,7 +91,7 @@ def _rest(peer: Any, now: float) -> float:
     """For how many seconds a peer has nothing to do unless something arrives."""
     if peer.proto is None:
         if peer.generator is None:  # it waits before it dials
-            return float(min(max(0.0, peer._delay._time - time.time()), LONGEST_REST))
+            return float(min(max(0.0, peer._delay._time - clock.steady()), LONGEST_REST))
         return float(max(0.0, min(getattr(peer, "dials_at", 0.0) - now, LONGEST_REST)))
     if not peer.established():
         return _HANDSHAKE_REST
@@ -102,7 +102,7 @@ def _rest(peer: Any, now: float) -> float:
     if timer is None:
         return 0.0
     if timer.keepalive:
-        rest = min(rest, timer.last_sent + timer.keepalive - time.time())
+        rest = min(rest, timer.last_sent + timer.keepalive - clock.steady())
     if (hold := peer.recv_timer).holdtime:
         rest = min(rest, getattr(hold, "last_heard", now) + hold.holdtime - now)
     return float(max(0.0, rest))

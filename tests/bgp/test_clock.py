@@ -1,0 +1,60 @@
+"""The wall clock jumps under the speaker: sessions stand, and peers are dialled as ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bgp.speaker.exabgp import child
+from bgp.speaker.interface import PeerDown
+from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, session, static, story, until
+from tests.support.wall_clock import WallClock
+
+HOUR = 3600
+NET = "10.65.1.0/26"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[WallClock]:
+    """ExaBGP's clock, in a directory that its user can read."""
+    folder = Path(tempfile.mkdtemp(prefix=f"clock{os.getpid()}"))
+    folder.chmod(0o755)
+    made = WallClock(folder)
+    given = child._environment()
+    monkeypatch.setattr(child, "_environment", lambda: given | made.environment)
+    yield made
+    shutil.rmtree(folder)
+
+
+def beats(one: RawPeer) -> int:
+    return sum(1 for kind, _ in one.messages if kind == 4)
+
+
+@pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["back", "forward"])
+def test_keepalives_and_dialling_go_on_when_the_clock_jumps(clock: WallClock, jump: int) -> None:
+    async def body(lab: Lab) -> None:
+        raw = RawPeer(RAW[0])
+        await lab.speaker.configure([peer(BIRD), peer(raw.local, passive=True, keepalive=1)])
+        await raw.dial()
+        await raw.open()
+        await until("up", lambda: lab.heard.up(raw.local))
+        await until("a keepalive", lambda: beats(raw) > 1)
+        clock.jump(jump)
+        before = beats(raw)
+        await until("keepalives after the jump", lambda: beats(raw) > before + 2)
+        clock.jump(0)
+        before = beats(raw)
+        await until("keepalives after the way back", lambda: beats(raw) > before + 2)
+        # BIRD was not there so far; it waits to be dialled.
+        clock.jump(jump)
+        lab.start_bird(session(more="passive;"), static(NET))
+        await until("BIRD is dialled", lambda: lab.heard.up(BIRD))
+        assert lab.heard.of(PeerDown, raw.local) == []
+        await raw.close()
+
+    story(body)
