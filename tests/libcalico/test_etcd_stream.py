@@ -79,6 +79,10 @@ async def test_more_than_a_window_comes_while_nobody_reads_and_after(
         await stood(slow)
         await stood(quick)
         line = line_of(store)
+        # What came before a watch stood comes in one message; what follows comes one by one.
+        await store.commit([Put(HandleKey("window.y"), Handle({}))])
+        for batches in (slow, quick):
+            assert len(await told(batches, 1)) == 1
         for number in range(20):
             await store.commit([Put(HandleKey(f"window.{number:02}"), Handle(block=long))])
         names = [(str(HandleKey(f"window.{number:02}")), True) for number in range(20)]

@@ -16,7 +16,7 @@ import pytest
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.interface import Compacted, Datastore, Delete, Put, Selection
+from libcalico.datastore.interface import Batch, Compacted, Datastore, Delete, Put, Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import UnsupportedKind
 from libcalico.model import Handle, HandleKey, Key, Metadata, Node, ResourceKey
@@ -198,6 +198,43 @@ async def test_a_watch_from_a_compacted_revision_says_so(etcd: Etcd) -> None:
         with pytest.raises(Compacted):
             async for _ in stream:
                 pass
+
+
+@pytest.mark.promise("M-126")
+async def test_a_deletion_at_the_compacted_revision_is_not_lost(etcd: Etcd) -> None:
+    """etcd before 3.5.16 forgets a deletion made by the very revision it compacts at."""
+    async with etcd.connect() as store:
+        await put(store, "gone")
+        await put(store, "kept")
+        start = (await store.list(Selection("Handle"))).revision
+        await store.commit([Delete(handle("gone")), Put(handle("kept"), Handle({"c": 2}))])
+        etcd.ctl("compact", "--physical=true", str(start + 1))
+        stream = store.watch([Selection("Handle")], start)
+        with pytest.raises(Compacted):
+            async for batch in stream:
+                deleted = {event.key for event in batch if event.entry is None}
+                assert deleted or not batch, "the deletion was skipped in silence"
+                if deleted:
+                    raise Compacted("not needed: this etcd kept the deletion")
+
+
+async def test_a_watch_tells_nothing_of_the_revision_that_it_follows(etcd: Etcd) -> None:
+    async with etcd.connect() as store:
+        await store.commit([Put(handle(f"h{number}"), Handle()) for number in range(5)])
+        start = (await store.list(Selection("Handle"))).revision
+        stream = store.watch([Selection("Handle")], start)
+        await put(store, "after")
+        told = [batch async for batch in until_told(stream)]
+        assert [event.key for batch in told for event in batch] == [handle("after")]
+        assert told[-1].revision == start + 1
+
+
+async def until_told(stream: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
+    """Batches up to the first with an event in it."""
+    async for batch in stream:
+        yield batch
+        if batch:
+            return
 
 
 async def test_a_store_set_up_anew_is_followed(private_etcd: Etcd) -> None:

@@ -1,6 +1,9 @@
 """One watch stream of etcd over several selections, as batches of events.
 
-Every selection is a watch of its own on the stream, all starting behind the same revision.
+Every selection is a watch of its own on the stream, all telling what came after the same revision.
+Each is asked for from that very revision on, which is left out again: etcd before 3.5.16
+forgets the deletions of the revision it compacts at, and says nothing to a watch that begins there
+(etcd issue 18089). One that begins a revision earlier is told that its beginning is gone.
 Of a response that etcd had to fragment, what is complete is delivered at once and the revision
 at its end with the next, so the changes of one revision arrive together (DS-3). A revision
 that is compacted, or of another history than this etcd's (a store restored from a backup,
@@ -209,7 +212,7 @@ class _Stream:
                     create_request=pb.WatchCreateRequest(
                         key=first,
                         range_end=end,
-                        start_revision=self._start + 1,
+                        start_revision=max(1, self._start),  # 0 would be from now on
                         progress_notify=True,
                         watch_id=number,
                         fragment=True,
@@ -222,7 +225,7 @@ class _Stream:
         """What a response completes: none or one."""
         number, self._header = response.watch_id, response.header
         if response.compact_revision:
-            raise Compacted(f"etcd has compacted revision {self._start + 1}")
+            raise Compacted(f"etcd has compacted what came after revision {self._start}")
         if response.canceled:
             raise DatastoreUnavailable(f"etcd ended the watch: {response.cancel_reason}")
         if response.created:
@@ -235,8 +238,9 @@ class _Stream:
             self._positions[number] = max(self._positions[number], response.header.revision)
             after = self.position(min(self._positions.values()))
             return [_Share(self._selections[number - 1], [], after, after)]
-        events = [*self._fragments.pop(number, ()), *response.events]
-        if response.fragment:
+        events = self._fragments.pop(number, [])
+        events += (one for one in response.events if one.kv.mod_revision > self._start)
+        if events and response.fragment:
             # The revision at the end may go on in the next fragment: it waits for the rest.
             last = events[-1].kv.mod_revision
             cut = next(at for at, one in enumerate(events) if one.kv.mod_revision == last)
