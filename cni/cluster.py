@@ -16,6 +16,7 @@ from ipam.facts import Facts, reserved_networks, usable_pools
 from ipam.pools import Pool
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.datastore.syncer import Syncer
+from libcalico.errors import DatastoreError, InvalidValue
 from libcalico.model import IPAMConfig
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import AffinityKey, IPAMConfigKey, IPNetwork, Key, ResourceKey
@@ -23,6 +24,7 @@ from libcalico.model.keys import AffinityKey, IPAMConfigKey, IPNetwork, Key, Res
 log = logging.getLogger(__name__)
 
 FAMILIES = ("IPPool", "IPReservation", "IPAMConfig", "ClusterInformation")
+FIND_SECONDS = 3.0
 READY_KEY = ResourceKey("ClusterInformation", "default")
 
 
@@ -38,6 +40,7 @@ class Cluster:
         node: str,
         claim_lost: Callable[[IPNetwork], None] = lambda _: None,
     ) -> None:
+        self._store = store
         own = [Selection("Node", host=node), Selection("BlockAffinity", host=node)]
         self.connection_changed = asyncio.Event()
         """`connected` may be another; the reader clears it."""
@@ -56,6 +59,9 @@ class Cluster:
         self._ready: bool | None = None
         self.node_came: Callable[[], None] = lambda: None
         """Called when the own Node was missing, and is there."""
+        self._node = node
+        self.unreadable = ""
+        """Why the own Node cannot be read, which then looks as if there were none."""
         self._in_sync = asyncio.Event()
 
     @property
@@ -95,6 +101,19 @@ class Cluster:
         """Whether there is a Node resource of this name."""
         return ResourceKey("Node", node) in self._labels
 
+    async def find_node(self) -> None:
+        """Learn whether an own Node that seems to be missing cannot be read. Never raises."""
+        self.unreadable = ""
+        if self.has_node(self._node):
+            return
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                await self._store.get(ResourceKey("Node", self._node))
+        except InvalidValue as error:
+            self.unreadable = f"it cannot be read: {error}"
+        except (DatastoreError, TimeoutError):
+            pass  # whoever needs the Node says what is wrong with the datastore
+
     def pod_cidrs(self, node: str) -> list[str]:
         """The networks that the node's resource reserves for its pods, if any."""
         return self._pod_cidrs.get(ResourceKey("Node", node), [])
@@ -127,6 +146,7 @@ class Cluster:
             for update in batch.updates:
                 self._take(update.key, update.entry)
             if batch.in_sync:
+                await self.find_node()
                 self._in_sync.set()
 
     def _take(self, key: Key, entry: Entry | None) -> None:

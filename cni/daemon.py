@@ -206,7 +206,8 @@ class Daemon:
             found.append({"object": node, "reason": text})
         cluster = self.services.cluster
         if cluster.in_sync and not cluster.has_node(self.services.node):
-            found.append({"object": node, "reason": "it does not exist, so no pod starts here"})
+            missing = cluster.unreadable or "it does not exist"
+            found.append({"object": node, "reason": f"{missing}, so no pod starts here"})
         if full := why_full(self.services.store):
             found.append({"object": "datastore", "reason": f"no pod starts here: {full}"})
         for pod, why in sorted(self.restorer.lost.items()):

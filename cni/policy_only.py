@@ -46,6 +46,7 @@ async def add(
     check_endpoint_name(attachment)
     services.check_store(request.config.store)
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await services.cluster.find_node()
     check_node_known(request.config.document, services.cluster, services.node)
     inner, outer = _ends(services, request, netns_fd)
     await network_profile.ensure(services, request)

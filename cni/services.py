@@ -137,6 +137,12 @@ def check_node_known(document: Mapping[str, Any], cluster: Cluster, node: str) -
     """
     if cluster.has_node(node):
         return
+    if cluster.unreadable:
+        raise CNIError(
+            Code.TRY_AGAIN_LATER,
+            f"the Node resource of this node, {node!r}: {cluster.unreadable}",
+            "no pod starts here until it is mended",
+        )
     if not document.get("nodename"):
         raise CNIError(
             Code.TRY_AGAIN_LATER,

@@ -26,7 +26,7 @@ from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer
-from libcalico.errors import MuslinError
+from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node
 from node import addresses, kubernetes, life, registration, startup
@@ -117,9 +117,15 @@ class Keeper:
             await self._missing.wait()
             if time.monotonic() - ended > 2 * LAST_RETRY:
                 backoff.reset()
-            log.warning("the Node of this node is missing", extra={"node": self._name})
+            log.warning(
+                "the Node of this node is missing or incomplete", extra={"node": self._name}
+            )
             try:
                 await self._again()
+            except InvalidValue as error:
+                # Whoever wrote it knows what was meant: nothing is written over it.
+                log.error("the Node of this node cannot be read: mend or delete it: %s", error)
+                self._warn("own Node", f"it cannot be read: {error}")
             except MuslinError as error:
                 log.error("Node(%s) is missing and cannot be written: %s", self._name, error)
                 self._warn("own Node", f"it was deleted and cannot be written: {error}")

@@ -111,6 +111,41 @@ def test_the_machines_own_network_is_no_containers(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("started", ["before", "after"])
+async def test_a_node_that_cannot_be_read_is_named_with_its_field(
+    node: World, started: str
+) -> None:
+    path = "/calico/resources/v3/projectcalico.org/nodes/node1"
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            value = node.etcd.get(path) or b""
+        wrong = '{"metadata":{"name":"node1"},"spec":{"bgp":{"ipv4Address":7}}}'
+        if started == "after":
+            node.etcd.put(path, wrong)
+        async with node.daemon(prepare=False) as daemon:
+            if started == "before":
+                await until(lambda: daemon.services.cluster.has_node(NODE))
+                node.etcd.put(path, wrong)
+                await until(lambda: not daemon.services.cluster.has_node(NODE))
+            for plugin in ("calico", "calico-ipam"):
+                refused = await node.add(pod, plugin=plugin)
+                assert (refused.status, refused.error["code"]) == (1, 11)
+                assert "cannot be read: Node(node1): spec.bgp.ipv4Address" in refused.error["msg"]
+            (told,) = daemon._status()["conditions"]
+            assert told["object"] == "Node(node1)"
+            assert "spec.bgp.ipv4Address" in told["reason"]
+            node.etcd.delete(path)
+            await until(lambda: daemon.services.cluster.in_sync)
+            refused = await node.add(pod)
+            assert "there is no Node resource of this node" in refused.error["msg"]
+            node.etcd.put(path, value)
+            await until(lambda: daemon.services.cluster.has_node(NODE))
+            result_of(await node.add(pod))
+            assert daemon._status()["conditions"] == []
+            await node.delete(pod)
+
+
+@pytest.mark.asyncio
 async def test_no_pod_starts_without_a_node(node: World) -> None:
     """An operator deleted it: what its pods have may look free."""
     with pod_namespace() as pod:

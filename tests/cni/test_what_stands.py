@@ -115,7 +115,7 @@ def test_policy_only_a_repeated_add_that_fails_leaves_the_running_pod_its_policy
     services: Any = SimpleNamespace(
         node="node1", store=store, felix=felix, keep=asyncio.ensure_future,
         settings=SimpleNamespace(datastore_seconds=5.0), check_store=lambda _: None,
-        cluster=SimpleNamespace(require_ready=_nothing),
+        cluster=SimpleNamespace(require_ready=_nothing, find_node=_nothing),
         pod_source=SimpleNamespace(facts=_facts), journal=SimpleNamespace(drop=lambda _: None),
     )  # fmt: skip
     for name in ("check_node_name", "check_node_known"):

@@ -75,6 +75,19 @@ async def test_a_deleted_node_is_written_again_as_it_was(
 
 
 @pytest.mark.asyncio
+async def test_a_node_that_cannot_be_read_is_said_to_be_so_and_left(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    async with keeping(etcd_inside, environ) as (keeper, _, warned):
+        path = RESOURCES + "nodes/node1"
+        wrong = b'{"metadata":{"name":"node1"},"spec":{"bgp":7}}'
+        etcd_inside.put(path, wrong)
+        await until(lambda: warned)
+        assert "it cannot be read: Node(node1): spec.bgp" in warned[0]
+        assert (etcd_inside.get(path), keeper.written) == (wrong, 0)
+
+
+@pytest.mark.asyncio
 async def test_a_node_that_lost_its_addresses_gets_them_back(
     etcd_inside: Etcd, environ: dict[str, str]
 ) -> None:
