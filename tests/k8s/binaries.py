@@ -168,7 +168,7 @@ def _build(go: str, program: Program, into: Path, environ: Mapping[str, str]) ->
     tags = ["-tags", program.tags] if program.tags else []
     done = run_go(
         go,
-        *("build", "-trimpath", *tags, "-ldflags", f"-s -w {_told_version(program)}"),
+        *("build", "-trimpath", *tags, "-ldflags", f"-s -w {linked(program.names)}"),
         *("-o", str(fresh), program.package),
         where=program.module,
         environ=environ,
@@ -189,9 +189,9 @@ def _build(go: str, program: Program, into: Path, environ: Mapping[str, str]) ->
     print(f"{program.file}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
-def _told_version(program: Program) -> str:
-    """What the linker tells Kubernetes' programs of their version: they compare it."""
-    if not program.names:
+def linked(servers: Sequence[str] = SERVERS) -> str:
+    """What the linker tells Kubernetes' programs of their version, if any: they compare it."""
+    if not servers:
         return ""
     number = version()
     major, minor, _ = number.split(".", 2)

@@ -1,0 +1,1 @@
+"""Kubernetes' own network suites, compiled from their modules, on clusters with our network."""

@@ -1,0 +1,21 @@
+"""The conformance specs of sig-network, with names answered, on both back ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.upstream.clusters import OF_KUBERNETES
+from tests.upstream.suites import CONFORMANCE, Result, check, check_whole
+
+SUITE = CONFORMANCE
+on_both = pytest.mark.parametrize("upstream_home", OF_KUBERNETES, indirect=True, scope="package")
+
+
+@on_both
+def test_spec(outcome: Result) -> None:
+    check(outcome)
+
+
+@on_both
+def test_the_suite_was_whole(told: dict[str, Result]) -> None:
+    check_whole(SUITE, told)
