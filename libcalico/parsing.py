@@ -157,10 +157,10 @@ def yaml_tree(raw: bytes | str) -> Any:
     import yaml
 
     from libcalico.errors import MuslinError
-    from libcalico.yamltext import check_depth
+    from libcalico.yamltext import check_bounds
 
     try:
-        check_depth(raw, "")
+        check_bounds(raw, "")
         # Its constructors raise what Python does for `!!timestamp x` and 2001-99-99.
         return yaml.safe_load(raw)
     except (yaml.YAMLError, MuslinError, ValueError, OverflowError, AttributeError) as problem:

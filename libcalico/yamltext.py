@@ -14,7 +14,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -45,16 +45,11 @@ for _tag, _pattern in {
 
 @dataclass(slots=True)
 class Document:
-    """One document: plain values, and the line (from 1) of every path such as `spec.cidr`.
-
-    `aliased`: values that an alias gave once more; `seen`: the nodes that were read once.
-    """
+    """One document: plain values, and the line (from 1) of every path such as `spec.cidr`."""
 
     value: Any
     line: int
     lines: dict[str, int] = field(default_factory=dict)
-    aliased: int = 0
-    seen: set[int] = field(default_factory=set)
 
     def line_of(self, path: str) -> int:
         """The line of `path`, or of its nearest parent that the text has."""
@@ -72,29 +67,71 @@ def load(text: str | bytes, source: str, *, is_json: bool = False) -> list[Docum
     key, an alias that loops, or a key that is no string; no other exception.
     """
     try:
-        check_depth(text, source)
+        check_bounds(text, source)
         nodes = list(yaml.compose_all(text, Loader=_Loader))
         return [one for node in nodes if (one := _document(node, text, source, is_json))]
     except (yaml.YAMLError, UnicodeError) as error:
         raise MuslinError(f"{source}: {_syntax(error)}") from None
 
 
-def check_depth(text: str | bytes, source: str) -> None:
-    """The C parser composes nodes by recursion: some ten thousand brackets crash the process."""
+def check_bounds(text: str | bytes, source: str) -> None:
+    """Refuse a text that is small and means something endless: whoever reads YAML asks this first.
+
+    The C parser composes nodes by recursion, so some ten thousand brackets crash the process; and
+    an alias names a tree that may hold others, so a few lines mean more values than memory holds.
+    Raises `MuslinError`, and `yaml.YAMLError` for what is no YAML.
+    """
     raw = text.encode(errors="replace") if isinstance(text, str) else text
-    if sum(map(raw.count, (b"[", b"{", b"-", b"?"))) + len(raw) // MAX_DEPTH <= MAX_DEPTH:
+    levels = sum(map(raw.count, (b"[", b"{", b"-", b"?"))) + len(raw) // MAX_DEPTH
+    if levels <= MAX_DEPTH and not (b"*" in raw and b"&" in raw):
         return  # too few signs, and too few blanks for so many levels by indentation
-    depth = 0
+    bounds = _Bounds(source)
     for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
+        bounds.take(event)
+
+
+class _Bounds:
+    """How deep the events of a text go, and how many values its aliases give."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._open: list[list[Any]] = []
+        """Of each collection that is not at its end: its anchor and how many values it holds."""
+        self._sizes: dict[str, int] = {}
+        self._aliased = 0
+
+    def take(self, event: Any) -> None:
+        """The next event. Raises `MuslinError`."""
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._sizes, self._aliased = {}, 0
+        elif isinstance(event, yaml.ScalarEvent):
+            self._hold(event.anchor, 1)
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._open.append([event.anchor, 1])
+            if len(self._open) > MAX_DEPTH:
+                self._refuse(event, f"nested deeper than {MAX_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            mark: Any = event.start_mark
-            raise MuslinError(
-                f"{source}: line {mark.line + 1}: nested deeper than {MAX_DEPTH} levels"
-            )
+            self._hold(*self._open.pop())
+
+    def _alias(self, event: Any) -> None:
+        if any(anchor == event.anchor for anchor, _ in self._open):
+            self._refuse(event, "an alias that contains itself")
+        size = self._sizes.get(event.anchor, 1)
+        self._aliased += size
+        if self._aliased > MAX_ALIASED:
+            self._refuse(event, f"aliases give more than {MAX_ALIASED} values")
+        self._hold(None, size)
+
+    def _hold(self, anchor: str | None, size: int) -> None:
+        if anchor is not None:
+            self._sizes[anchor] = size
+        if self._open:
+            self._open[-1][1] += size
+
+    def _refuse(self, event: Any, why: str) -> NoReturn:
+        raise MuslinError(f"{self._source}: line {event.start_mark.line + 1}: {why}")
 
 
 def _document(node: Any, text: str | bytes, source: str, is_json: bool) -> Document | None:
@@ -103,7 +140,7 @@ def _document(node: Any, text: str | bytes, source: str, is_json: bool) -> Docum
     if is_json or _looks_like_json(node):
         _check_json(node, text, source)
     document = Document(None, node.start_mark.line + 1)
-    document.value = _build(node, "", document, source, ())
+    document.value = _build(node, "", document, source)
     return None if document.value is None else document
 
 
@@ -137,27 +174,17 @@ def _syntax(error: Exception) -> str:
     return f"{where}not valid YAML or JSON: {problem}"
 
 
-def _build(node: Any, path: str, document: Document, source: str, parents: tuple[int, ...]) -> Any:
+def _build(node: Any, path: str, document: Document, source: str) -> Any:
     if node is None:
         return None
     line = node.start_mark.line + 1
     if path:
         document.lines.setdefault(path, line)
-    if id(node) in parents:
-        raise MuslinError(f"{source}: line {line}: {path}: an alias that contains itself")
-    if id(node) in document.seen:
-        document.aliased += 1
-        if document.aliased > MAX_ALIASED:
-            raise MuslinError(
-                f"{source}: line {line}: {path[:80]}: aliases give more than {MAX_ALIASED} values"
-            )
-    document.seen.add(id(node))
-    inside = (*parents, id(node))
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node, source)
     if isinstance(node, yaml.SequenceNode):
         return [
-            _build(item, f"{path}[{index}]", document, source, inside)
+            _build(item, f"{path}[{index}]", document, source)
             for index, item in enumerate(node.value)
         ]
     result: dict[str, Any] = {}
@@ -170,7 +197,7 @@ def _build(node: Any, path: str, document: Document, source: str, parents: tuple
         if key in result:
             raise MuslinError(f"{source}: line {line}: {below}: this key stands here twice")
         document.lines[below] = line
-        result[key] = _build(value_node, below, document, source, inside)
+        result[key] = _build(value_node, below, document, source)
     return result
 
 

@@ -155,16 +155,17 @@ class Redactor:
     def _leaf(self, text: str) -> str:
         if text[:1] in "{[":
             try:
-                inner = json.loads(text)
-            except ValueError:
+                return self.known(json.dumps(self.tree(json.loads(text))))
+            except (ValueError, RecursionError):
                 return self.text(text)
-            return self.known(json.dumps(self.tree(inner)))
         return self.text(text)
 
     def document(self, text: str) -> str:
         """A JSON or YAML file without secrets; whatever is neither counts as free text."""
         try:
             return self.known(json.dumps(self.tree(json.loads(text)), indent=2)) + "\n"
+        except RecursionError:
+            return self.text(text)
         except ValueError:
             pass
         trees = yaml_documents(text)
@@ -179,10 +180,14 @@ def yaml_documents(text: str) -> list[Any] | None:
     """The documents of a YAML text, None unless every one of them is a mapping."""
     import yaml
 
+    from libcalico.errors import MuslinError
+    from libcalico.yamltext import check_bounds
+
     try:
+        check_bounds(text, "")
         trees = [one for one in yaml.safe_load_all(text) if one is not None]
-    except yaml.YAMLError:
-        return None
+    except (yaml.YAMLError, MuslinError, ValueError, OverflowError, AttributeError):
+        return None  # the last three: what constructors raise for dates and tags
     return trees if trees and all(isinstance(one, dict) for one in trees) else None
 
 

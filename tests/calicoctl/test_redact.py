@@ -125,6 +125,29 @@ def test_what_is_hidden_by_name_is_learnt() -> None:
     assert "autodetect" not in set(harvest(TREE))
 
 
+LAUGHS = "a: &a [x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(24)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAUGHS,
+        "a: &a {b: *a}\n",
+        "a: " + "[" * 3000 + "]" * 3000 + "\n",
+        '{"a":' * 3000 + "1" + "}" * 3000,
+        json.dumps({"a": "[" * 3000 + "]" * 3000}),
+        "when: 2001-99-99\n",
+    ],
+    ids=["aliases", "alias of itself", "deep YAML", "deep JSON", "deep text in JSON", "no date"],
+)
+def test_a_document_that_means_something_endless_counts_as_text(text: str) -> None:
+    found = Redactor([CANARY]).document(f"{text}# password: {CANARY}\n" if text[0] != "{" else text)
+    assert CANARY not in found
+    assert len(found) < 4 * len(text) + 200
+
+
 def test_names() -> None:
     for name in ("ETCD_PASSWORD", "k8sAPIToken", "etcdKey", "client-key-data", "md5Passphrase"):
         assert is_secret_name(name), name

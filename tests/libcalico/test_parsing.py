@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -74,3 +76,21 @@ def test_no_other_module_takes_urls_apart() -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "urllib.parse":
                 others += [file.name for one in node.names if one.name in ("urlsplit", "urlparse")]
     assert others == ["parsing.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "a: &a [x, x]\n"
+            + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in pairwise(ascii_lowercase)),
+            "aliases give more than 100000 values",
+        ),
+        ("a: &a {b: *a}\n", "contains itself"),
+        ("[" * 3000, "nested deeper"),
+    ],
+)
+def test_a_small_file_that_means_something_endless_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parsing.yaml_tree(text)
+    assert parsing.yaml_tree("a: &a [1]\nb: [*a, *a]\n") == {"a": [1], "b": [[1], [1]]}
