@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import IPv4Network
 
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
@@ -16,7 +16,10 @@ from tests.simulation.runner import Run
 Act = Callable[[World], Awaitable[None]]
 PODS = ("a", "b", "c", "d", "e", "f")
 NODES = {"node1": "10.99.0.1/24", "node2": "10.99.0.2/24"}
-QUIET = 150.0
+QUIET, QUIET_LEAST = 150.0, 70.0
+"""At least longer than the grace that controllers give, and than they take to look again."""
+WHOLE = 0.25
+"""How often quiet lasts as long as it may."""
 
 
 async def play(run: Run) -> None:
@@ -46,15 +49,26 @@ async def play(run: Run) -> None:
             node.start()
     world.weather.away = False
     trace.story("quiet")
-    for _ in range(10):
-        await asyncio.sleep(QUIET / 10)
-        world.ledger.look()
-    world.ledger.check()
-    _check_owned(world)
+    await _settle(world)
     world.ending = True
     await world.stop_controllers()
     for node in (*world.nodes.values(), *world.clones):
         await node.stop()
+
+
+async def _settle(world: World) -> None:
+    """Quiet, until all is as it must be: no seed needs all of it, and some wait for all of it."""
+    whole = world.run.chance.random() < WHOLE
+    began = world.run.clock.now
+    while True:
+        await asyncio.sleep(15)
+        world.ledger.look()
+        waited = world.run.clock.now - began
+        wrong = [*world.ledger.lacking(), *_not_owned(world)]
+        if waited >= QUIET or (waited >= QUIET_LEAST and not wrong and not whole):
+            break
+    for text in wrong:
+        world.run.trace.fail(text)
 
 
 async def _build(world: World) -> None:
@@ -228,18 +242,18 @@ async def _restart_controllers(world: World) -> None:
             world.start_controllers()
 
 
-def _check_owned(world: World) -> None:
-    """What a living node owns is there again, or is a condition."""
+def _not_owned(world: World) -> Iterator[str]:
+    """What a living node owns, and what is neither there again nor a condition."""
     for node in world.nodes.values():
         conditions = _conditions(node)
         if not world.cluster.has(ResourceKey("Node", node.name)) and "Node" not in conditions:
-            world.run.trace.fail(f"quiet: the Node of {node.name}, which lives, is gone")
+            yield f"quiet: the Node of {node.name}, which lives, is gone"
         for block in _blocks(world):
             if block["affinity"] != f"host:{node.name}":
                 continue
             key = AffinityKey(node.name, IPv4Network(block["cidr"]))
             if not world.cluster.has(key) and block["cidr"] not in conditions:
-                world.run.trace.fail(f"quiet: {node.name} owns {block['cidr']} without a claim")
+                yield f"quiet: {node.name} owns {block['cidr']} without a claim"
 
 
 def _conditions(node: Node) -> str:

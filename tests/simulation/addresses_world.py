@@ -29,6 +29,7 @@ from ipam.naming import pod_attributes
 from ipam.requests import Allocate, Release
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
+from libcalico.local import framing
 from node import addresses, environment, life, life_sign, own_node, startup
 from tests.simulation import cluster, edges
 from tests.simulation.kernel.machine import Machine
@@ -98,7 +99,12 @@ class Node:
         store = self.world.store(self.weather)
         daemon = Daemon(store, self.name, settings, RuntimePodSource())
         self.daemon = daemon
-        await daemon.run()
+        # Somebody who listens and says nothing, or the daemon would look for felix for ever.
+        felix = await framing.serve_unix(run / "node.sock", _listen)
+        try:
+            await daemon.run()
+        finally:
+            await felix.close()
 
     async def _node(self) -> None:
         store = self.world.store(self.weather)
@@ -274,6 +280,11 @@ class World:
             except* MuslinError as group:
                 self.run.trace.story(f"kube-controllers end: {group.exceptions[0]}")
             await asyncio.sleep(1)
+
+
+async def _listen(connection: framing.Connection) -> None:
+    async for _ in connection:
+        pass
 
 
 async def run(run: Run) -> None:

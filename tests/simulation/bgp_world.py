@@ -9,7 +9,7 @@ the other nodes, and each peer exactly the node's own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -33,6 +33,8 @@ NODES = {f"n{number}": f"10.99.0.{number}" for number in (1, 2, 3)}
 BLOCKS = tuple(f"10.65.{number}.0/26" for number in range(6))
 QUIET = 260.0
 """Longer than a start may take, and than a session is kept for its successors."""
+WHOLE = 0.15
+"""How often quiet lasts as long as it may."""
 
 
 class LateSpeaker(MemorySpeaker):
@@ -177,8 +179,7 @@ async def run(run: Run) -> None:
     for node in world.nodes.values():
         node.weather.away = False
     trace.story("quiet")
-    await asyncio.sleep(QUIET)
-    _check(world)
+    await _settle(world)
     for node in world.nodes.values():
         await node.stop()
         await node.felix.stop()
@@ -269,21 +270,33 @@ async def _node(world: World) -> None:
     await world.cluster.node(name, f"{NODES[name]}/24")
 
 
-def _check(world: World) -> None:
-    """All is quiet: everybody was told what the store says."""
-    trace = world.run.trace
+async def _settle(world: World) -> None:
+    """Quiet, until everybody was told what the store says; some seeds wait for all of it."""
+    whole = world.run.chance.random() < WHOLE
+    began = world.run.clock.now
+    while True:
+        await asyncio.sleep(20)
+        wrong = list(_wrong(world))
+        if world.run.clock.now - began >= QUIET or not (wrong or whole):
+            break
+    for text in wrong:
+        world.run.trace.fail(text)
+
+
+def _wrong(world: World) -> Iterator[str]:
+    """What somebody was told and is not so, by the store."""
     for name, node in world.nodes.items():
         wanted = {cidr: [NODES[owner]] for cidr, owner in world.claims.items() if owner != name}
         if not node.felix.complete:
-            trace.fail(f"quiet: felix of {name} was never told everything")
+            yield f"quiet: felix of {name} was never told everything"
         if node.felix.table != wanted:
-            trace.fail(f"quiet: felix of {name} was told {_shown(node.felix.table, wanted)}")
+            yield f"quiet: felix of {name} was told {_shown(node.felix.table, wanted)}"
         own = {cidr for cidr, owner in world.claims.items() if owner == name}
         assert node.speaker is not None
         told = node.speaker.offered()
         for other, address in NODES.items():
             if other != name and told.get(address) != own:
-                trace.fail(f"quiet: {name} told {other} {told.get(address)}, its blocks are {own}")
+                yield f"quiet: {name} told {other} {told.get(address)}, its blocks are {own}"
 
 
 def _shown(table: dict[str, list[str]], wanted: dict[str, list[str]]) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 
 from libcalico import paths
 from tests.simulation.kernel.machine import Machine
+from tests.simulation.kernel.sockets import OPEN
 from tests.simulation.loop import SIMULATED, Clock
 
 EPOCH = 1_800_000_000.0
@@ -49,6 +50,8 @@ class World:
         self.clock = Clock()
         self.chance = Random(0)
         self.can_start: Callable[[], bool] = lambda: True
+        self.stir: Callable[[], None] = lambda: None
+        """Somebody wrote to a real descriptor."""
 
     @property
     def machine(self) -> Machine:
@@ -69,7 +72,8 @@ class World:
 
     def readable(self, fd: int) -> bool:
         """Whether a read of a simulated descriptor brings something."""
-        return any(machine.readable(fd) for machine in self.machines)
+        found = OPEN.get(fd)
+        return found is not None and found.readable
 
     def run_program(self, arguments: tuple[str, ...], data: bytes) -> tuple[int, bytes, bytes]:
         """What a program of the machine does."""
@@ -89,6 +93,11 @@ def install_time() -> None:
     datetime.datetime = _Datetime  # type: ignore[misc]
 
 
+_paths = {
+    name: value
+    for name, value in vars(paths).items()
+    if isinstance(value, Path) and value.is_absolute()
+}
 _real_datetime = datetime.datetime
 
 
@@ -111,9 +120,8 @@ def install() -> None:
 
 def install_files(folder: Path) -> None:
     """The files of the simulated machine lie in a folder of their own."""
-    for name, value in vars(paths).items():
-        if isinstance(value, Path) and value.is_absolute():
-            setattr(paths, name, folder / value.relative_to("/"))
+    for name, value in _paths.items():
+        setattr(paths, name, folder / value.relative_to("/"))
 
 
 def seed(number: int) -> None:
@@ -143,6 +151,26 @@ def _install_sockets() -> None:
                 protocol = arguments[1] if len(arguments) > 1 else named.get("proto", 0)
                 return WORLD.machine.socket(protocol)
             return real.__new__(cls, family, *arguments, **named)
+
+        def send(self, *arguments: Any) -> int:
+            """Its reader is to look."""
+            WORLD.stir()
+            return int(super().send(*arguments))
+
+        def connect(self, *arguments: Any) -> None:
+            """Its listener is to look."""
+            WORLD.stir()
+            super().connect(*arguments)
+
+        def close(self) -> None:
+            """Its other end is to look."""
+            WORLD.stir()
+            super().close()
+
+        def shutdown(self, how: int) -> None:
+            """Its other end is to look."""
+            WORLD.stir()
+            super().shutdown(how)
 
         def setsockopt(self, level: int, *rest: Any) -> None:
             """What is of TCP, a unix socket in its place does not know."""

@@ -91,8 +91,8 @@ class Ledger:
             elif holder:
                 self._trace.fail(f"{pod.address} of {pod.name}, which lives, is given to {holder}")
 
-    def check(self) -> None:
-        """All is quiet."""
+    def lacking(self) -> Iterator[str]:
+        """What is wrong when all is quiet."""
         holders = self.holders()
         standing = {IPv4Network(block["cidr"]) for block in self.blocks()}
         for pod in self.pods.values():
@@ -100,8 +100,4 @@ class Ledger:
             # then felix has a condition (felix/calc/blocks.py).
             stands = any(pod.address in network for network in standing)
             if stands and holders.get(str(pod.address)) is None:
-                self._trace.fail(f"quiet: {pod.address} of {pod.name}, which lives, is free")
-        by_handle = {pod.handle for pod in self.pods.values()}
-        for address, handle in holders.items():
-            if handle.startswith("k8s-pod-network.") and handle not in by_handle:
-                self._trace.detail(f"{address} leaks: {handle}")
+                yield f"quiet: {pod.address} of {pod.name}, which lives, is free"

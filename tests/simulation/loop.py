@@ -40,17 +40,20 @@ class Clock:
 class Selector(selectors.BaseSelector):
     """Waits for simulated descriptors, and for real ones (unix sockets inside this process).
 
-    `readable`: asks a simulated descriptor's owner.
+    `readable`: asks a simulated descriptor's owner. `stirred`: since the last look in vain somebody
+    wrote to a real one, so that a look may find something.
     """
 
     def __init__(self, clock: Clock, chance: Random, readable: Callable[[int], bool]) -> None:
         self._clock, self._chance, self._readable = clock, chance, readable
         self._real = selectors.DefaultSelector()
+        self.stirred = True
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
         if fd < SIMULATED:
+            self.stirred = True
             return self._real.register(fileobj, events, data)
         key = selectors.SelectorKey(fd, fd, events, data)
         self._keys[fd] = key
@@ -78,9 +81,14 @@ class Selector(selectors.BaseSelector):
         self._real.close()
         self._keys.clear()
 
+    def stir(self) -> None:
+        """Somebody wrote to a real descriptor."""
+        self.stirred = True
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready now; else time jumps to the next timer."""
-        found = list(self._real.select(0))
+        found = self._real.select(0) if self.stirred else []
+        self.stirred = bool(found)
         for fd, key in self._keys.items():
             if self._readable(fd):
                 found.append((key, selectors.EVENT_READ))
@@ -90,8 +98,9 @@ class Selector(selectors.BaseSelector):
                 raise RuntimeError("the simulation waits for what can never come")
             self._clock.now += max(0.0, timeout)
             return []
-        found.sort(key=lambda pair: pair[0].fd)
-        self._chance.shuffle(found)
+        if len(found) > 1:
+            found.sort(key=lambda pair: pair[0].fd)
+            self._chance.shuffle(found)
         if timeout == 0:
             # There is other work: some of it is found by the next look only.
             return [pair for pair in found if self._chance.random() >= LAZY]
@@ -155,7 +164,8 @@ class Loop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: Clock, chance: Random, readable: Callable[[int], bool]) -> None:
         self._clock = clock
-        super().__init__(Selector(clock, chance, readable))
+        self.selector = Selector(clock, chance, readable)
+        super().__init__(self.selector)
         self.threads = Threads(self, chance)
         self.errors: list[str] = []
         self.hosts: dict[str, str] = {}
@@ -183,18 +193,21 @@ class Loop(asyncio.SelectorEventLoop):
 
     def _once(self, timeout: float | None) -> None:
         base: Any = self
-        base._process_events(base._selector.select(timeout))
-        now = self.time() + base._clock_resolution
-        while base._scheduled and base._scheduled[0].when() < now:
-            handle = heapq.heappop(base._scheduled)
+        found = self.selector.select(timeout)
+        if found:
+            base._process_events(found)
+        now = self._clock.now + base._clock_resolution
+        scheduled, ready = base._scheduled, base._ready
+        while scheduled and scheduled[0]._when < now:
+            handle = heapq.heappop(scheduled)
             handle._scheduled = False
-            if not handle.cancelled():
-                base._ready.append(handle)
-        for _ in range(len(base._ready)):
-            if not base._ready:
+            if not handle._cancelled:
+                ready.append(handle)
+        for _ in range(len(ready)):
+            if not ready:
                 break  # a turn within this one was there before
-            handle = base._ready.popleft()
-            if not handle.cancelled():
+            handle = ready.popleft()
+            if not handle._cancelled:
                 handle._run()
 
     def run_in_executor(  # type: ignore[override]

@@ -8,7 +8,6 @@ started with PYTHONHASHSEED=0 and without address randomisation (`command`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import importlib
 import json
@@ -33,6 +32,7 @@ WORLDS = {
     "bgp": "tests.simulation.bgp_world",
 }
 _MIX = ("felix", "addresses", "felix", "bgp", "felix", "felix")
+_WARM = range(3)
 real_clock = _time.perf_counter
 """Not simulated."""
 
@@ -97,32 +97,24 @@ def prepare() -> None:
     edges.install()
     for module in WORLDS.values():
         importlib.import_module(module)
-    # What is imported only when it is needed is imported now, or each child would do it.
-    for name in _imported_by_a_run():
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    # What the first run of a process makes (codecs, patterns, imports) is made now, once, or each
+    # child would make it again.
+    for world in WORLDS:
+        for seed in _WARM:
+            run_here(world, seed)
+            _end(asyncio.get_event_loop())
     gc.collect()
     gc.freeze()
 
 
-def _imported_by_a_run() -> list[str]:
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        try:
-            before = set(sys.modules)
-            for world in WORLDS:
-                run_here(world, 0)
-            with os.fdopen(writer, "w") as out:
-                out.write("\n".join(name for name in sys.modules if name not in before))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as source:
-        found = source.read().split("\n")
-    os.waitpid(child, 0)
-    return sorted(filter(None, found))
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Nothing of a run is left that could speak when it is thrown away."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
 
 
 def run_here(world: str, seed: int, whole: bool = False) -> Result:
@@ -131,6 +123,7 @@ def run_here(world: str, seed: int, whole: bool = False) -> Result:
     began = real_clock()
     edges.seed(seed)
     chance = Random(seed)
+    edges.WORLD.machines.clear()
     machine = edges.WORLD.boot(Machine())
     clock = edges.WORLD.clock
     clock.now = 1000.0
@@ -146,6 +139,7 @@ def run_here(world: str, seed: int, whole: bool = False) -> Result:
     logging.getLogger().handlers[:] = [_Logs(trace)]
     logging.getLogger().setLevel(logging.INFO)
     loop = Loop(clock, Random(seed + 1), edges.WORLD.readable)
+    edges.WORLD.stir = loop.selector.stir
     loop.programs = edges.WORLD.run_program
     machine.entered = loop.threads.pause
     asyncio.set_event_loop(loop)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.kernel.chains import Chains
 from tests.simulation.kernel.sets import Sets
-from tests.simulation.kernel.sockets import NetlinkSocket, datagram
+from tests.simulation.kernel.sockets import OPEN, NetlinkSocket, datagram
 from tests.simulation.kernel.state import Namespace
 
 FIRST_FD = 1 << 20
@@ -47,13 +47,8 @@ class Machine:
         """A new socket."""
         number = next(_numbers)
         found = NetlinkSocket(self, protocol, FIRST_FD + number, 5000 + number)
-        self.sockets[found.fileno()] = found
+        self.sockets[found.fileno()] = OPEN[found.fileno()] = found
         return found
-
-    def readable(self, fd: int) -> bool:
-        """Whether a read of this descriptor brings something."""
-        found = self.sockets.get(fd)
-        return found is not None and found.readable
 
     def _tell(self, what: str, kind: int, body: bytes, port: int) -> None:
         self.log(f"kernel tells {what} {kind} {body.hex()} by {port}")

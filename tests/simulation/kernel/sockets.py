@@ -22,6 +22,8 @@ from tests.simulation.kernel import requests
 if TYPE_CHECKING:
     from tests.simulation.kernel.machine import Machine
 
+OPEN: dict[int, NetlinkSocket] = {}
+"""All of this process, by their descriptors."""
 _LINE = struct.Struct("=HBBI")
 _NEEDS_ROOM = 4096
 
@@ -73,6 +75,7 @@ class NetlinkSocket:
         """Give it back."""
         self._open = False
         self._machine.sockets.pop(self._fd, None)
+        OPEN.pop(self._fd, None)
 
     def send(self, data: bytes) -> int:
         """Requests, which the kernel answers at once."""

@@ -8,6 +8,7 @@ of any size, late by any while, never out of order; it breaks off when the way i
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -31,7 +32,7 @@ from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
-from tests.simulation.stores.weather import Weather
+from tests.simulation.stores.weather import Waiting, Weather, wake
 
 _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)
 HOLD_MOST = 0.05
@@ -46,7 +47,7 @@ class Database:
     revision: int = 1
     history: list[tuple[int, str, bytes | None]] = field(default_factory=list)
     compacted: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: Waiting = field(default_factory=dict)
 
     def write(self, changes: dict[str, bytes | None]) -> int:
         """One transaction: new values, None for what goes. Returns its revision."""
@@ -59,8 +60,7 @@ class Database:
                 self.values[path] = raw, self.revision
             self.history.append((self.revision, path, raw))
             self.log(f"etcd {self.revision} {path} {raw!r}")
-        self.changed.set()
-        self.changed = asyncio.Event()
+        wake(self.waiting)
         return self.revision
 
     def put(self, key: Key, raw: bytes) -> int:
@@ -76,10 +76,15 @@ class Database:
         if self.values.get(path, (b"", 0))[1] == revision:
             self.write({path: None})
 
+    def after(self, revision: int) -> list[tuple[int, str, bytes | None]]:
+        """What happened after a revision."""
+        return self.history[bisect_right(self.history, revision, key=lambda event: event[0]) :]
+
     def compact(self) -> None:
         """Forget the history before now."""
         self.compacted = self.revision
         self.history.clear()
+        wake(self.waiting)
 
     def get(self, key: Key) -> bytes | None:
         """What is stored."""
@@ -186,25 +191,20 @@ class EtcdStore:
         yield Batch([], revision)
         at = revision
         while True:
-            changed = database.changed
             if at < database.compacted and database.revision > at:
                 raise Compacted(f"etcd has compacted revision {at + 1}")
-            due = [event for event in database.history if event[0] > at]
+            due = database.after(at)
             if not due:
-                try:
-                    async with asyncio.timeout(5.0):
-                        await changed.wait()
-                except TimeoutError:
-                    pass
+                await self.weather.news(database.waiting)
                 if self.weather.away:
-                    raise DatastoreUnavailable("the watch broke off (simulated)")
+                    await self._deaf()
                 continue
             await self.weather.travel()
             if self.weather.away:
-                await asyncio.sleep(self.weather.chance.random() * 10)
-                if self.weather.away:
-                    raise DatastoreUnavailable("the watch broke off (simulated)")
-            await asyncio.sleep(max(0.0, self._held_until - loop.time()))
+                await self._deaf()
+            wait = self._held_until - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
             # Some of it, cut between revisions.
             upto = self.weather.chance.choice(due)[0]
             found = []
@@ -216,6 +216,12 @@ class EtcdStore:
                     found.append(event)
             at = upto
             yield Batch(found, at)
+
+    async def _deaf(self) -> None:
+        """The way is cut: after a while that is noticed, unless it is open again by then."""
+        await asyncio.sleep(self.weather.chance.random() * 10)
+        if self.weather.away:
+            raise DatastoreUnavailable("the watch broke off (simulated)")
 
     def hold(self) -> None:
         """As etcd's stream does: nothing is told for a moment."""

@@ -8,6 +8,8 @@ a field selector tells of objects that come into it or leave it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +18,11 @@ import msgspec
 
 from libcalico.kubernetes.client import JSON, Client
 from libcalico.kubernetes.errors import Unreachable, of_status
-from tests.simulation.stores.weather import Weather
+from tests.simulation.stores.weather import Waiting, Weather, wake
 
 Tree = dict[str, Any]
+Happening = tuple[int, str, Tree | None, Tree | None]
+"""Revision, path, the object before and after."""
 _HEX = "0123456789abcdef"
 
 
@@ -33,13 +37,15 @@ class Api:
     uid: Callable[[], str] = lambda: "uid"
     objects: dict[str, Tree] = field(default_factory=dict)
     version: int = 1
-    history: list[tuple[int, str, Tree | None, Tree | None]] = field(default_factory=list)
+    history: dict[str, list[Happening]] = field(default_factory=dict)
     compacted: int = 0
-    changed: dict[str, asyncio.Event] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
 
-    def news(self, plural: str) -> asyncio.Event:
-        """Is set when an object of these happens next."""
-        return self.changed.setdefault(plural, asyncio.Event())
+    def after(self, collection: str, revision: int) -> list[Happening]:
+        """What happened to a collection's objects after a revision."""
+        found = self.history.get(_plural(collection), [])
+        late = found[bisect_right(found, revision, key=lambda one: one[0]) :]
+        return [one for one in late if _collection(one[1], collection)]
 
     def put(self, path: str, tree: Tree) -> Tree:
         """An object as it is from now on, whatever was there."""
@@ -72,13 +78,14 @@ class Api:
         """Forget what happened before now."""
         self.compacted = self.version
         self.history.clear()
+        for waiting in self.waiting.values():
+            wake(waiting)
 
     def _happened(self, path: str, before: Tree | None, after: Tree | None) -> None:
-        self.history.append((self.version, path, before, after))
+        plural = path.rsplit("/", 2)[-2]
+        self.history.setdefault(plural, []).append((self.version, path, before, after))
         self.log(f"api {self.version} {path} {msgspec.json.encode(after).decode()}")
-        news = self.changed.pop(path.split("/")[-2], None)
-        if news is not None:
-            news.set()
+        wake(self.waiting.get(plural, {}))
 
     def of(self, collection: str, query: Mapping[str, str]) -> list[tuple[str, Tree]]:
         """The objects of a collection, perhaps of one namespace, that a selector takes."""
@@ -87,6 +94,10 @@ class Api:
             if _collection(path, collection) and _selected(tree, query):
                 found.append((path, tree))
         return found
+
+
+def _plural(collection: str) -> str:
+    return collection.rsplit("/", 1)[-1]
 
 
 def _collection(path: str, asked: str) -> bool:
@@ -165,31 +176,32 @@ class ApiClient(Client):
         yield b""
         ends = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < ends:
-            changed = api.news(path.rsplit("/", 1)[-1])
             if at < api.compacted and api.version > at:
                 status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
                 yield msgspec.json.encode({"type": "ERROR", "object": status})
                 return
-            due = [one for one in api.history if one[0] > at and _collection(one[1], path)]
+            due = api.after(path, at)
             if not due:
-                try:
-                    async with asyncio.timeout(10.0):
-                        await changed.wait()
-                except TimeoutError:
-                    pass
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(ends):
+                        await self.weather.news(api.waiting.setdefault(_plural(path), {}))
                 if self.weather.away:
-                    raise Unreachable(f"watch {path}: nothing heard (simulated)")
+                    await self._deaf(path)
                 continue
             await self.weather.travel()
             if self.weather.away:
-                await asyncio.sleep(self.weather.chance.random() * 10)
-                if self.weather.away:
-                    raise Unreachable(f"watch {path}: nothing heard (simulated)")
+                await self._deaf(path)
             for number, _, before, after in due:
                 at = number
                 line = _line(number, before, after, query)
                 if line:
                     yield line
+
+    async def _deaf(self, path: str) -> None:
+        """The way is cut: after a while that is noticed, unless it is open again by then."""
+        await asyncio.sleep(self.weather.chance.random() * 10)
+        if self.weather.away:
+            raise Unreachable(f"watch {path}: nothing heard (simulated)")
 
 
 def _line(number: int, before: Tree | None, after: Tree | None, query: Mapping[str, str]) -> bytes:

@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from random import Random
 
+Waiting = dict[asyncio.Future[None], None]
+"""Who waits for something, in the order in which they came."""
 
-@dataclass
+
+def wake(waiting: Waiting) -> None:
+    """It happened."""
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    waiting.clear()
+
+
 class Weather:
     """`away`: nothing gets through. `slow`: seconds that a message takes at most."""
 
-    chance: Random
-    away: bool = False
-    slow: float = 0.004
-    lost_answers: float = 0.0
-    """How often a write happens and its answer does not come."""
+    def __init__(self, chance: Random, slow: float = 0.004) -> None:
+        self.chance, self.slow = chance, slow
+        self.lost_answers = 0.0
+        """How often a write happens and its answer does not come."""
+        self._away = False
+        self._waiting: Waiting = {}
+
+    @property
+    def away(self) -> bool:
+        """Whether nothing gets through."""
+        return self._away
+
+    @away.setter
+    def away(self, away: bool) -> None:
+        self._away = away
+        if away:
+            wake(self._waiting)
+
+    async def news(self, others: Waiting) -> None:
+        """Until something happened, or the way is cut."""
+        if self._away:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        others[future] = self._waiting[future] = None
+        try:
+            await future
+        finally:
+            others.pop(future, None)
+            self._waiting.pop(future, None)
 
     async def travel(self) -> None:
         """One way of a message."""
