@@ -26,6 +26,8 @@ from libcalico.model.keys import ResourceKey
 
 FIRST_INTERFACE = "eth0"
 DEFAULT_NAMESPACE = "default"
+INTERFACE = "interface"
+"""The attribute of an allocation under another main plugin that names CNI_IFNAME."""
 
 
 @dataclass(frozen=True)

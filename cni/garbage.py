@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from cni import wiring
+from cni.attachment import INTERFACE
 from cni.config import Attachment as Valid
 from cni.delete import forget_flows
 from cni.endpoint import NETWORK_ANNOTATION
 from cni.errors import CNIError, Code
 from cni.felix_client import Subject
-from cni.ipam_plugin import INTERFACE
 from cni.own_machine import why_foreign
 from cni.request import Request
 from cni.services import Services

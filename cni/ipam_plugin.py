@@ -8,6 +8,8 @@ Invariants (tests/cni/test_ipam_plugin.py):
   CNI-80  A repeated ADD of one interface keeps its addresses; a failed one leaves none.
   CNI-81  DEL releases the addresses of this interface only, and never what an endpoint of this
           container records: those are the main plugin's `calico`.
+  CNI-83  What an operator deletes of a running container's addresses is put back (cni.restore),
+          and given to no other attachment of the node meanwhile (CNI-100).
   CNI-82  An address that the pools chose is printed with its block's prefix length, one that
           was asked for as /32 or /128.
 
@@ -24,10 +26,11 @@ from dataclasses import dataclass
 from ipaddress import ip_interface, ip_network
 
 from cni.add import as_cni_error
-from cni.attachment import Attachment, attachment_of
+from cni.attachment import INTERFACE, Attachment, attachment_of
 from cni.delete import forget_flows, remember
 from cni.errors import CNIError, Code
 from cni.pod_requests import AddressRequest, address_request
+from cni.records import Record, inode_of
 from cni.request import Request
 from cni.result import IPConfig, Result, decode
 from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
@@ -43,9 +46,6 @@ from ipam.service import Ticket
 from libcalico.datastore.interface import Entry
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import BlockKey, HandleKey, Key
-
-INTERFACE = "interface"
-"""The attribute of an allocation that names CNI_IFNAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,27 @@ async def _add(
         )
         tickets.append(ticket)
         addresses = (await asyncio.shield(ticket.done)).addresses
+    services.records.refuse_taken(addresses, attachment)
     trace.mark("commit")
     services.journal.drop(request)
+    _remember(services, request, attachment, addresses)
     gateways = GATEWAYS if request.config.type == "ptp" else {}
     return Result(ips=tuple(_printed(services, each, wanted, gateways) for each in addresses))
+
+
+def _remember(
+    services: Services, request: Request, attachment: Attachment, addresses: Sequence[IPAddress]
+) -> None:
+    """For what an operator may delete of it while it runs (cni.records).
+
+    Where the namespace cannot be seen from here nothing would say when it is gone.
+    """
+    netns = request.env.get("CNI_NETNS", "")
+    inode = inode_of(netns) if netns else ""
+    with suppress(InvalidValue):
+        if inode and attachment.endpoint_key:
+            record = Record(attachment, "", tuple(addresses), None, netns, inode)
+            services.records.remember(record)
 
 
 async def delete(services: Services, request: Request, trace: Trace) -> None:
@@ -135,6 +152,7 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
 
 async def release(services: Services, attachment: Attachment) -> None:
     """Give back what this interface holds; raises where that is not certain."""
+    services.records.drop(attachment)
     if services.cluster.locked:
         raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
     async with asyncio.timeout(services.settings.release_seconds):

@@ -5,6 +5,9 @@ pod runs: with its Node, its block, or by name. The pod knows nothing of it, and
 be free for another one. So each attachment is remembered here, from its ADD to its DEL, in memory
 and in a file below `/var/lib/calico/cni/attachments`; `cni.restore` puts back what is missing.
 
+Of an address that another main plugin took (`calico-ipam` under bridge, say) no link of ours tells:
+it stands while the container's namespace stands, by path and inode.
+
 A file is written when calls have ended for a moment, and without fsync: a machine that loses its
 power loses its pods too, and what a killed daemon did not write is read from the datastore.
 
@@ -49,15 +52,22 @@ class _File(msgspec.Struct, frozen=True):
     link: str
     addresses: list[str]
     endpoint: msgspec.Raw
+    netns: str = ""
+    inode: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One attachment: its link on the host, the addresses of our pools, and its endpoint."""
+    """One attachment: its link on the host, the addresses of our pools, and its endpoint.
+
+    Of another main plugin's only the addresses, and its namespace: the path, and what stood there.
+    """
 
     attachment: Attachment
     link: str
     addresses: tuple[IPAddress, ...]
-    endpoint: WorkloadEndpoint
+    endpoint: WorkloadEndpoint | None
+    netns: str = ""
+    inode: str = ""
 
     @property
     def key(self) -> ResourceKey:
@@ -66,6 +76,8 @@ class Record(msgspec.Struct, frozen=True):
 
     def stands(self, marks: Mapping[str, str]) -> bool:
         """Whether its link is on this host, with its mark (CNI-102). `marks`: by link."""
+        if self.netns:
+            return inode_of(self.netns) == self.inode
         return marks.get(self.link) == self.attachment.mark
 
 
@@ -115,7 +127,10 @@ class Records:
         content = _File(
             one.node, one.network, one.container_id, one.ifname, one.namespace, one.pod,
             record.link, [str(address) for address in record.addresses],
-            msgspec.Raw(encode_value(record.key, record.endpoint, None)),
+            msgspec.Raw(
+                encode_value(record.key, record.endpoint, None) if record.endpoint else b"null"
+            ),
+            record.netns, record.inode,
         )  # fmt: skip
         target = self._path(record.key)
         fresh = target.with_suffix(".new")
@@ -213,5 +228,15 @@ def _read(file: Path) -> Record:
         found.node, found.network, found.container, found.ifname, found.namespace, found.pod
     )
     addresses = tuple(parse_address(text) for text in found.addresses)
-    endpoint = decode_value(attachment.endpoint_key, bytes(found.endpoint))
-    return Record(attachment, found.link, addresses, endpoint)
+    raw = bytes(found.endpoint)
+    endpoint = decode_value(attachment.endpoint_key, raw) if raw != b"null" else None
+    return Record(attachment, found.link, addresses, endpoint, found.netns, found.inode)
+
+
+def inode_of(path: str) -> str:
+    """What stands under a path, empty where nothing does."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"

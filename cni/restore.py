@@ -30,7 +30,7 @@ from ipaddress import ip_network
 import msgspec
 from prometheus_client import Counter, Gauge
 
-from cni.attachment import Attachment
+from cni.attachment import INTERFACE
 from cni.endpoint import is_of, recorded_addresses
 from cni.own_machine import why_foreign
 from cni.recorded import kernel_marks, learn
@@ -182,14 +182,15 @@ class Restorer:
                 continue  # a newer container's: its ADD is under way, or its record comes
             if (not self._native and self._lacks(record, found)) or unallocated(record, found):
                 missing.append(record)
-            elif entry is not None and entry.value != record.endpoint:
+            elif entry is not None and record.endpoint not in (None, entry.value):
                 fresh = msgspec.structs.replace(record, endpoint=entry.value)
                 self._records.remember(fresh)
         return missing
 
     def _lacks(self, record: Record, found: Mapping[Key, Entry | None]) -> bool:
         """Whether endpoint or handle is missing."""
-        return found[record.key] is None or bool(record.addresses and not found[_handle(record)])
+        lost = record.endpoint is not None and found[record.key] is None
+        return lost or bool(record.addresses and not found[_handle(record)])
 
     def _keys_of(self, record: Record) -> set[Key]:
         """What is compared of one."""
@@ -280,7 +281,7 @@ class Restorer:
         services = self._services
         found = await self._read_all_of(record)
         entry = found[record.key]
-        if entry is None and self._native:
+        if entry is None and self._native and record.endpoint is not None:
             return False  # Kubernetes has no such Pod any more
         if entry is not None and not is_of(entry, record.attachment):
             return False
@@ -291,7 +292,7 @@ class Restorer:
             # Nothing that is remembered of blocks counts: they may be gone, and others now.
             known = services.cluster.facts(services.node)
             await allocate_once(services.store, services.node, _allocation(record, wanted), known)
-        elif entry is None:
+        elif entry is None and record.endpoint is not None:
             await services.store.commit([_endpoint(record)])
         else:
             return adopted
@@ -307,7 +308,7 @@ class Restorer:
         plan = partial(
             plan_adopt,
             handle_id=record.attachment.handle_id,
-            attributes=_attributes(record.attachment),
+            attributes=_attributes(record),
             wanted=by_block,
         )
         return await settle(self._services.store, View(), plan) if by_block else False
@@ -328,6 +329,7 @@ def unallocated(record: Record, found: Mapping[Key, Entry | None]) -> list[IPAdd
 
 def _endpoint(record: Record) -> Put:
     """The endpoint, made anew: what the datastore gave to the old one is given again."""
+    assert record.endpoint is not None
     meta = record.endpoint.metadata
     fresh: WorkloadEndpoint = msgspec.structs.replace(
         record.endpoint, metadata=msgspec.structs.replace(meta, resourceVersion="")
@@ -339,8 +341,11 @@ def _handle(record: Record) -> HandleKey:
     return HandleKey(record.attachment.handle_id)
 
 
-def _attributes(one: Attachment) -> dict[str, str]:
-    return pod_attributes(one.node, one.namespace, one.pod, time.time_ns())
+def _attributes(record: Record) -> dict[str, str]:
+    one = record.attachment
+    found = pod_attributes(one.node, one.namespace, one.pod, time.time_ns())
+    # Another main plugin's: its DEL asks whose interface has the address.
+    return found if record.endpoint else dict(sorted({**found, INTERFACE: one.ifname}.items()))
 
 
 def _allocation(record: Record, wanted: Sequence[IPAddress]) -> Allocate:
@@ -354,10 +359,10 @@ def _allocation(record: Record, wanted: Sequence[IPAddress]) -> Allocate:
 
     return Allocate(
         handle_id=attachment.handle_id,
-        attributes=_attributes(attachment),
+        attributes=_attributes(record),
         fixed=tuple(wanted),
         use="",
         restores=True,
         namespace=attachment.namespace if attachment.pod else "",
-        companion=Companion(record.key, change, held),
+        companion=Companion(record.key, change, held) if record.endpoint else None,
     )

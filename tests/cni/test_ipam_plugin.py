@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from cni.result import SUPPORTED_VERSIONS
-from tests.cni.world import CIDR4, World, container_id, node_world, pod_namespace, result_of
+from tests.cni.world import (
+    CIDR4,
+    World,
+    container_id,
+    node_world,
+    pod_namespace,
+    result_of,
+    until,
+)
 from tests.support.netns import Namespace
 
 PLUGINS = Path("/usr/lib/cni")
@@ -124,3 +132,65 @@ async def test_requested_addresses_and_families(node: World) -> None:
         assert "192.0.2.1" in refused["msg"]
         await ask("DEL")
         node.assert_clean()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_an_operator_deletes_of_a_container_that_runs_is_put_back(
+    node: World, pod: Namespace, restarted: bool
+) -> None:
+    """CNI-83: block, claim and handle, as `etcdctl del` takes them."""
+    config = {"type": "bridge", "name": "net", "bridge": "cni0", "ipam": {"type": "calico-ipam"}}
+    call: dict[str, Any] = {"config": config, "plugin": PLUGINS / "bridge", "ifname": "net1"}
+
+    def held() -> list[str]:
+        return sorted(
+            allocation["handle_id"]
+            for value in node.stored("/calico/ipam/v2/assignment/").values()
+            for allocation in value["attributes"]
+        )
+
+    async with node.daemon() as daemon:
+        address = result_of(await node.cni("ADD", pod, "web-1", **call))["ips"]
+        before = held()
+        if not restarted:
+            node.etcd.delete("/calico/ipam/v2/")
+            daemon.services.records.wanted.set()
+            await until(lambda: held() == before)
+            daemon.services.records.flush()
+    if restarted:
+        node.etcd.delete("/calico/ipam/v2/")
+    async with node.daemon(prepare=False) as daemon:
+        await until(lambda: held() == before)
+        with pod_namespace() as other:
+            next_one = result_of(await node.cni("ADD", other, "web-2", **call))["ips"]
+            assert next_one != address
+            assert (await node.cni("DEL", other, "web-2", **call)).status == 0
+        assert (await node.cni("DEL", pod, "web-1", **call)).status == 0
+        assert (node.in_use(), node.handles(), daemon.services.records.all()) == (0, {}, [])
+
+
+@pytest.mark.asyncio
+async def test_an_address_of_a_container_that_runs_is_given_to_no_other(
+    node: World, pod: Namespace
+) -> None:
+    async def ask(command: str, name: str, space: Namespace | None) -> Any:
+        done = await node.cni(
+            command, space, name, plugin="calico-ipam", config={"ipam": {"type": "calico-ipam"}}
+        )
+        return json.loads(done.stdout) if done.stdout else done.status
+
+    async with node.daemon() as daemon:
+        address = (await ask("ADD", "web-1", pod))["ips"][0]["address"]
+        (record,) = daemon.services.records.all()
+        assert record.stands({})
+        for name in ("ipam/v2/assignment/", "ipam/v2/handle/"):
+            node.etcd.delete(f"/calico/{name}")
+        with pod_namespace() as gone:
+            second = await ask("ADD", "web-2", gone)
+            if "ips" in second:
+                assert second["ips"][0]["address"] != address
+            else:
+                assert (second["code"], "is in use on this node" in second["msg"]) == (11, True)
+        late = [one for one in daemon.services.records.all() if "web-2" in str(one.attachment)]
+        assert not any(one.stands({}) for one in late), "its namespace is gone"
