@@ -22,8 +22,8 @@ from manifests.image.tree import Tree, directory, file, layer, link, skeleton
 from tests.cri import image as plain
 from tests.upstream.binaries import CLUSTER_POLICY, COREDNS, E2E
 
-PACKAGES = ("dash", "busybox", "curl", "netcat-openbsd", "bind9-dnsutils", "iproute2")
-STAND_INS = ("agnhost", "nginx", "pause")
+PACKAGES = ("libc-bin", "dash", "busybox", "curl", "netcat-openbsd", "bind9-dnsutils", "iproute2")
+STAND_INS = ("agnhost", "glibc-dns-testing", "nginx", "pause")
 """Names that this image has; of nginx and pause the specs need only that they run."""
 DNS = "localhost/muslin-coredns:1"
 APPLETS = """
