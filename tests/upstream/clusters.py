@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab import proc
 from tests.cri.binaries import CONTAINERD2
 from tests.k8s import product, world
 from tests.k8s.credentials import ADMIN, CONTROL
@@ -84,7 +85,16 @@ def home(name: str, folder: Path, mine: product.Images, others: Sequence[Path]) 
     """A cluster with our network, names, and a control plane that reaches pods."""
     with world.world(HOMES[name], folder, mine, others) as made, router(made, folder):
         answer_names(made)
+        made.api.wait("the control plane's network has routes to pods", lambda: reaches(made))
         yield Home(name, made)
+
+
+def reaches(made: World) -> bool:
+    """Whether the control plane's network knows by which nodes pods are reached."""
+    wires = made.cluster.wires
+    command = wires.inside(wires.control, ["ip", "route", "show", "proto", "bird"])
+    lines = proc.run(command).stdout.splitlines()
+    return bool(lines) and all(" via " in line for line in lines)
 
 
 def backends(made: World) -> dict[str, str]:
@@ -113,7 +123,7 @@ def router(made: World, folder: Path) -> Iterator[None]:
     lines.append("protocol kernel { ipv4 { export all; import none; }; }")
     lines += [
         f"protocol bgp {node.name} {{ local {CONTROL} as {AS_NUMBER}; neighbor {node.address} "
-        f"as {AS_NUMBER}; ipv4 {{ import all; export none; }}; }}"
+        f"as {AS_NUMBER}; direct; ipv4 {{ import all; export none; }}; }}"
         for node in made.cluster.nodes.values()
     ]
     config, socket = folder / "bird.conf", made.cluster.disk / "bird.ctl"
