@@ -21,6 +21,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
+from ipam.tunnel_kinds import TUNNELS
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
@@ -148,9 +149,12 @@ class Keeper:
 
 def remembered(node: Node) -> Node:
     """What a Node said, for one that is made anew: nothing that the datastore gave it, nor
-    addresses that were given back with it. Pure."""
-    meta, spec = node.metadata, node.spec
-    bgp = replace(spec.bgp, ipv4IPIPTunnelAddr="") if spec.bgp else None
-    spec = replace(spec, bgp=bgp, ipv4VXLANTunnelAddr="", ipv6VXLANTunnelAddr="")
+    addresses that were given back with it, nor what only a program that runs may say of itself:
+    to a public key that nobody here has, others would send what nobody here can read. Pure."""
+    meta = node.metadata
+    for tunnel in TUNNELS:
+        if tunnel.recorded(node):
+            node = tunnel.written(node, "")
+    status = replace(node.status, wireguardPublicKey="", wireguardPublicKeyV6="")
     fresh = Metadata(name=meta.name, labels=meta.labels, annotations=meta.annotations)
-    return replace(node, metadata=fresh, spec=spec)
+    return replace(node, metadata=fresh, status=status)

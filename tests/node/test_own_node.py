@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from ipam import node_removal
+from ipam.tunnel_kinds import TUNNELS
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
-from libcalico.model.node import Node
+from libcalico.model.node import Node, NodeBGPSpec, NodeSpec, NodeStatus, NodeWireguardSpec
 from node import addresses, startup
 from node.environment import settings
 from node.own_node import Keeper, remembered
@@ -102,6 +103,30 @@ async def test_a_node_that_lost_its_addresses_gets_them_back(
         await until(lambda: keeper.written == 1)
         assert resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["ipv4Address"] == "10.99.1.1/24"
         assert remembered(entry.value).metadata.uid == ""
+
+
+def test_what_is_said_again_is_what_is_still_true() -> None:
+    """No tunnel's address, which may be another's by now, and no key of an earlier program."""
+    node = Node(
+        metadata=Metadata(name="node1", labels={"rack": "a"}),
+        spec=NodeSpec(
+            bgp=NodeBGPSpec(ipv4Address="10.99.1.1/24", asNumber=64599),
+            wireguard=NodeWireguardSpec(),
+        ),
+        status=NodeStatus(
+            wireguardPublicKey="k", wireguardPublicKeyV6="l", podCIDRs=["10.244.1.0/24"]
+        ),
+    )
+    for number, tunnel in enumerate(TUNNELS, 1):
+        node = tunnel.written(
+            node, f"10.65.0.{number}" if tunnel.family == 4 else f"fd65::{number}"
+        )
+    found = remembered(node)
+    assert [tunnel.recorded(found) for tunnel in TUNNELS] == [""] * len(TUNNELS)
+    assert found.spec == NodeSpec(bgp=NodeBGPSpec(ipv4Address="10.99.1.1/24", asNumber=64599))
+    assert found.status == NodeStatus(podCIDRs=["10.244.1.0/24"])
+    assert found.metadata.labels == {"rack": "a"}
+    assert remembered(found) == found
 
 
 @pytest.mark.asyncio
