@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from ipam import node_removal
 from libcalico.datastore.interface import Delete
-from libcalico.datastore.kubernetes.store import KubernetesDatastore
+from libcalico.datastore.kubernetes.store import TOGETHER, KubernetesDatastore
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import ResourceKey
 
@@ -25,6 +26,40 @@ def test_a_node_is_refused_before_its_addresses_are_freed() -> None:
     store = KubernetesDatastore(Untouched())  # type: ignore[arg-type]
     with pytest.raises(DatastoreError, match="kubectl delete node"):
         asyncio.run(node_removal.clean_up(store, "n1"))
+
+
+class Hanging:
+    """A client whose server never answers; `asked` counts."""
+
+    asked = 0
+
+    async def request(self, *_: Any, **__: Any) -> bytes:
+        self.asked += 1
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("writing", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_what_is_cancelled_leaves_nothing_that_was_begun_and_not_awaited(
+    writing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, unraised = Hanging(), list[str]()
+    monkeypatch.setattr("sys.unraisablehook", lambda one: unraised.append(str(one.exc_value)))
+    keys = [ResourceKey("GlobalNetworkSet", f"s{number}") for number in range(3 * TOGETHER)]
+
+    async def story() -> None:
+        store = KubernetesDatastore(client)  # type: ignore[arg-type]
+        call = store.commit([Delete(key) for key in keys]) if writing else store.get_many(keys)
+        task = asyncio.ensure_future(call)
+        while not client.asked:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    gc.collect()
+    assert unraised == []
 
 
 @pytest.mark.parametrize(

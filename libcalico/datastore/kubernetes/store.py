@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -99,7 +99,7 @@ class KubernetesDatastore:
     async def get_many(self, wanted: Sequence[Key]) -> dict[Key, Entry | None]:
         """Several objects, each as it is."""
         keys = list(dict.fromkeys(wanted))
-        found = await asyncio.gather(*(self._in_turn(self.get(key)) for key in keys))
+        found = await asyncio.gather(*(self._in_turn(self.get, key) for key in keys))
         return dict(zip(keys, found, strict=True))
 
     async def list(self, selection: Selection) -> Listing:
@@ -134,7 +134,7 @@ class KubernetesDatastore:
         done: list[Done] = []
         for phase in order.phases(kept, handles.get):
             found = await asyncio.gather(
-                *(self._in_turn(self._apply(change, own)) for change in phase),
+                *(self._in_turn(self._apply, change, own) for change in phase),
                 return_exceptions=True,
             )
             for one in found:
@@ -215,9 +215,10 @@ class KubernetesDatastore:
         if isinstance(mapping, ClusterPolicies) and mapping.lacks_nodes(trees):
             await mapping.read_nodes(self._client)
 
-    async def _in_turn(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _in_turn(self, work: Callable[..., Coroutine[Any, Any, Any]], *about: Any) -> Any:
+        # Begun when its turn comes: what is cancelled before has begun nothing.
         async with self._turns:
-            return await work
+            return await work(*about)
 
     # -- writing -------------------------------------------------------------------------------
 
