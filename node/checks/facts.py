@@ -27,6 +27,8 @@ class Kernel:
     modules: Mapping[str, str] = field(default_factory=dict)
     modules_known: bool = False
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    native: bool = False
+    """Rules are nftables' own here: neither iptables nor ipset is used, nor their modules."""
     iptables: Mapping[str, str] = field(default_factory=dict)
     """Program to the version it told, for those that are installed."""
     rules: Mapping[str, int] | None = None

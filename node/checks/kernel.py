@@ -30,12 +30,13 @@ def kernel_version(facts: Facts) -> Finding:
     return (good if version >= OLDEST else bad)(facts.kernel.release)
 
 
-def _missing(facts: Facts, required: bool) -> list[Module]:
-    return [
-        one
-        for one in MODULES
-        if one.required == required and not any(name in facts.kernel.modules for name in one.names)
-    ]
+NATIVE = "not needed: rules are in nftables here"
+
+
+def _asked(facts: Facts, required: bool) -> list[Module]:
+    """Those of iptables are no requirement where nothing uses them."""
+    native = facts.kernel.native
+    return [one for one in MODULES if (one.required and not (native and one.xtables)) == required]
 
 
 def _told(modules: list[Module]) -> str:
@@ -43,10 +44,10 @@ def _told(modules: list[Module]) -> str:
 
 
 def _judge_modules(facts: Facts, required: bool) -> Finding:
-    missing = _missing(facts, required)
-    total = sum(one.required == required for one in MODULES)
+    asked = _asked(facts, required)
+    missing = [one for one in asked if not any(name in facts.kernel.modules for name in one.names)]
     if not missing:
-        return good(f"all {total} are there")
+        return good(f"all {len(asked)} are there")
     if not facts.kernel.modules_known:
         return unknown(f"no list of modules and no kernel configuration: {_told(missing)}")
     return bad(f"missing: {_told(missing)}")
@@ -84,6 +85,8 @@ def modules_optional(facts: Facts) -> Finding:
 )
 def iptables(facts: Facts) -> Finding:
     """The iptables programs."""
+    if facts.kernel.native:
+        return good(NATIVE)
     found = facts.kernel.iptables
     needed = ("iptables-save", "iptables-restore")
     absent = [name for name in needed if name not in found]
@@ -122,6 +125,8 @@ def iptables_backend(facts: Facts) -> Finding:
 )
 def ipset(facts: Facts) -> Finding:
     """The kernel answers about its sets."""
+    if facts.kernel.native:
+        return good(NATIVE)
     if facts.kernel.ipset is None:
         return unknown("not asked: only root may")
     return bad(facts.kernel.ipset) if facts.kernel.ipset else good("the kernel answers")

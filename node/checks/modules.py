@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_XTABLES = ("ip_set", "ip_tables", "ip6_tables", "ipt_", "xt_")
+
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -18,6 +20,11 @@ class Module:
     purpose: str
     required: bool = True
     rule: tuple[str, ...] = ()
+
+    @property
+    def xtables(self) -> bool:
+        """Whether only iptables and ipset use it."""
+        return all(name.startswith(_XTABLES) for name in self.names)
 
 
 def _match(name: str, *arguments: str) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ async def gather(environ: Mapping[str, str], options: Options) -> Facts:
     if places.contained(environ):
         mounted = places.mounts()
         where = {folder: places.seen(folder, mounted) for folder in folders}
-    of_kernel = await kernel.read(options.kernel_config)
+    of_kernel = await kernel.read(options.kernel_config, environ)
     of_host = await asyncio.to_thread(host.read, environ, where)
     if wrong and not of_host.name_error:
         of_host = replace(of_host, name_error=wrong)

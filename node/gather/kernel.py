@@ -6,12 +6,15 @@ configuration, or answers: a rule that needs it is accepted in a throw-away netw
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from libcalico import status_file
 from libcalico.errors import MuslinError
 from linux import programs, sysctl
 from linux.errors import CommandError, KernelError
@@ -35,7 +38,7 @@ PROGRAMS = ("iptables-save", "iptables-restore", "ip6tables-restore", "ipset", "
 _LIMIT = 10.0
 
 
-async def read(config: Path | None) -> Kernel:
+async def read(config: Path | None, environ: Mapping[str, str] | None = None) -> Kernel:
     """The kernel's facts; `config` is a kernel configuration named by hand.
 
     Raises `MuslinError` when that file cannot be read.
@@ -50,12 +53,29 @@ async def read(config: Path | None) -> Kernel:
         modules=found,
         modules_known=known,
         sysctls={name: text for name in SYSCTLS if (text := sysctl.try_get(name)) is not None},
+        native=await asyncio.to_thread(_native, environ or {}),
         iptables=await _versions(),
         rules=rules,
         backend=await detect_backend() if rules is not None else "",
         chains=chains,
         ipset=_ipset(),
     )
+
+
+def _native(environ: Mapping[str, str]) -> bool:
+    """Whether rules are nftables' own: as felix says if it runs, else as it would decide."""
+    from felix.config.parameters import Config
+    from felix.dataplane.backend import NATIVE, native
+
+    told = (status_file.read("felix") or {}).get("backend")
+    if told:
+        return bool(told == NATIVE)
+    words = {"enabled": "Enabled", "disabled": "Disabled"}
+    mode = words.get(environ.get("FELIX_NFTABLESMODE", "").lower(), "Auto")
+    try:
+        return native(replace(Config(), nftables_mode=mode))
+    except KernelError:
+        return False
 
 
 def configuration(named: Path | None, release: str) -> frozenset[str]:

@@ -181,6 +181,18 @@ def without(name: str) -> Facts:
     return kernel(modules=kept)
 
 
+def test_where_rules_are_in_nftables_neither_iptables_nor_its_modules_are_asked_for() -> None:
+    kept = {name: how for name, how in GOOD.kernel.modules.items() if name[:3] not in _XTABLES}
+    facts = kernel(native=True, iptables={}, ipset="no such protocol", modules=kept)
+    found = {one.check.id: one for one in run(facts, ["modules", "iptables", "ipset"])}
+    assert {one.verdict for one in found.values()} == {Verdict.OK}
+    assert "rules are in nftables" in found["iptables"].found
+    gone = {name: how for name, how in kept.items() if name != "nf_conntrack_netlink"}
+    (only,) = run(kernel(native=True, modules=gone), ["modules"])
+    assert (only.verdict is Verdict.OK, "nf_conntrack" in only.found) == (False, True)
+
+
+_XTABLES = ("ip_", "ip6", "ipt", "xt_")
 FLANNEL = CNIFile(name="05-flannel.conflist", types=("flannel",))
 OURS = GOOD.kubernetes.files[0]
 ON_BRIDGE = Interface("docker0", (ip_interface("192.168.3.1/24"),))
