@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from linux import netns
 from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # test` prints the seed of the run instead, so that a failure can be repeated (tests/tiers.py).
 _new_each_time = settings(deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("fast", _new_each_time, max_examples=30)
+# A mutant is to be noticed, not to be understood: the smallest example is not looked for.
+_unshrunk = settings(_new_each_time, phases=[Phase.explicit, Phase.generate], database=None)
+settings.register_profile("mutants", _unshrunk, max_examples=30)
 settings.register_profile("full", _new_each_time, max_examples=1000)
 # What is named by hand, and every tier of `./run test --full`, runs at full size (tests/tiers.py).
 settings.load_profile("full" if os.environ.get("MUSLIN_FULL_SIZE") else "fast")

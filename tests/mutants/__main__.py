@@ -1,7 +1,10 @@
 """`./run mutants [ROOM ...] [--seed N] [--number N] [--json]`: do the tests notice a wrong change?
 
-Small wrong changes are drawn by a seed, and each one meets the tests nearest to it. What no test
-notices is a survivor: a missing test, or code that nothing needs. Needs root (namespaces).
+Small wrong changes are drawn by a seed, and each one meets the tests nearest to it, quick ones
+first, until one fails; at the end the tests that failed run once more without a mutant, and what
+fails then counts for nothing. What no test notices is a survivor: a missing test, or code that
+nothing needs. `--named TEXT` takes all of a function or class instead. The tree must not change
+meanwhile. Needs root (namespaces).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pathlib import Path
 from tests import junit
 from tests.mutants.drawing import LEAST, ROOMS, Mutant, draw, found
 from tests.mutants.nearest import Nearest
-from tests.mutants.running import Verdict, in_box, judge
+from tests.mutants.running import FAILED, Verdict, at_once, in_box, judge
 
 ROOT = Path(__file__).parent.parent.parent
 MOST, BUDGET = 8, 60.0
@@ -33,6 +36,8 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--number", type=int, default=LEAST, help="how many; 300")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1)
+    parser.add_argument("--named", metavar="TEXT", help="all whose names hold TEXT, not drawn")
+    parser.add_argument("--quick", action="store_true", help="without tests of daemons and labs")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(words)
     unknown = sorted(set(told.rooms) - set(ROOMS))
@@ -52,13 +57,26 @@ def seconds() -> dict[str, float]:
     return dict(spent)
 
 
-def sound(tests: set[str], jobs: int) -> tuple[set[str], dict[str, str]]:
-    """The files that pass without a mutant, and what the others said."""
-    ordered = sorted(tests)
-    with ThreadPoolExecutor(jobs) as pool:
-        answers = list(pool.map(lambda one: in_box(ROOT, [one]), ordered))
-    bad = {one: said for one, (status, said) in zip(ordered, answers, strict=True) if status}
-    return tests - bad.keys(), bad
+def unsound(verdicts: Sequence[Verdict]) -> list[str]:
+    """Tests that killed a mutant and fail without one, too."""
+    killers = sorted({one for verdict in verdicts for one in verdict.by})
+    if not killers:
+        return []
+    _, said = in_box(ROOT, killers, words=())
+    return sorted(set(FAILED.findall(said)) & set(killers))
+
+
+def portions(drawn: Sequence[Mutant]) -> list[list[Mutant]]:
+    """What one process is to try: the mutants of a room, or of a folder of it. Pure."""
+    found: dict[Path, list[Mutant]] = {}
+    for one in drawn:
+        found.setdefault(Path(one.file).parent, []).append(one)
+    return list(found.values())
+
+
+def _at_stake(mutant: Mutant) -> int:
+    """Rooms that give addresses and access come first; a run is read while it goes on."""
+    return ROOMS.index(mutant.room)
 
 
 def line_of(mutant: Mutant) -> str:
@@ -97,23 +115,45 @@ def main(words: Sequence[str]) -> int:
     began = time.monotonic()
     say = sys.stderr if asked.json else sys.stdout
     print(f"seed {asked.seed}", file=say, flush=True)
-    drawn = draw(
-        {room: found(ROOT, room) for room in asked.rooms or ROOMS}, asked.seed, asked.number
-    )
+    everything = {room: found(ROOT, room) for room in asked.rooms or ROOMS}
+    if asked.named:
+        drawn = [one for all_ in everything.values() for one in all_ if asked.named in one.name]
+    else:
+        drawn = sorted(draw(everything, asked.seed, asked.number), key=_at_stake)
     nearest = Nearest(ROOT, seconds())
-    near = {mutant: nearest.tests(mutant.file, MOST, BUDGET) for mutant in drawn}
-    good, bad = sound({test for tests in near.values() for test in tests}, asked.jobs)
-    for test, why in bad.items():
-        print(f"left out, does not pass without a mutant: {test}: {why}", file=say, flush=True)
+    near = {one: nearest.tests(one.file, MOST, BUDGET, one.change.where) for one in drawn}
 
-    def verdict(mutant: Mutant) -> Verdict:
-        answer = judge(ROOT, mutant, [test for test in near[mutant] if test in good])
+    def tell(answer: Verdict) -> Verdict:
         word = "killed  " if answer.killed else "SURVIVED"
-        print(f"{word} {mutant.name}: {line_of(mutant)}", file=say, flush=True)
+        by = " ".join(answer.by)
+        print(f"{word} {line_of(answer.mutant)}    {by}", file=say, flush=True)
         return answer
 
+    def alone(mutant: Mutant, tests: Sequence[str], not_by: Sequence[str] = ()) -> Verdict:
+        return tell(judge(ROOT, mutant, tests, not_by))
+
+    def portion(mutants: Sequence[Mutant]) -> list[Verdict]:
+        """Quick tests first, all mutants in one process; then each survivor by itself."""
+        told, left = dict[Mutant, Verdict](), dict(near)
+        for mutant, by in at_once(ROOT, mutants, near):
+            if by:
+                told[mutant] = tell(Verdict(mutant, True, tuple(near[mutant]), "", (by,)))
+            elif asked.quick:
+                few = [] if by is not None else filter(nearest.quick, near[mutant])
+                left[mutant] = list(few)
+        return [told.get(one) or alone(one, left[one]) for one in mutants]
+
     with ThreadPoolExecutor(asked.jobs) as pool:
-        verdicts = list(pool.map(verdict, drawn))
+        parts = pool.map(portion, portions(drawn))
+        verdicts = [one for part in parts for one in part]
+        bad = unsound(verdicts)
+        for test in bad:
+            print(f"left out, does not pass without a mutant: {test}", file=say, flush=True)
+        again = [one.mutant for one in verdicts if set(one.by) & set(bad)]
+        others = dict(
+            zip(again, pool.map(lambda one: alone(one, near[one], bad), again), strict=True)
+        )
+    verdicts = [others.get(one.mutant, one) for one in verdicts]
     report = told(verdicts)
     rooms = Counter(one.mutant.room for one in verdicts)
     dead = Counter(one.mutant.room for one in verdicts if one.killed)

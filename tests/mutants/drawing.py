@@ -12,12 +12,12 @@ from tests.mutants.operators import Change, changes
 ROOMS = (
     "ipam",
     "cni",
+    "controllers",
     "felix",
     "linux",
-    "bgp",
-    "controllers",
-    "libcalico/conversion",
     "libcalico/datastore",
+    "libcalico/conversion",
+    "bgp",
 )
 LEAST = 300
 """Mutants of a run over all rooms."""

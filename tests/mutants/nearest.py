@@ -15,6 +15,9 @@ TOP = (
 NAMED = re.compile(r"tests/[a-z_0-9/]+/test_[a-z_0-9]+\.py")
 FAR = 4
 """Import steps beyond which a test says nothing of a module."""
+OUTSIDE = re.compile(r"etcd|netns|subprocess|\bworld\b|\blab\b|\bprocess\b|\bnode_server\b")
+QUICK, SLOW = 2.0, 10.0
+"""Seconds that a file is taken to need where no run told: by itself, or with the system around."""
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -43,6 +46,12 @@ def _named(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def _said(where: str) -> list[re.Pattern[str]]:
+    """What finds the names of a qualified name in a test: plain ones alone. Pure."""
+    plain = [one for one in where.split(".") if one and not one.startswith(("_", "("))]
+    return [re.compile(rf"\b{re.escape(one)}\b") for one in plain]
+
+
 class Nearest:
     """The import graph of a tree, asked for tests.
 
@@ -58,17 +67,20 @@ class Nearest:
             for imported in imports(text, self._files):
                 self._importers[imported].add(name)
 
-    def tests(self, file: str, most: int, budget: float) -> list[str]:
+    def tests(self, file: str, most: int, budget: float, where: str = "") -> list[str]:
         """Files of tests, the nearest first, at most `most` that took `budget` seconds in all.
 
-        A test of the same room, or one that has the module's name, is a step nearer.
+        A test of the same room, or one that has the module's name, is a step nearer; so is one
+        that says a name of `where`, the qualified name of what is changed.
         """
         module = ".".join(_parts(Path(file)))
         distances = self._distances(module)
         named = set(NAMED.findall(self._texts[module]))
+        said = _said(where)
         ranked = sorted(
             (
-                self._rank(module, name, steps, str(self._files[name]) in named),
+                self._rank(module, name, steps, str(self._files[name]) in named)
+                - sum(1 for one in said if one.search(self._texts[name])),
                 self._cost(name),
                 str(self._files[name]),
             )
@@ -84,7 +96,14 @@ class Nearest:
         return chosen
 
     def _cost(self, name: str) -> float:
-        return self._seconds.get(name, 10.0)
+        file = str(self._files[name])
+        if file in self._seconds:
+            return self._seconds[file]
+        return SLOW if OUTSIDE.search(self._texts[name]) else QUICK
+
+    def quick(self, file: str) -> bool:
+        """Whether a file of tests needs little."""
+        return self._cost(".".join(_parts(Path(file)))) <= QUICK
 
     def _rank(self, module: str, test: str, steps: int, named: bool) -> float:
         own = module.split(".")[0] in test.split(".")[1:2]

@@ -1,12 +1,14 @@
 """Small wrong changes to a source text, found in its syntax tree.
 
 Each change replaces one stretch of the text, so lines, comments and everything else stay. What
-only speaks is left out: log calls, the texts of exceptions, docstrings, annotations.
+only speaks is left out: log calls, the texts of exceptions, docstrings, annotations; and so are
+numbers that are default lengths of time.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,6 +34,10 @@ ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
 }
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 SPEAKERS = frozenset({"log", "logger", "LOG", "logging", "warnings"})
+# How long something waits by default, or how a text is laid out: no test is to hold such a number.
+WAITS = re.compile(
+    r"(?i)(^|_)(timeout|interval|patience|pause|delay|wait|linger|seconds|indent|stacklevel)s?$"
+)
 WORDS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 
 
@@ -105,6 +111,17 @@ class _Finder(ast.NodeVisitor):
         self._path.pop()
 
     visit_ClassDef = visit_FunctionDef = visit_AsyncFunctionDef = _scope
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """A default length of time stays."""
+        names = [one.id for one in node.targets if isinstance(one, ast.Name)]
+        if not (isinstance(node.value, ast.Constant) and any(map(WAITS.search, names))):
+            self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """`timeout=5` likewise."""
+        if not (isinstance(node.value, ast.Constant) and WAITS.search(node.arg or "")):
+            self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """Annotations stay."""

@@ -7,13 +7,17 @@ ends, the kernel ends all others, takes the mounts away, and nothing is left on 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.mutants import warm
 from tests.mutants.drawing import Mutant
 
 BOX = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
@@ -32,52 +36,117 @@ shift 2
 trap - EXIT
 exec "$@" </dev/null
 """
-HANG = 300
-"""Seconds for one run of the tests; a mutant that hangs them is killed by that."""
+HANG = 600
+"""Seconds for one run of the tests."""
+HUNG = 124
+FAILED = re.compile(
+    r"^(?:FAILED|ERROR) (tests?[/_]\S+?(?:::[^ \[]+(?:\[.*?\])?)?)(?: - .*)?$", re.M
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the tests said: `killed` or not; `tests` are the files that ran, `said` the end."""
+    """What the tests said: `killed` or not; `tests` are the files that ran, `said` the end.
+
+    `by` are the tests that failed; none where the tests could not even be read, or hung.
+    """
 
     mutant: Mutant
     killed: bool
     tests: tuple[str, ...]
     said: str
+    by: tuple[str, ...] = ()
 
 
-def in_box(root: Path, tests: Sequence[str], file: str = "", text: str = "") -> tuple[int, str]:
-    """Run files of tests with `file` replaced by `text`: pytest's status and its last words.
+def in_box(
+    root: Path, tests: Sequence[str], file: str = "", text: str = "", words: Sequence[str] = ("-x",)
+) -> tuple[int, str]:
+    """Run tests with `file` replaced by `text`: pytest's status and its last words.
 
-    RuntimeError where the kernel gives no such namespaces or mounts.
+    The status is HUNG after HANG seconds. RuntimeError where the kernel gives no such box.
     """
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    words += ["--hypothesis-seed=0", "--tb=line", *tests]
-    environ = {name: value for name, value in os.environ.items() if name != "MUSLIN_FULL_SIZE"}
     try:
         done = subprocess.run(
-            [*BOX, "sh", "-c", SET_UP, "sh", str(root), file, *words],
+            _boxed(root, file, [*words, *tests]),
             input=text.encode(),
-            env=environ,
+            env=_environ(),
             capture_output=True,
             timeout=HANG,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"nothing within {HANG} s"
-    told = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+        return HUNG, f"nothing within {HANG} s"
+    told = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.returncode == NO_BOX:
-        raise RuntimeError(f"no box for the tests: {told[-3:]}")
-    return done.returncode, "\n".join(told[-3:])
+        raise RuntimeError(f"no box for the tests: {told.splitlines()[-3:]}")
+    return done.returncode, told[-4000:]
 
 
-def judge(root: Path, mutant: Mutant, tests: Sequence[str]) -> Verdict:
-    """Whether one of the files of tests, the nearest first, fails on the mutant.
+def at_once(
+    root: Path, mutants: Sequence[Mutant], tests: Mapping[Mutant, Sequence[str]]
+) -> Iterator[tuple[Mutant, str | None]]:
+    """Which test notices each mutant, out of one process (tests.mutants.warm).
 
-    Without tests it survives. RuntimeError as `in_box`.
+    An empty text: none. None: such a mutant needs a process of its own. RuntimeError as `in_box`.
+    """
+    jobs = [
+        {"file": one.file, "tests": tests[one], "start": c.start, "end": c.end, "new": c.new}
+        for one in mutants
+        for c in (one.change,)
+    ]
+    words = ["-s", "-p", "tests.mutants.warm"]
+    words += sorted({file for one in mutants for file in tests[one]})
+    with subprocess.Popen(
+        _boxed(root, warm.JOBS, words),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=_environ(),
+    ) as box:
+        assert box.stdin is not None
+        assert box.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            box.stdin.write(json.dumps(jobs).encode())
+            box.stdin.close()
+        for line in box.stdout:
+            if line.startswith(b"["):
+                with contextlib.suppress(ValueError):
+                    number, by = json.loads(line)
+                    yield mutants[number], by
+    if box.returncode == NO_BOX:
+        raise RuntimeError("no box for the tests")
+
+
+def _boxed(root: Path, file: str, words: Sequence[str]) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line"]
+    command += ["--hypothesis-seed=0", *profile(root), *words]
+    return [*BOX, "sh", "-c", SET_UP, "sh", str(root), file, *command]
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "MUSLIN_FULL_SIZE"}
+
+
+def profile(root: Path) -> list[str]:
+    """The way the property tests of this tree are run, where the tree has one for mutants."""
+    common = root / "tests" / "conftest.py"
+    known = common.exists() and '"mutants"' in common.read_text()
+    return ["--hypothesis-profile=mutants"] if known else []
+
+
+def judge(root: Path, mutant: Mutant, tests: Sequence[str], not_by: Sequence[str] = ()) -> Verdict:
+    """Whether one of the files of tests fails on the mutant, tests of `not_by` apart.
+
+    Without tests it survives. Where nothing ends, it is killed only if the same tests end without
+    it. RuntimeError as `in_box`.
     """
     if not tests:
         return Verdict(mutant, False, (), "no tests")
-    text = (root / mutant.file).read_text()
-    status, said = in_box(root, tests, mutant.file, mutant.change.applied(text))
-    return Verdict(mutant, status not in (0, 5), tuple(tests), said)
+    text = mutant.change.applied((root / mutant.file).read_text())
+    words = ["-x", *(f"--deselect={one}" for one in not_by)]
+    status, said = in_box(root, tests, mutant.file, text, words)
+    if status == HUNG:
+        ends = in_box(root, tests, words=words)[0] != HUNG
+        return Verdict(mutant, ends, tuple(tests), said)
+    killed = status not in (0, 5)
+    return Verdict(mutant, killed, tuple(tests), said, tuple(FAILED.findall(said)) * killed)

@@ -11,7 +11,7 @@ import pytest
 from tests.mutants.drawing import ROOMS, Mutant, draw, found, shares
 from tests.mutants.nearest import Nearest
 from tests.mutants.operators import changes
-from tests.mutants.running import judge
+from tests.mutants.running import at_once, judge
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -77,6 +77,9 @@ def test_every_room_has_its_share_and_a_seed_says_which() -> None:
 def test_the_nearest_tests_of_a_module_come_first() -> None:
     nearest = Nearest(ROOT, {})
     assert nearest.tests("ipam/blocks.py", 3, 1000.0)[0] == "tests/ipam/test_blocks.py"
+    assert nearest.tests("ipam/proof.py", 3, 1000.0, "judge")[0] == "tests/ipam/test_collector.py"
+    assert nearest.quick("tests/ipam/test_blocks.py")
+    assert not nearest.quick("tests/ipam/test_sixteen.py")
     assert len(nearest.tests("felix/dataplane/routes.py", 3, 1000.0)) == 3
 
 
@@ -94,6 +97,43 @@ def test_a_box_shows_the_mutant_to_what_a_test_starts_and_leaves_nothing(tmp_pat
     assert verdicts == {"answer": True, "other": False}
     assert (tmp_path / "subject.py").read_text() == text
     assert not [one for one in Path("/proc").glob("[0-9]*/cmdline") if _is_sleeper(one)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+@pytest.mark.parametrize("times", [1, 4], ids=["as they come", "measured first"])
+def test_many_mutants_meet_their_tests_in_one_process(tmp_path: Path, times: int) -> None:
+    """Each changes one function for one child alone, however the function is held."""
+    (tmp_path / "subject.py").write_text(
+        "from functools import lru_cache\n"
+        "LIMIT = 7\n"
+        "@lru_cache\n"
+        "def answer():\n    return [one for one in (1, 2) if one == 1]\n"
+        "class Thing:\n    @property\n    def size(self):\n        return 1 if LIMIT == 7 else 2\n"
+        "def unmet():\n    return 3 == 3\n"
+        "def ends():\n    raise SystemExit(0)\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import pytest, subject\n"
+        "def test_answer():\n    assert subject.answer() == [1]\n"
+        "def test_size():\n    assert subject.Thing().size == 1\n"
+        "def test_ends():\n    pytest.raises(SystemExit, subject.ends)\n"
+    )
+    text = (tmp_path / "subject.py").read_text()
+    kinds = ("compare", "drop raise", "constant")
+    mutants = [Mutant("room", "subject.py", c) for c in changes(text) if c.kind in kinds]
+    chosen = [one for one in mutants if one.change.number == 0] * times
+    found = list(at_once(tmp_path, chosen, dict.fromkeys(chosen, ("test_it.py",))))
+    assert len(found) == len(chosen)
+    assert {(one.change.where, one.change.kind): by for one, by in found} == {
+        ("(module)", "constant"): None,
+        ("answer", "compare"): "test_it.py::test_answer",
+        ("answer", "constant"): "test_it.py::test_answer",
+        ("Thing.size", "compare"): "test_it.py::test_size",
+        ("Thing.size", "constant"): "test_it.py::test_size",
+        ("unmet", "compare"): "",
+        ("unmet", "constant"): "",
+        ("ends", "drop raise"): "test_it.py::test_ends",
+    }
 
 
 def _is_sleeper(cmdline: Path) -> bool:
