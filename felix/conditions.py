@@ -13,6 +13,8 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
     """(object, reason) of everything; the calculation's first."""
     calc, state = plane.calc, plane.state
     found = [(str(key), reason) for key, reason in calc.broken.items()]
+    if calc.held_up:
+        found.append(("ClusterInformation(default)", calc.held_up))
     for reasons in (calc.policy.conditions, plane.degraded(), state.shadowed):
         found += [(str(key), reason) for key, reason in reasons.items()]
     found += list(state.failures.items())

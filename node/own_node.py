@@ -8,7 +8,8 @@ anew, it has none of our addresses, and they are written.
 
 To remove a node for good, its calico-node is stopped first.
 Invariant (tests/node/test_own_node.py):
-  NODE-4  While calico-node runs, its Node has an address and what it said last.
+  NODE-4  While calico-node runs, its Node has an address and what it said last, and its own
+          FelixConfiguration exists.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node
 from node import addresses, kubernetes, life, registration, startup
@@ -84,6 +86,9 @@ class Keeper:
         self._look, self._warn, self._makes = look, warn, makes
         self._last: Node | None = None
         self._missing = asyncio.Event()
+        self._settings = ResourceKey("FelixConfiguration", f"node.{name}")
+        self._unset = asyncio.Event()
+        self._writing = asyncio.Lock()
         self.own_name: Callable[[], Awaitable[None]] = _no_doubt
         self.written = 0
 
@@ -92,18 +97,25 @@ class Keeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._write())
+            group.create_task(self._write_settings())
 
     async def _follow(self) -> None:
         now: Node | None = None
-        syncer = Syncer(self._store, [Selection("Node", host=self._name)])
+        settings = False
+        own = Selection("FelixConfiguration", name_prefix=self._settings.name)
+        syncer = Syncer(self._store, [Selection("Node", host=self._name), own])
         async with aclosing(syncer.batches()) as batches:  # type: ignore[type-var]
             async for batch in batches:
                 for update in batch.updates:
-                    if update.key.name == self._name:  # type: ignore[union-attr]
+                    if update.key == self._settings:
+                        settings = update.entry is not None
+                    elif update.key == ResourceKey("Node", self._name):
                         now = update.entry.value if update.entry else None
                 if self._is_whole(now):
                     self._last = now
                     self._missing.clear()
+                    if batch.in_sync and not settings:
+                        self._unset.set()
                 elif batch.in_sync and (now is not None or self._makes):
                     self._missing.set()
 
@@ -134,7 +146,33 @@ class Keeper:
             await backoff.wait()
             ended = time.monotonic()
 
+    async def _write_settings(self) -> None:
+        """The node's own FelixConfiguration: without it pods reach their node by other rules."""
+        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
+        while True:
+            await self._unset.wait()
+            self._unset.clear()
+            try:
+                async with self._writing:
+                    await self.own_name()
+                    if await self._store.get(self._settings) is not None:
+                        continue
+                    await startup.ensure_objects(self._store, self._name)
+                backoff.reset()
+            except MuslinError as error:
+                log.error("%s was deleted and cannot be written: %s", self._settings, error)
+                self._unset.set()
+                await backoff.wait()
+                continue
+            text = f"{self._settings} was deleted while calico-node runs here, and is written again"
+            log.warning(text)
+            self._warn("own settings", text)
+
     async def _again(self) -> None:
+        async with self._writing:
+            await self._write_all()
+
+    async def _write_all(self) -> None:
         await self.own_name()
         machine = await self._look()
         known = remembered(self._last) if self._last else None

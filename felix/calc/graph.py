@@ -60,6 +60,9 @@ def selections(node: str) -> list[Selection]:
     ]
 
 
+_NO_INFORMATION = "does not exist (a calico-node that starts makes it again)"
+
+
 class Calculator:
     """The state of the calculation for one node."""
 
@@ -74,6 +77,7 @@ class Calculator:
         self.felix_configurations: dict[str, Mapping[str, Any]] = {}
         self.broken: dict[Key, str] = {}
         self._datastore_ready = False
+        self._information = False
         self._claims: dict[IPNetwork, BlockAffinity] = {}
         self._blocks: dict[IPNetwork, BlockFacts] = {}
         self._own: frozenset[IPNetwork] | None = None
@@ -97,6 +101,14 @@ class Calculator:
     def ready(self) -> bool:
         """Whether the result may be programmed (CLC-1)."""
         return self.in_sync and self._datastore_ready
+
+    @property
+    def held_up(self) -> str:
+        """Why nothing new may be programmed though the datastore was read; empty where it may."""
+        if not self.in_sync or self._datastore_ready:
+            return ""
+        why = "datastoreReady is false" if self._information else _NO_INFORMATION
+        return f"{why}: nothing new is programmed, and no pod starts"
 
     def update(self, key: Key, value: Any, revision: int = NEWEST) -> bool:
         """Take one object, None for a deletion; returns whether anything that matters changed.
@@ -138,6 +150,7 @@ class Calculator:
                 return _put(self.felix_configurations, key.name, value, _spec)
             case ResourceKey(kind="ClusterInformation"):
                 was_ready = self._datastore_ready
+                self._information = value is not None
                 self._datastore_ready = bool(value is not None and value.spec.datastoreReady)
                 return was_ready != self._datastore_ready
             case ResourceKey() if key.kind in POLICY_KINDS:

@@ -173,3 +173,18 @@ def test_members_are_spelled_as_the_kernel_does() -> None:
     networks = [ip_network(text) for text in ("10.0.0.1/32", "0.0.0.0/0", "fd00::1/128")]
     assert members(4, networks) == {"10.0.0.1", "0.0.0.0/1", "128.0.0.0/1"}
     assert members(6, networks) == {"fd00::1"}
+
+
+def test_why_nothing_new_is_programmed_is_said() -> None:
+    calc = Calculator("n1")
+    key = ResourceKey("ClusterInformation", "default")
+    assert calc.held_up == "", "nothing was read yet"
+    calc.in_sync = True
+    assert calc.held_up.startswith("does not exist")
+    for ready in (True, False):
+        spec = ClusterInformationSpec(datastoreReady=ready)
+        calc.update(key, ClusterInformation(metadata=Metadata("default"), spec=spec))
+        assert calc.held_up.startswith("" if ready else "datastoreReady is false")
+        assert bool(calc.held_up) != ready
+    calc.update(key, None)
+    assert calc.held_up.startswith("does not exist")

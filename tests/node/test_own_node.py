@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ipam import node_removal
 from ipam.tunnel_kinds import TUNNELS
 from libcalico.datastore.interface import Delete, Put
+from libcalico.model import FelixConfiguration
 from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node, NodeBGPSpec, NodeSpec, NodeStatus, NodeWireguardSpec
@@ -33,6 +34,7 @@ async def keeping(etcd: Etcd, environ: dict[str, str], **more: str) -> AsyncIter
     warned: list[str] = []
     async with etcd.connect() as store:
         await startup.register(store, "node1", chosen, await addresses.look())
+        await startup.ensure_objects(store, "node1")
         keeper = Keeper(store, "node1", chosen, warn=lambda _, why: warned.append(why))
         task = asyncio.create_task(keeper.run())
         try:
@@ -68,7 +70,9 @@ async def test_a_deleted_node_is_written_again_as_it_was(
         assert node["spec"]["orchRefs"] == [{"nodeName": "k1", "orchestrator": "k8s"}]
         await until(lambda: keeper.written == 1)
         assert resource(etcd_inside, "felixconfigurations/node.node1")
-        assert warned == ["it was deleted while calico-node runs here, and is written again"]
+        # A removal takes its settings first.
+        about_node = [why for why in warned if "FelixConfiguration" not in why]
+        assert about_node == ["it was deleted while calico-node runs here, and is written again"]
         # And once more.
         await store.commit([Delete(NODE)])
         await until(lambda: keeper.written == 2)
@@ -103,6 +107,27 @@ async def test_a_node_that_lost_its_addresses_gets_them_back(
         await until(lambda: keeper.written == 1)
         assert resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["ipv4Address"] == "10.99.1.1/24"
         assert remembered(entry.value).metadata.uid == ""
+
+
+@pytest.mark.asyncio
+async def test_the_nodes_own_settings_are_written_again(
+    etcd_inside: Etcd, environ: dict[str, str]
+) -> None:
+    key = ResourceKey("FelixConfiguration", "node.node1")
+    async with keeping(etcd_inside, environ) as (keeper, store, warned):
+        before = resource(etcd_inside, "felixconfigurations/node.node1")["spec"]
+        await store.commit([Put(ResourceKey("FelixConfiguration", "node.node10"), OTHERS)])
+        await store.commit([Delete(key)])
+        await until(lambda: warned)
+        assert resource(etcd_inside, "felixconfigurations/node.node1")["spec"] == before
+        assert warned == [
+            "FelixConfiguration(node.node1) was deleted while calico-node runs here, and is"
+            " written again"
+        ]
+        assert keeper.written == 0
+
+
+OTHERS = FelixConfiguration(metadata=Metadata(name="node.node10"))
 
 
 def test_what_is_said_again_is_what_is_still_true() -> None:
