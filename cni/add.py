@@ -125,6 +125,7 @@ async def _add(
     services.check_store(request.config.store)
     patience = asyncio.get_running_loop().time() + settings.datastore_seconds
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await services.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
     await services.cluster.find_node()
     check_node_known(request.config.document, services.cluster, services.node)
     if request.config.readiness_gates:

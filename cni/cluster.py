@@ -8,7 +8,9 @@ itself then says that the datastore is away.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Callable
 
 from cni.errors import CNIError, Code
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 
 FAMILIES = ("IPPool", "IPReservation", "IPAMConfig", "ClusterInformation")
 FIND_SECONDS = 3.0
+SETTLE_SECONDS = 30.0
+"""How long no address is given out after the store was replaced. A node notices within some 12 s,
+and puts back what its pods have within a few more."""
 READY_KEY = ResourceKey("ClusterInformation", "default")
 
 
@@ -48,6 +53,7 @@ class Cluster:
             store,
             [*(Selection(family) for family in FAMILIES), *own],
             on_connection=self.connection_changed.set,
+            on_replaced=self.replaced,
         )
         self._claim_lost = claim_lost
         self._reserved: dict[Key, list[IPNetwork]] = {}
@@ -62,6 +68,10 @@ class Cluster:
         self._node = node
         self.unreadable = ""
         """Why the own Node cannot be read, which then looks as if there were none."""
+        self.store_replaced: Callable[[], None] = lambda: None
+        """Called when the store is at an earlier state than before: a backup was put back."""
+        self.settle_seconds = SETTLE_SECONDS
+        self._replaced_at: float | None = None
         self._in_sync = asyncio.Event()
 
     @property
@@ -77,6 +87,20 @@ class Cluster:
     def connected(self) -> bool:
         """Whether the watch stands."""
         return self._syncer.connected
+
+    @property
+    def settling(self) -> float:
+        """Seconds for which nodes still put back what a store lacks that was put back itself."""
+        if self._replaced_at is None:
+            return 0.0
+        return max(0.0, self._replaced_at + self.settle_seconds - time.monotonic())
+
+    def replaced(self) -> None:
+        """The store is at an earlier state than before."""
+        if not self.settling:
+            log.warning("the datastore was put back to an earlier state, or replaced")
+        self._replaced_at = time.monotonic()
+        self.store_replaced()
 
     @property
     def locked(self) -> bool:
@@ -138,6 +162,23 @@ class Cluster:
                 Code.TRY_AGAIN_LATER,
                 "Calico is currently not ready to process requests",
                 "ClusterInformation default says datastoreReady false (a migration, perhaps)",
+            )
+
+    async def require_settled(self, patience: float) -> None:
+        """Raise CNIError 11 while an address that looks free may be a running pod's (CNI-103).
+
+        A connection that broke may lead to another store: its watch tells, and is waited for.
+        """
+        if not self.connected:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    while not self.connected:  # noqa: ASYNC110 - the event is the reporter's
+                        await asyncio.sleep(0.02)
+        if left := self.settling:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER,
+                "the datastore was put back to an earlier state, and nodes put back their pods:"
+                f" try again in {left:.0f} s",
             )
 
     async def run(self) -> None:

@@ -99,6 +99,8 @@ class Daemon:
             journal=Journal(self._settings.pending, self._replay, felix.unreleased),
             host=Socket(),
         )
+        cluster.store_replaced, allocator.on_replaced = self._store_replaced, cluster.replaced
+        self._finding: asyncio.Task[None] | None = None
         self._refusals = Refusals(kubernetes, kubernetes_name or node)
         self.server = Server(self.services, our_version(), self._traces, self._refusals.tell)
         self.collection = Collection(self.services, self.server, gap=self._settings.collect_gap)
@@ -156,6 +158,14 @@ class Daemon:
             else:
                 return
 
+    def _store_replaced(self) -> None:
+        """A backup was put back: nothing that is remembered of the store holds any more."""
+        self.services.memory.clear()
+        self.services.allocator.store_replaced()
+        self.services.records.wanted.set()
+        if self._finding is None or self._finding.done():
+            self._finding = self.services.keep(self._find_lost_claims())
+
     async def _replay(self, record: PendingDelete, file: Path) -> None:
         await self.server.replay(record, file)
 
@@ -210,6 +220,9 @@ class Daemon:
             found.append({"object": node, "reason": f"{missing}, so no pod starts here"})
         if full := why_full(self.services.store):
             found.append({"object": "datastore", "reason": f"no pod starts here: {full}"})
+        if left := cluster.settling:
+            text = f"it was put back to an earlier state: no pod starts here for {left:.0f} s"
+            found.append({"object": "datastore", "reason": text})
         for pod, why in sorted(self.restorer.lost.items()):
             text = f"it runs and is not in the datastore ({why}): start it again"
             found.append({"object": pod, "reason": text})

@@ -87,6 +87,7 @@ async def _add(
     settings = services.settings
     check_node_name(request.config.document, settings, services.node)
     await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await services.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
     await services.cluster.find_node()
     check_node_known(request.config.document, services.cluster, services.node)
     facts = await services.pod_source.facts(request)

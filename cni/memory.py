@@ -45,6 +45,10 @@ class Memories:
         if len(self._kept) > LIMIT:
             del self._kept[next(iter(self._kept))]
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+
     def take(self, attachment: Attachment) -> Memory | None:
         """What is remembered, for the last time."""
         return self._kept.pop(attachment, None)

@@ -26,7 +26,7 @@ from ipam.facts import Facts, read_facts
 from ipam.requests import Granted, Request
 from ipam.tickets import Ticket
 from ipam.worker import Worker
-from libcalico.datastore.interface import Datastore
+from libcalico.datastore.interface import Datastore, Replaced
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
 
@@ -55,6 +55,9 @@ class NodeAllocator:
         self._wake = asyncio.Event()
         self._stopped = False
         self._lost: set[IPNetwork] = set()
+        self._replaced = False
+        self.on_replaced: Callable[[], None] = lambda: None
+        """Called when the store turned out to be at an earlier state than before."""
         self.restored = 0
         """Claims and blocks that were deleted, and written again."""
 
@@ -104,6 +107,11 @@ class NodeAllocator:
         self._lost.add(cidr)
         self._wake.set()
 
+    def store_replaced(self) -> None:
+        """The store is another one: what was read counts no more, whatever its revisions."""
+        self._replaced = True
+        self._wake.set()
+
     async def find_lost_claims(self) -> None:
         """Look once for blocks of this node whose claims went while nothing watched them."""
         for cidr in await claim_repair.unclaimed(self._store, self._host):
@@ -129,7 +137,11 @@ class NodeAllocator:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._queue or self._lost:
+                while self._queue or self._lost or self._replaced:
+                    if self._replaced:
+                        self._replaced = False
+                        self._worker.forget()
+                        continue
                     if self._lost:
                         await self._restore()
                         continue
@@ -153,6 +165,8 @@ class NodeAllocator:
         except Exception as error:  # noqa: BLE001 - handed to the callers
             # Whatever it is, it belongs to the callers; the worker lives on with a fresh view.
             self._worker.forget()
+            if isinstance(error, Replaced):
+                self.on_replaced()
             waiting = [ticket for ticket in group if not ticket.done.done()]
             if isinstance(error, InvalidValue) and len(waiting) > 1:
                 # One of them met an object that cannot be read: each by itself (IPAM-13).

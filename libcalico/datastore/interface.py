@@ -172,6 +172,13 @@ class Compacted(DatastoreError):
     """The revision to watch from is gone; list again."""
 
 
+class Replaced(Compacted):
+    """The store is another one than before, or at an earlier state: somebody put a backup back.
+
+    Revisions that were seen before mean nothing any more; the same numbers come again.
+    """
+
+
 class Datastore(Protocol):
     """Every call has a deadline and raises `DatastoreUnavailable` when it passes."""
 

@@ -39,6 +39,7 @@ from libcalico.datastore.interface import (
     Entry,
     Event,
     Listing,
+    Replaced,
     Row,
     Selection,
     name_of,
@@ -111,7 +112,8 @@ class Syncer:
 
     Families that have a sink come to it instead; `in_sync` waits for them too. `connected` is
     true while every selection is listed or watched without trouble; `error` says what the last
-    trouble was. `on_connection` is called whenever `connected` may be another.
+    trouble was. `on_connection` is called whenever `connected` may be another, `on_replaced` when
+    a selection is about to be listed anew because the store is another one (a backup was put back).
 
     `resident` takes all that the process has made out of the collector's sight after each
     first listing; what is garbage in a cycle at that moment stays for ever.
@@ -126,9 +128,10 @@ class Syncer:
         sinks: Mapping[str, Sink] = MappingProxyType({}),
         resident: bool = False,
         on_connection: Callable[[], None] = lambda: None,
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
-        self._on_connection = on_connection
+        self._on_connection, self._on_replaced = on_connection, on_replaced
         self._feeds = [
             _Feed(replace(one, raw=one.family in sinks), sinks.get(one.family))
             for one in selections
@@ -219,6 +222,8 @@ class Syncer:
                 except Compacted as problem:
                     log.info("listing again: %s", problem, extra={"family": feed.selection.family})
                     feed.revision = None
+                    if isinstance(problem, Replaced):
+                        self._on_replaced()
                     # A second compaction at once is only slow, never wrong.
                     await backoff.wait()
                 except DatastoreError as problem:

@@ -26,6 +26,14 @@ class Position(int):
         return found
 
 
+def replaced(revision: int, header: Any) -> str:
+    """The error where a header is `foreign`."""
+    return (
+        f"etcd is at revision {header.revision}, which did not follow on {revision}:"
+        " the store was put back to an earlier state, or replaced"
+    )
+
+
 def foreign(revision: int, header: Any) -> bool:
     """Whether a header tells of another history than the revision's, or of one not so far."""
     if header.revision < revision:

@@ -5,6 +5,10 @@ commit is one transaction, so DS-1 is etcd's. Lists are paged at one revision, a
 slices with the event loop's other work between them (ETCD-3: no slice of a list or of a watch
 holds the loop for long; measured by `./run bench datastore`).
 
+ETCD-4: no answer of a store that was put back to an earlier state is taken for one of the store
+before: the first read or refused commit there raises `Replaced`, so nothing is written by what was
+known of the other one.
+
 Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 """
 
@@ -23,7 +27,7 @@ from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode, entry_of
-from libcalico.datastore.etcd.position import Position
+from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.ranges import Parts
 from libcalico.datastore.interface import (
@@ -37,6 +41,7 @@ from libcalico.datastore.interface import (
     Entry,
     Listing,
     Put,
+    Replaced,
     Rows,
     Selection,
     whole_listing,
@@ -74,6 +79,7 @@ class EtcdDatastore:
     def __init__(self, config: DatastoreConfig, gather: float = 0.0) -> None:
         self._connection = Connection(config, gather)
         self.full = ""
+        self._seen = Position()
 
     @property
     def prompt(self) -> bool:
@@ -218,6 +224,7 @@ class EtcdDatastore:
                 compare=compares, success=operations, failure=[_range_op(key, 0) for key in guarded]
             )
             guards = [change.guard is not None for change in changes]
+            before = self._seen
             answer = await self._connection.write(request, guarded=all(guards))
         except DatastoreFull as problem:
             self.full = str(problem)
@@ -230,7 +237,9 @@ class EtcdDatastore:
             self.full = ""
         if not answer.succeeded:
             await self._revoke(leases)
+            self._follows(before, answer.header)
             raise CommitConflict(_entries(guarded, answer.responses, tolerant=True))
+        self._seen = max(self._seen, Position.of(answer.header.revision, answer.header))
         return int(answer.header.revision)
 
     async def require_room(self, key: Key) -> None:
@@ -281,10 +290,23 @@ class EtcdDatastore:
         await self._connection.close()
 
     async def _read(self, call: Any, request: Any, what: Sequence[Key | Selection]) -> Any:
+        before = self._seen
         try:
-            return await self._connection.read(call, request)
+            answer = await self._connection.read(call, request)
         except PermissionDenied as problem:
             raise PermissionDenied(f"{problem}: {_named_keys(what)}") from None
+        self._follows(before, answer.header)
+        return answer
+
+    def _follows(self, before: Position, header: Any) -> None:
+        """Raise Replaced for an answer of another history than that of an answer before (ETCD-4).
+
+        `before` was there when the question was asked: answers may overtake each other.
+        """
+        self._seen = max(self._seen, Position.of(header.revision, header))
+        if before and foreign(before, header):
+            self._seen = Position.of(header.revision, header)
+            raise Replaced(replaced(before, header))
 
     async def _grant(self, operation: Any, ttl: int) -> int:
         """A lease of its own for a put. A lease whose answer was lost ends by itself."""

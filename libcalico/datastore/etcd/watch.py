@@ -32,9 +32,9 @@ from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.etcd.failures import error_of, gone
 from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.message_stream import Broken, Stream
-from libcalico.datastore.etcd.position import Position, foreign
+from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Selection
+from libcalico.datastore.interface import Batch, Compacted, Entry, Event, Replaced, Selection
 from libcalico.errors import DatastoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -68,10 +68,7 @@ async def watch(
                     await call.write(request)
                 early = await _standing(call, stream)
         if stream.strange and foreign(revision, present := await _present(connection)):
-            raise Compacted(
-                f"etcd is at revision {present.revision}, which did not follow on {revision}:"
-                " the store was replaced"
-            )
+            raise Replaced(replaced(revision, present))
         yield Batch([], stream.position(revision))
         for share in early:
             async for batch in _decoded(share):
