@@ -4,7 +4,7 @@
 compares it with the cluster's; ours stands beside it.
 """
 
-CALICO = "v3.32.1"
+CALICO = "v3.33.1"
 MUSLIN = "v0.1.0"
 
 

@@ -47,6 +47,7 @@ from ipam.hosts import release_host_affinities
 from ipam.pools import from_resource
 from ipam.proof import Suspect
 from ipam.settings import get_config
+from ipam.usage import reservations
 from ipam.view import View
 from libcalico.clusterinfo import KEY as CLUSTER
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection, pages_of
@@ -167,7 +168,8 @@ class Collection:
         listing = await self._store.list(Selection("IPPool"))
         pools = [from_resource(entry.value) for entry in listing.entries]
         unused_now = judgement.unused.values()
-        self.counts = count((entry.value for entry in found), pools, unused_now)
+        reserved = await reservations(self._store)
+        self.counts = count((entry.value for entry in found), pools, unused_now, reserved)
         waiting = await self._claims(found, judgement, cluster, now)
         if self._handles is not None and self._all_read and self._handles.is_due(now):
             await self._handles.look(self._store, (entry.value for entry in found), now)

@@ -6,14 +6,16 @@ Source: data model 8.6. Tested in tests/controllers/test_leaks.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
 from controllers.leaks import Candidate
 from ipam import blocks
 from ipam.pools import Pool, containing
+from ipam.usage import reserved_of
 from libcalico.model import Block
+from libcalico.model.keys import IPNetwork
 
 NO_POOL, NO_NODE, NO_AFFINITY = "no_ippool", "unknown_node", "no_affinity"
 Pair = tuple[str, str]
@@ -28,11 +30,20 @@ class Counts:
     blocks: Counter[Pair] = field(default_factory=Counter)
     candidates: Counter[Pair] = field(default_factory=Counter)
     sizes: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, int] = field(default_factory=dict)
 
 
-def count(found: Iterable[Block], pools: list[Pool], unused: Iterable[Candidate]) -> Counts:
-    """What there is."""
-    counts = Counts(sizes={pool.name: pool.cidr.num_addresses for pool in pools})
+def count(
+    found: Iterable[Block],
+    pools: list[Pool],
+    unused: Iterable[Candidate],
+    reserved: Sequence[IPNetwork] = (),
+) -> Counts:
+    """What there is; `reserved` are the networks of all IPReservations."""
+    counts = Counts(
+        sizes={pool.name: pool.cidr.num_addresses for pool in pools},
+        reserved={pool.name: reserved_of(pool.cidr, reserved) for pool in pools},
+    )
     for block in found:
         if blocks.problem(block):
             continue

@@ -75,6 +75,14 @@ def ipam(counts: Counts) -> bytes:
     sizes = Gauge("ipam_ippool_size", "Addresses of a pool.", ["ippool"], registry=registry)
     for pool, size in counts.sizes.items():
         sizes.labels(pool).set(size)
+    reserved = Gauge(
+        "ipam_ippool_reserved",
+        "Addresses of a pool in an IPReservation.",
+        ["ippool"],
+        registry=registry,
+    )
+    for pool, number in counts.reserved.items():
+        reserved.labels(pool).set(number)
     return generate_latest(registry)
 
 

@@ -92,11 +92,7 @@ def summarize(
 ) -> list[PoolUsage]:
     """The pure part of `utilisation`."""
     ordered = sorted(pools, key=lambda pool: pool.name)
-    kept = list(reserved)
-    apart: list[IPNetwork] = [
-        *collapse_addresses([net for net in kept if net.version == 4]),
-        *collapse_addresses([net for net in kept if net.version == 6]),
-    ]
+    apart = _apart(reserved)
     grouped: dict[str, list[BlockUsage]] = {pool.name: [] for pool in ordered}
     orphans: list[BlockUsage] = []
     for block in sorted(stored, key=lambda b: (ip_network(b.cidr).version, ip_network(b.cidr))):
@@ -172,6 +168,20 @@ def _parts(cidr: IPNetwork, apart: Sequence[IPNetwork]) -> Iterator[IPNetwork]:
     for net in apart:
         if net.version == cidr.version and net.overlaps(cidr):
             yield net if net.prefixlen >= cidr.prefixlen else cidr
+
+
+def reserved_of(cidr: IPNetwork, reserved: Iterable[IPNetwork]) -> int:
+    """How many addresses of a network are reserved, each counted once."""
+    return sum(net.num_addresses for net in _parts(cidr, _apart(reserved)))
+
+
+def _apart(reserved: Iterable[IPNetwork]) -> list[IPNetwork]:
+    """The same addresses in networks that overlap nothing among themselves."""
+    kept = list(reserved)
+    return [
+        *collapse_addresses([net for net in kept if net.version == 4]),
+        *collapse_addresses([net for net in kept if net.version == 6]),
+    ]
 
 
 def _block_usage(block: Block, apart: Sequence[IPNetwork]) -> BlockUsage:

@@ -21,7 +21,7 @@ from libcalico.model import (
     TierSpec,
 )
 
-CALICO_VERSION = "v3.32.1"
+CALICO_VERSION = "v3.33.1"
 """The release whose bytes we write; Calico's own calicoctl compares it with its own."""
 
 VERSION_ANNOTATION = "muslin/version"

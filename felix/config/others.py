@@ -18,6 +18,7 @@ _FIELDS = """
     metadataAddr 127.0.0.1; metadataPort 8775; interfaceExclude kube-ipvs0;
     logFilePath /var/log/calico/felix.log;
     logSeverityFile Info; logSeveritySys Info; logDebugFilenameRegex -;
+    logConnectionTransitions Disabled; logConnectionTransitionsPrefix calico-response;
     prometheusGoMetricsEnabled true;
     prometheusWireGuardMetricsEnabled true; prometheusMetricsCAFile -;
     prometheusMetricsCertFile -; prometheusMetricsKeyFile -; prometheusMetricsClientAuth -;

@@ -72,6 +72,7 @@ _HARMLESS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "sidecarAccelerationEnabled": ("there is no eBPF data plane", (False,)),
     "xdpEnabled": ("there is no XDP", (True, False)),
     "genericXDPEnabled": ("there is no XDP", (False,)),
+    "logConnectionTransitions": ("answers have no log line of their own", ("Disabled",)),
     "nftablesFlowTableOffload": ("nothing is offloaded", ("Disabled",)),
     "bpfEnabled": ("there is no eBPF data plane", (False,)),
     "bpfConnectTimeLoadBalancingEnabled": ("there is no eBPF data plane", (True, False)),
@@ -105,6 +106,7 @@ _INFORMATION: tuple[tuple[str, str], ...] = (
         " bpfExportBufferSizeMB bpfRedirectToPeer bpfAttachType bpfProfiling"
         " bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices cgroupV2Path",
     ),
+    ("acts with logConnectionTransitions only", "logConnectionTransitionsPrefix"),
     (
         "acts with nftables flow tables only",
         "nftablesFlowTableDataIfacePattern",

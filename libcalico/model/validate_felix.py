@@ -63,6 +63,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "ipForwarding": SWITCH,
     "istioAmbientMode": SWITCH,
     "localSubnetL2Reachability": ("Disabled", "PodsAndLoadBalancers"),
+    "logConnectionTransitions": ("Disabled", "FirstResponseAfterLog"),
     "natOutgoingExclusions": ("IPPoolsOnly", "IPPoolsAndHostIPs"),
     "nftablesFlowTableOffload": ("All", "Disabled"),
     "nftablesMode": ("Disabled", "Enabled", "Auto"),
@@ -146,6 +147,10 @@ PATTERNS: dict[str, tuple[re.Pattern[str], str]] = {
         "must be <1-9999>/<second, minute, hour or day>",
     ),
     "logPrefix": (
+        re.compile(r"[a-zA-Z0-9%: /_-]*"),
+        "must be letters, digits, '%', ':', ' ', '/', '_' and '-'",
+    ),
+    "logConnectionTransitionsPrefix": (
         re.compile(r"[a-zA-Z0-9%: /_-]*"),
         "must be letters, digits, '%', ':', ' ', '/', '_' and '-'",
     ),

@@ -385,7 +385,7 @@ def test_version_gate(ctl: Ctl, etcd: Etcd) -> None:
     refused = ctl("get", "pools")
     assert (refused.code, refused.err) == (
         1,
-        "version mismatch.\nClient Version:   v3.32.1\nCluster Version:  v3.30.2\n"
+        "version mismatch.\nClient Version:   v3.33.1\nCluster Version:  v3.30.2\n"
         "Use --allow-version-mismatch to override\n",
     )
     assert ctl("get", "pools", "--allow-version-mismatch").code == 0

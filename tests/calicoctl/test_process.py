@@ -55,7 +55,7 @@ def test_version_of_the_client_is_cheap() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[0] == "Client Version:    v3.32.1"
+    assert done.stdout.splitlines()[0] == "Client Version:    v3.33.1"
     assert done.stdout.splitlines()[-1] == "[]"
     times = []
     for _ in range(5):

@@ -17,7 +17,7 @@ from tests.calicoctl.conftest import Ctl
 from tests.support.etcd import Etcd
 
 TIER = "kind: Tier\napiVersion: projectcalico.org/v3\nmetadata: {name: t1}\nspec: {order: 1}\n"
-CLIENT = "Client Version:    v3.32.1\nGit commit:        muslin-v0.1.0\n"
+CLIENT = "Client Version:    v3.33.1\nGit commit:        muslin-v0.1.0\n"
 
 
 def test_client_alone_says_the_same_on_both_ways(ctl: Ctl) -> None:
@@ -41,7 +41,7 @@ def test_client_and_cluster(ctl: Ctl, etcd: Etcd) -> None:
         f"{CLIENT}Cluster Version:   unknown\nCluster Type:      unknown\n"
     )
     node_starts(etcd)
-    assert ctl("version").out.startswith(f"{CLIENT}Cluster Version:   v3.32.1\n")
+    assert ctl("version").out.startswith(f"{CLIENT}Cluster Version:   v3.33.1\n")
 
 
 @pytest.mark.parametrize("poll", ["soon", "-1s"])
@@ -69,7 +69,7 @@ def test_poll_shows_only_what_changed(etcd: Etcd, polling: subprocess.Popen[str]
     first = [polling.stdout.readline() for _ in range(4)]
     assert first[2:] == ["Cluster Version:   unknown\n", "Cluster Type:      unknown\n"]
     node_starts(etcd)
-    assert polling.stdout.readline() == "Cluster Version:   v3.32.1\n"
+    assert polling.stdout.readline() == "Cluster Version:   v3.33.1\n"
 
 
 @pytest.mark.parametrize(

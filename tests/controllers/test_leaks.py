@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers import metrics
+from controllers.counts import count
 from controllers.leaks import GAP, ClusterView, PodView, Watchlist, judge
+from ipam.pools import Pool
 from libcalico.model import Block
 from libcalico.model.ipam import Attribute
 
@@ -138,3 +141,15 @@ def test_a_new_allocation_begins_anew_and_no_grace_means_never_while_the_node_is
     never = Watchlist(0)
     never.observe(first, 0)
     assert never.observe(first, 1e6) == []
+
+
+def test_the_reserved_addresses_of_a_pool_are_counted_once() -> None:
+    """Calico #13331: what an IPReservation covers is no free address."""
+    pools = [
+        Pool(name="a", cidr=ip_network("10.65.0.0/24"), block_size=26),
+        Pool(name="b", cidr=ip_network("fd65::/120"), block_size=122),
+    ]
+    reserved = [ip_network(text) for text in ("10.65.0.0/30", "10.65.0.2/32", "10.66.0.0/24")]
+    counts = count([], pools, [], [*reserved, ip_network("fd65::/122"), ip_network("fd00::/8")])
+    assert counts.reserved == {"a": 4, "b": 256}
+    assert b'ipam_ippool_reserved{ippool="a"} 4.0' in metrics.ipam(counts)

@@ -24,7 +24,7 @@ async def test_cluster_information_and_tiers_are_made(etcd: Etcd) -> None:
         entry = await store.get(KEY)
         assert entry is not None
         spec = entry.value.spec
-        assert spec.calicoVersion == "v3.32.1"
+        assert spec.calicoVersion == "v3.33.1"
         assert spec.clusterType == "bgp,k8s"
         assert spec.datastoreReady is True
         assert len(spec.clusterGUID) == 32
