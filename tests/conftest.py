@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import Phase, settings
 from linux import netns
 from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
 from tests.support.etcd import Etcd
+from tests.support.patience import wait_for
 from tests.turns import left_out
 
 if TYPE_CHECKING:
@@ -42,10 +44,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid not in others]
 
 
+def grpc_elsewhere() -> list[str]:
+    """Threads of gRPC's that live in another network namespace than this process began in."""
+    found = []
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it ends
+            name = (thread / "comm").read_text().strip()
+            if name.startswith(("event_engine", "lifeguard", "grpc_")):
+                space = os.open(thread / "ns/net", os.O_RDONLY)
+                try:
+                    if not netns.same(space, _home):
+                        found.append(name)
+                finally:
+                    os.close(space)
+    return found
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
-    """No room leaves the thread in a namespace of its own: the next would run in there unseen."""
+    """No room leaves the thread in a namespace of its own: the next would run in there unseen.
+
+    Nor any thread of gRPC's, which a later file's connections would be made by.
+    """
     yield
+    if nextitem is None or nextitem.path != item.path:
+        wait_for(lambda: not grpc_elsewhere(), lambda: f"{item.path.name}: {grpc_elsewhere()}")
     if nextitem is not None and nextitem.path.parent == item.path.parent:
         return
     here = netns.current()

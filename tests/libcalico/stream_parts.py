@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from libcalico.datastore.etcd import http2
@@ -11,10 +11,10 @@ from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.etcd.stream import Line
 from libcalico.datastore.interface import Batch, Datastore, Put
 from libcalico.model import Handle, HandleKey
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 SETTINGS = http2.frame(http2.SETTINGS, 0, 0, b"")
-LIMIT = 20.0
+LIMIT = HANG
 
 
 def message(body: bytes) -> bytes:
@@ -39,13 +39,6 @@ def line_of(store: Datastore) -> Line:
     return line
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for it."""
-    async with asyncio.timeout(patient(LIMIT)):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
 async def stood(batches: AsyncIterator[Batch]) -> None:
     """The first batch says that the watch stands."""
     assert list(await anext(batches)) == []
@@ -54,7 +47,7 @@ async def stood(batches: AsyncIterator[Batch]) -> None:
 async def told(batches: AsyncIterator[Batch], count: int) -> list[tuple[str, bool]]:
     """So many events."""
     found: list[tuple[str, bool]] = []
-    async with asyncio.timeout(patient(LIMIT)):
+    async with asyncio.timeout(LIMIT):
         while len(found) < count:
             found += [(str(one.key), one.entry is not None) for one in await anext(batches)]
     return found

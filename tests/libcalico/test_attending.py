@@ -23,8 +23,9 @@ from libcalico.local.framing import (
     serve_unix,
 )
 from libcalico.local.node_api import Await, Hello, InForce, PathsEnd, Retract
+from tests.support.patience import HANG
 
-LIMIT = 20.0
+LIMIT = HANG
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from libcalico.datastore.syncer import Syncer
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey
 from libcalico.model.kinds import KINDS
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 BLOCK = ip_network("10.0.0.0/26")
 KEYS: list[Key] = [
@@ -61,7 +61,7 @@ async def test_a_torn_value_does_not_end_who_follows(etcd: Etcd) -> None:
     etcd.put("/calico/ipam/v2/handle/torn", TORN)
     async with etcd.connect() as store:
         batches = Syncer(store, [Selection("Handle")]).batches()
-        async with asyncio.timeout(patient(10)):
+        async with asyncio.timeout(HANG):
             assert (await anext(batches)).in_sync
             etcd.put("/calico/ipam/v2/handle/torn2", TORN)
             etcd.put("/calico/ipam/v2/handle/good", '{"block":{"10.0.0.0/26":1}}')

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
 import pytest
 
 from libcalico.apiconfig import DatastoreConfig
@@ -21,8 +22,8 @@ from libcalico.datastore.interface import CommitConflict, Datastore, Put, Select
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import DatastoreError, DatastoreUnavailable
 from libcalico.model import Handle, HandleKey
-from tests.support.etcd import Etcd, free_ports, make_cluster
-from tests.support.patience import HANG, patient
+from tests.support.etcd import CALL, Etcd, answering, free_ports, make_cluster
+from tests.support.patience import HANG, until
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
@@ -63,6 +64,17 @@ class Load:
         self.reads, self.writes, self.follows = Tally(), Tally(), Tally()
         self.seen = -1
         self.written = -1
+
+    async def more(self, number: int, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Until each kind of work is done so many times more, or one of them has ended."""
+        tallies = self.reads, self.writes, self.follows
+        wanted = [(tally, tally.done + number) for tally in tallies]
+        await until(
+            lambda: any(map(asyncio.Task.done, tasks)) or all(t.done > n for t, n in wanted),
+            lambda: tallies,
+        )
+        for task in tasks:
+            assert not task.done(), task.exception()
 
     async def read(self) -> None:
         while True:
@@ -110,29 +122,20 @@ class Load:
 @pytest.mark.parametrize("victim", ["the leader", "the one in use"])
 async def test_one_of_three_members_dies_under_load(members: list[Etcd], victim: str) -> None:
     endpoints = ",".join(one.endpoint for one in members)
-    store = await connect(DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoints))
+    config = DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoints, timeout=CALL)
+    store = await connect(config)
     load = Load(store)
     tasks = [asyncio.create_task(one()) for one in (load.read, load.write, load.follow)]
     try:
-        await asyncio.sleep(1.0)
+        await load.more(10, tasks)
         dead = leader(members) if victim == "the leader" else in_use(store, members)
-        before = load.reads.done, load.writes.done, load.follows.done
-        assert min(before) > 10
         await asyncio.to_thread(dead.kill)
-        await asyncio.sleep(3.0)
-        for task in tasks:
-            assert not task.done(), task.exception()
-        for tally, old in zip((load.reads, load.writes, load.follows), before, strict=True):
-            assert tally.done > old + 50
-            assert tally.gap < 3.5, tally
-        # At most the write in flight and those that the election turned away fail.
-        assert len(load.writes.failed) <= 5, load.writes.failed
+        await load.more(50, tasks)
+        # Nobody is told that a write failed; only that an answer was lost, and with it a certainty.
+        assert all("may or may not" in one for one in load.writes.failed), load.writes.failed
         assert load.reads.failed == []
         last = load.written
-        deadline = time.monotonic() + patient(5)
-        while load.seen < last:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+        await until(lambda: load.seen >= last, lambda: load)
         log.warning(
             "%s died: longest gap of reads %.2f s, writes %.2f s, watch %.2f s; %d writes unsure",
             victim, load.reads.gap, load.writes.gap, load.follows.gap, len(load.writes.failed),
@@ -186,15 +189,13 @@ async def test_a_member_that_lost_the_others_is_left(
         DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoints, timeout=3.0)
     )
     try:
-        await store.get(HandleKey("a"))
+        await answering(store)
         alone = in_use(store, members)
         for one in members:
             if one is not alone:
                 one.kill()
-        start = time.monotonic()
         with pytest.raises(DatastoreUnavailable) as problem:
             await store.get(HandleKey("a"))
-        assert time.monotonic() - start < HANG
         assert alone.endpoint in str(problem.value)
     finally:
         await store.close()
@@ -210,9 +211,9 @@ async def test_a_watch_that_hangs_is_noticed_within_keepalive(
     config = DatastoreConfig(
         datastore_type="etcdv3",
         etcd_endpoints=endpoints,
-        timeout=1.0,
+        timeout=CALL,
         keepalive=1.0,
-        keepalive_timeout=1.0,
+        keepalive_timeout=3.0,
     )
     store = await connect(config)
     try:
@@ -220,19 +221,11 @@ async def test_a_watch_that_hangs_is_noticed_within_keepalive(
         stream = store.watch([Selection("Handle")], 1)
         assert list(await anext(stream)) == []
         proxy.hang()
-        start = time.monotonic()
         with pytest.raises(DatastoreUnavailable, match="broke off"):
-            await asyncio.wait_for(anext(stream), patient(20))
-        assert 0.5 < time.monotonic() - start < HANG
+            await asyncio.wait_for(anext(stream), HANG)
         if not other:
             proxy.mend()
-        deadline = time.monotonic() + patient(10)
-        while True:
-            try:
-                await store.get(HandleKey("a"))
-                break
-            except DatastoreUnavailable:
-                assert time.monotonic() < deadline
+        await answering(store)
     finally:
         await store.close()
         await proxy.stop()
@@ -240,7 +233,7 @@ async def test_a_watch_that_hangs_is_noticed_within_keepalive(
 
 async def through(store: Datastore, proxy: Proxy) -> None:
     """Make the store prefer the proxy."""
-    await store.get(HandleKey("a"))
+    await answering(store)
     connection = store._connection  # type: ignore[attr-defined]
     (chosen,) = (
         index
@@ -268,12 +261,10 @@ async def test_a_server_that_takes_and_never_answers_is_left_in_time(
     )
     store = await connect(config)
     try:
-        await store.get(HandleKey("a"))
+        await answering(store)
         proxy.hang()
-        start = time.monotonic()
         with pytest.raises(DatastoreUnavailable):
-            await CALLS[operation](store)
-        assert time.monotonic() - start < HANG
+            await asyncio.wait_for(CALLS[operation](store), HANG)
     finally:
         await store.close()
         await proxy.stop()
@@ -288,7 +279,7 @@ async def test_a_connection_that_died_while_nobody_called_is_not_called_on(etcd:
         DatastoreConfig(
             datastore_type="etcdv3",
             etcd_endpoints=endpoint,
-            timeout=4.0,
+            timeout=CALL / 2,
             idle=1.0,
             keepalive=30.0,
         )
@@ -299,7 +290,8 @@ async def test_a_connection_that_died_while_nobody_called_is_not_called_on(etcd:
         await anext(batches)
         await store.get(HandleKey("quiet"))
         proxy.forget()
-        await asyncio.sleep(2.5)
+        channel = store._connection._links[0].channel  # type: ignore[attr-defined]
+        await until(lambda: channel.get_state() is grpc.ChannelConnectivity.IDLE, channel.get_state)
         assert await store.get(HandleKey("quiet")) is not None
         await batches.aclose()  # type: ignore[attr-defined]
     finally:

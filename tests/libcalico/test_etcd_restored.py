@@ -13,7 +13,7 @@ import pytest
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from tests.libcalico.test_syncer import following, handle, put
-from tests.support.etcd import Etcd
+from tests.support.etcd import CALL, Etcd
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
@@ -31,7 +31,7 @@ async def test_a_store_that_was_put_back_and_went_on_is_listed_anew(
     proxy = await Proxy(private_etcd.port).start()
     endpoint = f"http://127.0.0.1:{proxy.port}"
     store = await connect(
-        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=2)
+        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=CALL)
     )
     try:
         await put(store, "kept", 1)

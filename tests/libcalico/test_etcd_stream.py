@@ -32,11 +32,11 @@ from tests.libcalico.stream_parts import (
     put,
     stood,
     told,
-    until,
 )
 from tests.libcalico.test_tls import World, config, ctl_flags, flags
 from tests.support.etcd import Etcd
 from tests.support.etcd_users import logged_in
+from tests.support.patience import HANG, until
 
 # -- a real etcd -----------------------------------------------------------------------------------
 
@@ -93,7 +93,10 @@ async def test_more_than_a_window_comes_while_nobody_reads_and_after(
 
 
 @pytest.mark.asyncio
-async def test_a_member_that_ends_breaks_the_watch_off(private_etcd: Etcd) -> None:
+async def test_a_member_that_ends_breaks_the_watch_off(
+    private_etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2, "CONNECT_SECONDS", HANG)
     async with private_etcd.connect() as store:
         batches = store.watch([Selection("Handle")], await store.commit([put("before")]))
         await stood(batches)
@@ -352,7 +355,7 @@ async def test_a_peer_that_answers_its_pings_is_kept() -> None:
                 writer.write(http2.frame(http2.PING, http2.ACK, 0, stream._ALIVE))
 
     async with serving(polite) as port:
-        streams = Streams(Peer("127.0.0.1", port, None, (0.05, 1.0)), b"/x")
+        streams = Streams(Peer("127.0.0.1", port, None, (0.05, 3.0)), b"/x")
         opened = await streams.open((), 0.0)
         await until(lambda: pings >= 2)
         assert streams._line is not None
@@ -371,6 +374,7 @@ async def test_no_connection_costs_one_attempt_for_all_and_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http2, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(stream, "AGAIN_SECONDS", HANG)
     connections = 0
 
     async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -387,6 +391,7 @@ async def test_no_connection_costs_one_attempt_for_all_and_a_pause(
             await streams.open((), 0.0)
         assert connections == 1
         streams._not_before = 0.0
+        monkeypatch.setattr(http2, "CONNECT_SECONDS", HANG)
         trying = asyncio.create_task(streams.open((), 0.0))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -414,7 +419,7 @@ async def test_what_is_unusual_while_a_watch_begins_is_left_to_grpc(
 
     async with serving(odd) as port:
         store = await connect(
-            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, timeout=4.0)
+            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, timeout=10.0)
         )
         try:
             revision = await store.commit([put("unusual.0")])

@@ -25,9 +25,9 @@ from tests.libcalico.stream_parts import (
     put,
     stood,
     told,
-    until,
 )
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 
 @pytest.mark.asyncio

@@ -15,7 +15,7 @@ from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Forbidden, Unreachable
 from libcalico.kubernetes.events import Allowance, Recorder, name_of, node, pod
-from tests.controllers.running import until
+from tests.support.patience import until
 
 
 class Refusing(Client):

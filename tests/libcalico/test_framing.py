@@ -15,7 +15,7 @@ from libcalico.local import framing
 from libcalico.local.framing import Codec, Connection, ProtocolError, connect_unix, serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, Paths, PathsEnd
 from libcalico.local.node_api import Path as BgpPath
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_broken_frame_ends_the_connection(path: Path, frame: bytes) -> N
     async with await serve_unix(path, echo), await connect_unix(path, Hello("bgp")) as client:
         client._writer.write(frame)
         await client.send(PathsEnd())
-        assert await asyncio.wait_for(client.receive(), patient(2)) is None
+        assert await asyncio.wait_for(client.receive(), HANG) is None
 
 
 @pytest.mark.asyncio
@@ -118,7 +118,7 @@ async def test_the_first_frame_must_be_a_hello(path: Path) -> None:
     async with await serve_unix(path, echo):
         reader, writer = await asyncio.open_unix_connection(str(path))
         writer.write(Codec().encode(PathsEnd()))
-        rest = await asyncio.wait_for(reader.read(), patient(2))
+        rest = await asyncio.wait_for(reader.read(), HANG)
         assert rest == Codec().encode(Hello("felix"))
         writer.close()
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from libcalico import durations, status_file
 from libcalico.backoff import Backoff
-from tests.support.patience import patient
+from tests.support.patience import HANG, wait_for
 
 
 def run(code: str) -> subprocess.Popen[str]:
@@ -42,7 +41,7 @@ def test_a_signal_ends_main_through_its_finally() -> None:
     assert child.stdout.readline() == "up\n"
     assert Path(f"/proc/{child.pid}/cmdline").read_bytes().startswith(b"calico-test")
     child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=10)
+    out, err = child.communicate(timeout=HANG)
     assert (out, err, child.returncode) == ("cleaned\n", "", 0)
 
 
@@ -53,7 +52,7 @@ def test_the_result_of_main_is_the_exit_code() -> None:
         "    return 3\n"
         "raise SystemExit(process.run_until_signal(main()))\n"
     )
-    assert child.wait(10) == 3
+    assert child.wait(HANG) == 3
 
 
 def test_a_child_dies_with_its_parent() -> None:
@@ -70,10 +69,7 @@ def test_a_child_dies_with_its_parent() -> None:
     child = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    deadline = time.monotonic() + patient(5)
-    while _lives(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not _lives(child))
 
 
 def _lives(pid: int) -> bool:
@@ -97,7 +93,7 @@ def test_logs_are_lines_with_fields(fmt: str) -> None:
         "except ZeroDivisionError:\n"
         "    log.exception('why')\n"
     )
-    out, err = child.communicate(timeout=10)
+    out, err = child.communicate(timeout=HANG)
     assert out == ""
     assert "quiet" not in err
     if fmt == "text":

@@ -7,7 +7,9 @@ stores are cut off in one namespace and by one rule, so that the time is spent o
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +29,13 @@ from libcalico.model import Handle
 from libcalico.model.keys import HandleKey
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, until
 
 API = 6443
 MOST = 10.0
 """Seconds from the last packet until all say that the store is away."""
-SLACK = 5.0
-"""Seconds that a machine with much else to do may add."""
+SLACK = 2.0
+"""Seconds for the looks themselves. What this machine was late by itself is counted and added."""
 
 
 @pytest.fixture
@@ -93,13 +95,22 @@ class Follower:
             self.updates += len(batch.updates)
 
 
-async def until(check: object, seconds: float = 30) -> None:
-    async with asyncio.timeout(patient(seconds)):
-        while not check():  # type: ignore[operator]  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+class Lateness:
+    """By how much this process was woken too late so far, in seconds."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.task = asyncio.create_task(self.run())
+
+    async def run(self) -> None:
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0.05)
+            self.total += time.monotonic() - begun - 0.05
 
 
-async def story(etcd: Etcd, caplog: pytest.LogCaptureFixture) -> None:
+async def story(etcd: Etcd) -> None:
+    late = Lateness()
     server = await asyncio.start_server(api, "127.0.0.1", API)
     config = DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint)
     access = Access(f"http://127.0.0.1:{API}")
@@ -112,18 +123,18 @@ async def story(etcd: Etcd, caplog: pytest.LogCaptureFixture) -> None:
         await stores[0].commit([Put(HandleKey("a"), Handle({}))])
         await until(lambda: followers[0].updates)
         drop_all([etcd.port, API])
-        dropped = time.monotonic()
+        dropped, late.total = time.monotonic(), 0.0
         # What is tried now does not wait for the kernel's ever longer pauses.
         trying = asyncio.create_task(Client(lambda: access, timeout=60).request("GET", "/x"))
-        await until(lambda: all(each.lost for each in followers), 60)
+        await until(lambda: all(each.lost for each in followers))
         for each in followers:
             assert each.lost is not None
-            assert each.lost - dropped < MOST + SLACK, each.syncer.error
+            assert each.lost - dropped < MOST + SLACK + late.total, each.syncer.error
             assert each.syncer.error
         with pytest.raises(Unreachable, match="no connection within 3 s"):
             await trying
-        assert caplog.text.count("the datastore is away") >= len(followers)
     finally:
+        late.task.cancel()
         for each in followers:
             each.task.cancel()
         await asyncio.gather(*(each.task for each in followers), return_exceptions=True)
@@ -133,14 +144,24 @@ async def story(etcd: Etcd, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_connection_that_dies_without_a_word_is_said_within_ten_seconds(
-    space: Namespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    space: Namespace, tmp_path: Path
 ) -> None:
-    with space.entered():
-        etcd = Etcd(tmp_path).start()
-        try:
-            asyncio.run(story(etcd, caplog))
-        finally:
-            etcd.stop()
+    """In a process of its own: gRPC goes on for a while to look for what was cut off, by threads
+    that stay in the namespace, and who asks next in this process would be served by them."""
+    command = space.command(sys.executable, "-m", __name__, str(tmp_path))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * HANG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("the datastore is away") >= 2
+
+
+def main() -> None:
+    """What the test runs inside."""
+    logging.basicConfig()
+    etcd = Etcd(Path(sys.argv[1])).start()
+    try:
+        asyncio.run(story(etcd))
+    finally:
+        etcd.stop()
 
 
 def test_what_is_waited_for_adds_up_to_less_than_ten_seconds() -> None:
@@ -158,3 +179,7 @@ def test_what_is_waited_for_adds_up_to_less_than_ten_seconds() -> None:
     looks = range(first + step, 60, step)
     ended = next(at for at in looks if at * 1000 >= wire._UNACKNOWLEDGED)
     assert ended < MOST
+
+
+if __name__ == "__main__":
+    main()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,7 +13,7 @@ from libcalico.datastore.interface import Datastore, Listing, Row, Selection, ro
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import ResourceKey
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,13 +70,6 @@ async def following(store: Datastore, rows: Rows) -> AsyncIterator[Syncer]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + patient(15)
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 async def test_a_family_goes_to_its_sink_as_bytes(

@@ -6,6 +6,7 @@ can be killed, paused, restarted on its ports, or compacted.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -23,11 +24,15 @@ from pathlib import Path
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
-from tests.support.patience import patient
+from libcalico.errors import DatastoreUnavailable
+from libcalico.model import HandleKey
+from tests.support.patience import HANG, patient
 
 START_DEADLINE = 20.0
 SMALL_QUOTA = "--quota-backend-bytes=3000000"
 """For `Etcd.fill`."""
+CALL = 30.0
+"""Seconds of one call that shall succeed: more than by default, for the machine may be busy."""
 
 
 def _shuffled_ports() -> Iterator[int]:
@@ -204,7 +209,7 @@ class Etcd:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def config(self, timeout: float = 5.0) -> DatastoreConfig:
+    def config(self, timeout: float = CALL) -> DatastoreConfig:
         """A configuration that reaches this server."""
         return DatastoreConfig(
             datastore_type="etcdv3", etcd_endpoints=self.endpoint, timeout=timeout
@@ -215,7 +220,7 @@ class Etcd:
         return {"DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": self.endpoint}
 
     @asynccontextmanager
-    async def connect(self, timeout: float = 5.0) -> AsyncIterator[Datastore]:
+    async def connect(self, timeout: float = CALL) -> AsyncIterator[Datastore]:
         """A datastore on this server, closed in the end."""
         store = await connect(self.config(timeout))
         try:
@@ -277,8 +282,19 @@ class Etcd:
             input=stdin if stdin is not None else b"",
             capture_output=True,
             env={"PATH": os.environ["PATH"], "ETCDCTL_API": "3"},
-            timeout=30,
+            timeout=HANG,
         )
+
+
+async def answering(store: Datastore) -> None:
+    """Until a store has its connection whose calls have a short time, because they shall fail."""
+    until = time.monotonic() + HANG
+    while True:
+        with contextlib.suppress(DatastoreUnavailable):
+            await store.get(HandleKey("a"))
+            return
+        assert time.monotonic() < until, "never answered"
+        await asyncio.sleep(0.02)
 
 
 def make_cluster(folder: Path, size: int = 3, extra: Sequence[str] = ()) -> list[Etcd]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from libcalico.apiconfig import DatastoreConfig
@@ -15,6 +16,7 @@ from tests.support.etcd import Etcd
 
 SCRIPT = Path(__file__).parent.parent.parent / "manifests" / "etcd-roles"
 ROOT = "root:root word"
+USER, WORD = "calico-node", "word"
 
 
 def make_roles(server: Etcd, *arguments: str) -> list[str]:
@@ -38,23 +40,30 @@ def enable_auth(server: Etcd, users: Mapping[str, str]) -> None:
     server.ctl_flags = [*server.ctl_flags, f"--user={ROOT}"]
 
 
-@asynccontextmanager
-async def logged_in(path: Path, *flags: str) -> AsyncIterator[Datastore]:
-    """A store that came by a login, on an etcd of its own with these flags."""
-    server = Etcd(path, ["--auth-token=simple", "--bcrypt-cost=4", *flags])
+def end_logins(server: Etcd, user: str = USER, password: str = WORD) -> None:
+    """Every token of a user ends at once: its password is written again."""
+    server.ctl("user", "passwd", user, "--interactive=false", stdin=password.encode())
+
+
+@contextmanager
+def with_user(path: Path) -> Iterator[tuple[Etcd, DatastoreConfig]]:
+    """An etcd of its own that wants a login, and a configuration that has one."""
+    server = Etcd(path, ["--auth-token=simple", "--bcrypt-cost=4"])
     server.start()
     try:
         make_roles(server)
-        enable_auth(server, {"calico-node:word": "calico-node"})
-        store = await connect(
-            DatastoreConfig(
-                datastore_type="etcdv3", etcd_endpoints=server.endpoint, timeout=10.0,
-                username="calico-node", password="word",
-            )
-        )  # fmt: skip
+        enable_auth(server, {f"{USER}:{WORD}": USER})
+        yield server, replace(server.config(), username=USER, password=WORD)
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def logged_in(path: Path) -> AsyncIterator[Datastore]:
+    """A store that came by a login."""
+    with with_user(path) as (_, config):
+        store = await connect(config)
         try:
             yield store
         finally:
             await store.close()
-    finally:
-        server.stop()
