@@ -8,9 +8,10 @@ from typing import Any
 
 from controllers.families import NAMESPACE_PROFILES, POLICIES
 from controllers.mirror import Mirror
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 MIRRORED = ("networkpolicies/", "profiles/")
 ROOT = "/calico/resources/v3/projectcalico.org/"
@@ -40,11 +41,14 @@ def mirrored(stored: Etcd) -> dict[str, Any]:
     return found
 
 
-async def every_namespace_is_there(cluster: ApiServer, stored: Etcd) -> None:
-    """Wait until each has its profile: who began after a policy's writer died is through, too."""
-    items = cluster.call("GET", "/api/v1/namespaces")["items"]
-    wanted = {f"{ROOT}profiles/kns.{one['metadata']['name']}" for one in items}
-    await until(lambda: wanted <= set(stored.keys(f"{ROOT}profiles/")), 90.0, step=0.2)
+async def all_is_there(cluster: ApiServer, stored: Etcd) -> None:
+    """Wait until each namespace has its profile and each policy its own: who writes is through."""
+    spaces = cluster.call("GET", "/api/v1/namespaces")["items"]
+    wanted = {f"{ROOT}profiles/kns.{one['metadata']['name']}" for one in spaces}
+    for one in cluster.call("GET", "/apis/networking.k8s.io/v1/networkpolicies")["items"]:
+        space, name = one["metadata"]["namespace"], one["metadata"]["name"]
+        wanted.add(f"{ROOT}networkpolicies/{space}/knp.default.{name}")
+    await until(lambda: wanted <= set(stored.keys(ROOT)), pause=0.2)
 
 
 async def assert_as_a_fresh_start_makes_it(cluster: ApiServer, stored: Etcd) -> None:

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
-
-from tests.support.patience import patient
-
-WITHIN = 60.0
-
-
-async def until(check: Callable[[], object], within: float = WITHIN, *, step: float = 0.05) -> None:
-    """Until it is true, while the loop runs."""
-    deadline = time.monotonic() + patient(within)
-    while not check():
-        assert time.monotonic() < deadline, f"not within {within} s"
-        await asyncio.sleep(step)
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from controllers.settings import default
 from libcalico.datastore.interface import Put
 from libcalico.model.keys import ResourceKey
+from tests.support.patience import HANG
 
 LINE = re.compile(r'muslin_controllers_(\w+)\{controller="(\w+)"\} (\S+)')
 
@@ -24,7 +25,7 @@ def with_metrics(port: int) -> Put:
 def metric(port: int, name: str) -> dict[str, float]:
     """By controller; empty while nothing is served."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG) as answer:
             text = answer.read().decode()
     except OSError:
         return {}

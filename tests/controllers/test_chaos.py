@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +16,12 @@ from controllers.families import NAMESPACE_PROFILES, POLICIES
 from controllers.mirror import Mirror
 from libcalico.conversion import convert
 from libcalico.datastore.interface import Selection
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.controllers.test_mirrors import DEFAULT_DENY, FROM_NAMESPACE, POLICY_PATH
 from tests.controllers.test_process import Running, start, wait
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG, until
 
 __all__ = ["start"]
 
@@ -83,13 +85,11 @@ async def test_whatever_dies_in_between_the_end_is_that_of_a_fresh_start(
                 for entry in listing.entries
             }
 
-        found: dict[str, Any] = {}
-        for _ in range(600):
-            found = await there()
-            if found == end:
-                break
+        found, ends = await there(), time.monotonic() + HANG
+        while found != end:
+            assert time.monotonic() < ends, one.log.read_text()[-2000:]
             await asyncio.sleep(0.1)
-        assert found == end, one.log.read_text()[-2000:]
+            found = await there()
         one.stop()
         client = cluster.client()
         families: list[Any] = [POLICIES, NAMESPACE_PROFILES]

@@ -16,11 +16,11 @@ from controllers.families import NAMESPACE_PROFILES, POLICIES
 from controllers.mirror import Mirror
 from libcalico.kubernetes.client import Client
 from tests.controllers.fresh import (
+    all_is_there,
     assert_as_a_fresh_start_makes_it,
-    every_namespace_is_there,
     versions,
 )
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.controllers.test_mirrors import (
     DEFAULT_DENY,
     FROM_NAMESPACE,
@@ -31,7 +31,7 @@ from tests.controllers.test_mirrors import (
 from tests.controllers.test_process import LEASE, Running, holder, start
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient, until
 from tests.support.proxy import Proxy
 
 __all__ = ["start"]
@@ -95,19 +95,20 @@ async def test_who_was_cut_off_works_on_as_soon_as_the_network_heals(
         server=f"https://127.0.0.1:{api.port}",
         ETCD_ENDPOINTS=f"http://127.0.0.1:{etcd.port}",
     )
-    await until(lambda: stored.keys(path("island", "before")), 90.0)
+    await until(lambda: stored.keys(path("island", "before")))
     lease = cluster.call("GET", LEASE)["spec"]
     for proxy in (api, etcd):
         proxy.hang()
-    await until(lambda: "nothing is written until it is held again" in one.log.read_text(), 60.0)
+    await until(lambda: "nothing is written until it is held again" in one.log.read_text())
     policy(cluster, "island", "after", DEFAULT_DENY)
     for proxy in (api, etcd):
         proxy.mend()
-    await until(lambda: stored.keys(path("island", "after")), 60.0)
+    await until(lambda: stored.keys(path("island", "after")))
     after = cluster.call("GET", LEASE)["spec"]
     same = ("holderIdentity", "acquireTime", "leaseTransitions")
     assert [after[each] for each in same] == [lease[each] for each in same]
     assert one.process.poll() is None
+    await all_is_there(cluster, stored)
     assert one.stop() == 0
     for proxy in (api, etcd):
         await proxy.stop()
@@ -116,7 +117,7 @@ async def test_who_was_cut_off_works_on_as_soon_as_the_network_heals(
 
 def transactions(stored: Etcd) -> int:
     """How many etcd has begun."""
-    with urllib.request.urlopen(f"{stored.endpoint}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{stored.endpoint}/metrics", timeout=HANG) as answer:
         lines = answer.read().decode().splitlines()
     wanted = [line for line in lines if line.startswith("grpc_server_started_total")]
     return int(float(next(line for line in wanted if '"Txn"' in line).split()[-1]))
@@ -131,16 +132,16 @@ async def test_a_write_that_comes_after_its_leaders_death_changes_nothing(
     policy(cluster, "late", "web", DEFAULT_DENY)
     proxy = await Proxy(stored.port).start()
     first = start("first", ETCD_ENDPOINTS=f"http://127.0.0.1:{proxy.port}")
-    await until(lambda: stored.get(web), 90.0)
+    await until(lambda: stored.get(web))
     second = start("second")
     held = proxy.hold(b"app == 'web'")
     policy(cluster, "late", "web", FROM_NAMESPACE)
     await asyncio.wait_for(held.wait(), patient(60.0))
     first.stop(signal.SIGKILL)
     policy(cluster, "late", "web", ONLY_EGRESS)
-    await until(lambda: b"Ingress" not in (stored.get(web) or b"Ingress"), 120.0)
+    await until(lambda: b"Ingress" not in (stored.get(web) or b"Ingress"))
     assert holder(cluster) == "second"
-    await every_namespace_is_there(cluster, stored)
+    await all_is_there(cluster, stored)
     # Nobody is left to put it right, nor to write anything else, when the dead one's comes.
     second.stop()
     cluster.kill()
@@ -161,24 +162,24 @@ async def test_a_clock_that_is_an_hour_off_takes_no_lease_and_keeps_none(
     cluster.namespace("clocks")
     policy(cluster, "clocks", "one", DEFAULT_DENY)
     right = start("right")
-    await until(lambda: stored.keys(path("clocks", "one")), 90.0)
+    await until(lambda: stored.keys(path("clocks", "one")))
     # To this one the lease seems to have run out an hour ago.
     ahead = start("ahead", clock="+1h")
-    await until(lambda: ahead.check("-r") == (0, "Ready"), 90.0, step=1.0)
+    await until(lambda: ahead.check("-r") == (0, "Ready"), pause=1.0)
     for _ in range(int(LEASE_LASTS) + 3):
         await asyncio.sleep(1.0)
         assert holder(cluster) == "right" or right.process.poll() is not None
     right.stop(signal.SIGKILL)
     policy(cluster, "clocks", "two", DEFAULT_DENY)
-    await until(lambda: stored.keys(path("clocks", "two")), 90.0)
+    await until(lambda: stored.keys(path("clocks", "two")))
     assert holder(cluster) == "ahead"
     # To this one it was renewed in two hours from now.
     behind = start("behind", clock="-1h")
-    await until(lambda: behind.check("-r") == (0, "Ready"), 90.0, step=1.0)
+    await until(lambda: behind.check("-r") == (0, "Ready"), pause=1.0)
     ahead.stop(signal.SIGKILL)
     cluster.delete(POLICY_PATH.format("clocks") + "/one")
-    await until(lambda: not stored.keys(path("clocks", "one")), 90.0)
+    await until(lambda: not stored.keys(path("clocks", "one")))
     assert holder(cluster) == "behind"
-    await every_namespace_is_there(cluster, stored)
+    await all_is_there(cluster, stored)
     behind.stop()
     await assert_as_a_fresh_start_makes_it(cluster, stored)

@@ -10,10 +10,11 @@ import pytest
 from controllers.cluster_policies import ENFORCED, ClusterPolicies
 from libcalico.kubernetes.client import Client
 from libcalico.model.keys import ResourceKey
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.support.apiserver import ApiRefused, ApiServer
 from tests.support.crds import PATH, definitions, wait_served
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 GROUP = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
 EVERYONE: dict[str, Any] = {"namespaces": {}}

@@ -18,11 +18,12 @@ from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import ResourceKey
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.controllers.test_nodes import NODES, put_node
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 PODS = "/api/v1/namespaces/gc/pods"
 GRACE = 60.0

@@ -13,9 +13,10 @@ from libcalico import names
 from libcalico.datastore.interface import ABSENT, Put
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import ResourceKey
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 OWN = "projectcalico.org/"
 labels = st.dictionaries(st.sampled_from(["a", "b", OWN + "namespace"]), st.just("x"), max_size=3)

@@ -17,7 +17,7 @@ from libcalico.kubernetes.objects import CONFIG_MAPS
 from libcalico.model import Metadata, Profile, ResourceKey
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 KEY = ResourceKey("Profile", "mine")
 
@@ -42,7 +42,7 @@ async def test_the_process_itself_writes_nothing_without_the_lease(stored: Etcd)
         with pytest.raises(LostLease):
             await process.configuration.report(process._fenced)
         with pytest.raises(LostLease):
-            await asyncio.wait_for(process._compact(below, 0.01), patient(60))
+            await asyncio.wait_for(process._compact(below, 0.01), HANG)
         assert stored.revision() == revision
         process.elector.leading, process.elector._until = True, time.monotonic() + 600
         await process.configuration.report(process._fenced)

@@ -17,10 +17,11 @@ from controllers.leader import Elector, LostLease, Step, Terms, decide, next_spe
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.objects import LEASES, LeaseSpec
-from tests.controllers.running import until
 from tests.support.apiserver import ApiServer
+from tests.support.patience import until
 
-QUICK = Terms(duration=3, deadline=2.0, retry=0.2)
+QUICK = Terms(duration=8, deadline=6.0, retry=0.2)
+"""Short; but a machine that stands still for some seconds loses no lease."""
 holders = st.sampled_from(["", "me", "you"])
 
 
@@ -154,7 +155,7 @@ async def test_who_cannot_renew_stops_before_somebody_else_may_begin(cluster: Ap
     cluster.pause()
     try:
         await until(lambda: not team.working)
-        with pytest.raises(LostLease, match="could not be renewed for 2 s"):
+        with pytest.raises(LostLease, match="could not be renewed for 6 s"):
             await first
     finally:
         cluster.resume()
@@ -175,10 +176,10 @@ async def test_work_that_holds_the_loop_does_not_hold_up_the_lease(cluster: ApiS
     await until(lambda: elector.leading)
     other = Elector(cluster.client(), "leases", "b", QUICK)
     stealing = threading.Thread(
-        target=lambda: asyncio.run(_try_for(other, QUICK.duration * 2)), daemon=True
+        target=lambda: asyncio.run(_try_for(other, QUICK.duration * 1.25)), daemon=True
     )
     stealing.start()
-    ends = time.monotonic() + QUICK.duration * 2
+    ends = time.monotonic() + QUICK.duration * 1.25
     while time.monotonic() < ends:
         sum(range(10_000))  # busy, as the work may be
     elector.check()

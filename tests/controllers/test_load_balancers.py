@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from controllers.load_balancers import LoadBalancers
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 PATH = "/api/v1/namespaces/lb/services"
 HANDLES = "/calico/ipam/v2/handle/"

@@ -13,9 +13,10 @@ from libcalico.conversion import convert
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.kubernetes.client import Client
 from libcalico.model.keys import ResourceKey
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 POLICY_PATH = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
 RESOURCES = "/calico/resources/v3/projectcalico.org/"

@@ -24,10 +24,11 @@ from libcalico.model.controllers import AutoHostEndpointConfig
 from libcalico.model.keys import LifeSignKey, ResourceKey
 from libcalico.model.node import OrchRef
 from libcalico.model.status import LifeSign
-from tests.controllers.running import running, until
+from tests.controllers.running import running
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 NODES = "/api/v1/nodes"
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,19 +20,15 @@ from tests.controllers.test_mirrors import DEFAULT_DENY, POLICY_PATH, RESOURCES
 from tests.manifests.rendered import FOLDER, without_crds
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd, free_ports
-from tests.support.patience import patient
+from tests.support.patience import HANG, wait_for
 
 ACCOUNT = "calico-kube-controllers"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/calico-kube-controllers"
 CONFIGURATION = f"{RESOURCES}kubecontrollersconfigurations/default"
 
 
-def wait(check: Callable[[], object], what: object = "", within: float = 90.0) -> None:
-    deadline = time.monotonic() + patient(within)
-    while not check():
-        told = what() if callable(what) else what
-        assert time.monotonic() < deadline, f"not within {within} s: {told}"
-        time.sleep(0.1)
+def wait(check: Callable[[], object], what: object = "") -> None:
+    wait_for(check, what, 0.1)
 
 
 def rules() -> list[dict[str, Any]]:
@@ -124,7 +119,7 @@ class Running:
         """What HTTP says."""
         try:
             url = f"http://127.0.0.1:{port or self.port}{path}"
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=HANG) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -135,7 +130,7 @@ class Running:
         """End it."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(HANG)
         # What the library of `wrong_clock` leaves of a process that was killed.
         for name in ("faketime_shm", "sem.faketime_sem"):
             Path(f"/dev/shm/{name}_{self.process.pid}").unlink(missing_ok=True)
@@ -191,7 +186,7 @@ def test_one_of_two_works_with_few_rights_and_the_other_takes_over(
     # Asked to end, it gives the lease back; the other goes on at once.
     assert first.stop() == 0
     policy("two")
-    wait(lambda: f"{path}two" in stored.keys(path), second.log.read_text, 30)
+    wait(lambda: f"{path}two" in stored.keys(path), second.log.read_text)
     assert holder(cluster) == "second"
     # Killed, it does not; the next waits for the lease to run out.
     third = start("third")
@@ -265,5 +260,5 @@ def test_without_a_datastore_it_says_so_and_a_wrong_variable_ends_it(
     wait(lambda: "127.0.0.1:1" in away.check("-r")[1], lambda: away.check("-r"))
     assert away.check("-l")[0] == 0
     wrong = start("wrong", ENABLED_CONTROLLERS="polcy")
-    assert wrong.process.wait(30) == 1
+    assert wrong.process.wait(HANG) == 1
     assert "ENABLED_CONTROLLERS" in wrong.log.read_text()

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.queue import WorkQueue
-from tests.controllers.running import until
-from tests.support.patience import patient
+from tests.support.patience import HANG, until
 
 
 @pytest.mark.asyncio
@@ -35,12 +34,12 @@ async def test_what_is_told_while_it_is_looked_at_is_looked_at_again() -> None:
     await asyncio.sleep(0.01)
     assert not waiting.done(), "QUE-2: it is with a worker"
     queue.done(name)
-    assert await asyncio.wait_for(waiting, patient(5)) == "a", "QUE-1"
+    assert await asyncio.wait_for(waiting, HANG) == "a", "QUE-1"
 
 
 @pytest.mark.asyncio
 async def test_a_failure_delays_its_own_name_only_and_news_do_not_hurry_it() -> None:
-    queue: WorkQueue[str] = WorkQueue(first=0.2, longest=0.2)
+    queue: WorkQueue[str] = WorkQueue(first=600.0, longest=600.0)
     queue.add("bad")
     name = await queue.get()
     queue.add("bad")
@@ -49,7 +48,15 @@ async def test_a_failure_delays_its_own_name_only_and_news_do_not_hurry_it() -> 
     assert await queue.get() == "good"
     queue.done("good")
     assert (len(queue), queue.failing) == (1, 1)
-    assert await asyncio.wait_for(queue.get(), patient(5)) == "bad"
+    queue.close()
+
+
+@pytest.mark.asyncio
+async def test_what_failed_comes_again_by_itself() -> None:
+    queue: WorkQueue[str] = WorkQueue(first=0.01, longest=0.01)
+    queue.add("bad")
+    queue.done(await queue.get(), failed=True)
+    assert await asyncio.wait_for(queue.get(), HANG) == "bad"
     queue.done("bad")
     assert (len(queue), queue.failing) == (0, 0)
 
@@ -82,7 +89,7 @@ async def _churn(names: list[int], chance: random.Random) -> None:
         queue.add(name)
         if chance.random() < 0.5:
             await asyncio.sleep(0)
-    await until(lambda: not len(queue), 20, step=0.001)
+    await until(lambda: not len(queue), pause=0.001)
     for worker in workers:
         worker.cancel()
     assert seen == version, "QUE-1, QUE-3: the last state of each was looked at"

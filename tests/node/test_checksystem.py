@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from node.gather import certificates, host, kernel, kubernetes, places, probes
 from tests.support.certificates import make_certificates
 from tests.support.etcd import Etcd, free_ports
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, wait_for
 
 COMMAND = [sys.executable, "-m", "node.main", "checksystem"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
@@ -37,7 +36,7 @@ def check(
         capture_output=True,
         text=True,
         env={**clean, "NODENAME": "node1", **(environ or {})},
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.stdout, done.stderr
@@ -83,8 +82,10 @@ def pair() -> Iterator[tuple[Namespace, Namespace]]:
 PEER = [OtherNode(name="node2", ipv4="10.99.2.1/24")]
 
 
-def ask(space: Namespace, size: int) -> Probe:
-    with space.entered():
+def ask(space: Namespace, size: int, timeout: float = HANG) -> Probe:
+    """`timeout`: for an answer. Only where one does not come it is waited for in full."""
+    with space.entered(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probes, "TIMEOUT", timeout)
         return asyncio.run(probes.probe(PEER, {4: size}, bgp=True))[0]
 
 
@@ -97,16 +98,16 @@ def test_a_path_that_loses_large_packets_is_found(pair: tuple[Namespace, Namespa
     # The far side's interface is narrow, and nobody is told.
     b.run("ip", "link", "set", "eth0", "mtu", "1400")
     b.run("iptables", "-A", "INPUT", "-m", "length", "--length", "1401:", "-j", "DROP")
-    found = ask(a, 1500)
+    found = ask(a, 1500, 5.0)
     assert (found.small, found.full) == ("answer", "silent")
     # Its own interface is narrow: the kernel itself refuses.
     a.run("ip", "link", "set", "eth0", "mtu", "1400")
     assert ask(a, 1500).full.startswith("too big for this machine")
     assert ask(a, 1400).full == "answer"
     b.run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "179", "-j", "DROP")
-    assert ask(a, 1400).bgp == "filtered"
+    assert ask(a, 1400, 1.0).bgp == "filtered"
     b.run("ip", "link", "set", "eth0", "down")
-    assert ask(a, 1400).small in ("silent", "no route")
+    assert ask(a, 1400, 1.0).small in ("silent", "no route")
 
 
 @pytest.mark.promise("F-105")
@@ -144,10 +145,7 @@ def test_another_daemon_on_port_179(pair: tuple[Namespace, Namespace], tmp_path:
     )
     daemon = a.popen("bird", "-f", "-c", f"{tmp_path}/bird.conf", "-s", f"{tmp_path}/bird.ctl")
     try:
-        deadline = time.monotonic() + patient(10)
-        while ":179" not in a.run("ss", "-tln"):
-            assert time.monotonic() < deadline, "BIRD does not listen"
-            time.sleep(0.05)
+        wait_for(lambda: ":179" in a.run("ss", "-tln"), "BIRD does not listen")
         code, found, _ = check("--offline", "--only", "bgp-port", inside=a)
     finally:
         daemon.kill()

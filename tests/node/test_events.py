@@ -20,7 +20,7 @@ from libcalico.kubernetes.events import Recorder as RealRecorder
 from libcalico.kubernetes.events import node as of_node
 from node import events
 from node.events import Condition, Standing
-from tests.controllers.running import until
+from tests.support.patience import until
 
 NODE = of_node("n1")
 

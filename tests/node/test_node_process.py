@@ -15,9 +15,10 @@ import pytest
 
 from node import startup
 from node.supervisor import agents
-from tests.node.world import CALICO_NODE, RESOURCES, start, wait_for
+from tests.node.world import CALICO_NODE, RESOURCES, start
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace
+from tests.support.patience import HANG, wait_for
 
 
 def test_it_waits_for_the_datastore_and_says_so(
@@ -33,7 +34,7 @@ def test_it_waits_for_the_datastore_and_says_so(
         wait_for(lambda: "waiting for the datastore" in log.read_text())
         assert not Path(environ["CALICO_NODENAME_FILE"]).exists()
         etcd_inside.start()
-        assert process.wait(30) == 0
+        assert process.wait(HANG) == 0
     finally:
         process.kill()
         process.wait()
@@ -46,7 +47,7 @@ def test_wrong_settings_end_at_once_with_one_sentence(environ: dict[str, str]) -
         env=os.environ | environ | {"CALICO_NETWORKING_BACKEND": "bgp"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 1
@@ -68,7 +69,7 @@ def test_without_waiting_it_ends(etcd_inside: Etcd, environ: dict[str, str]) -> 
         env=os.environ | environ | told,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 1
@@ -81,7 +82,7 @@ def test_without_waiting_it_ends(etcd_inside: Etcd, environ: dict[str, str]) -> 
         env=os.environ | environ | told | {"CALICO_LOG_LEVEL": "INFO"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=True,
     )
     lines = [json.loads(line) for line in done.stderr.splitlines()]
@@ -124,12 +125,15 @@ def node_process(environ: dict[str, str], tmp_path: Path) -> Iterator[subprocess
         print((tmp_path / "node.log").read_text())
 
 
+AGENTS = {"calico-felix", "calico-bgp", "calico-cni"}
+
+
 def children(parent: int) -> dict[str, int]:
-    """Name as `ps` shows it to process id, of the living children."""
+    """Name as `ps` shows it to process id, of the agents that live; others come and go."""
     command = ["ps", "--ppid", str(parent), "-o", "pid=,args="]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     rows = (line.split() for line in done.stdout.splitlines())
-    return {row[1]: int(row[0]) for row in rows if len(row) >= 2}
+    return {row[1]: int(row[0]) for row in rows if len(row) >= 2 and row[1] in AGENTS}
 
 
 def _replaced(parent: int, name: str, pid: int) -> bool:
@@ -141,19 +145,18 @@ def _replaced(parent: int, name: str, pid: int) -> bool:
 def test_the_nodes_processes_bear_their_names_and_come_back(
     node_process: subprocess.Popen[bytes], machine: Namespace
 ) -> None:
-    names = {"calico-felix", "calico-bgp", "calico-cni"}
-    wait_for(lambda: names <= set(children(node_process.pid)))
+    wait_for(lambda: set(children(node_process.pid)) == AGENTS)
     own = Path(f"/proc/{node_process.pid}/cmdline").read_bytes()
     assert own.startswith(b"calico-node")
     first = children(node_process.pid)
-    for name in sorted(names):
+    for name in sorted(AGENTS):
         os.kill(first[name], signal.SIGKILL)
         killed = time.monotonic()
         wait_for(partial(_replaced, node_process.pid, name, first[name]))
         print(f"{name} is back after {time.monotonic() - killed:.3f} s")
     routes = machine.run("ip", "route", "show", "table", "all")
     node_process.terminate()
-    assert node_process.wait(30) == 0
+    assert node_process.wait(HANG) == 0
     assert machine.run("ip", "route", "show", "table", "all") == routes
 
 
@@ -168,8 +171,7 @@ def test_a_known_node_starts_its_agents_without_the_datastore(
     etcd_inside.kill()
     log = tmp_path / "node.log"
     process: subprocess.Popen[bytes] = request.getfixturevalue("node_process")
-    names = {"calico-felix", "calico-bgp", "calico-cni"}
-    wait_for(lambda: names <= set(children(process.pid)))
+    wait_for(lambda: set(children(process.pid)) == AGENTS)
     before = children(process.pid)
     etcd_inside.start()
     wait_for(lambda: "is registered" in log.read_text())
@@ -180,4 +182,4 @@ def test_a_known_node_starts_its_agents_without_the_datastore(
     etcd_inside.delete(RESOURCES + "nodes/node1")
     wait_for(lambda: etcd_inside.get(RESOURCES + "nodes/node1"))
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(HANG) == 0

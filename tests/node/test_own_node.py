@@ -20,9 +20,9 @@ from libcalico.model.node import Node, NodeBGPSpec, NodeSpec, NodeStatus, NodeWi
 from node import addresses, startup
 from node.environment import settings
 from node.own_node import Keeper, remembered
-from tests.node.test_redetect import until
 from tests.node.world import RESOURCES, resource
 from tests.support.etcd import Etcd
+from tests.support.patience import until
 
 NODE = ResourceKey("Node", "node1")
 

@@ -16,6 +16,7 @@ import pytest
 from libcalico import status_file
 from node import readiness
 from node.environment import settings
+from tests.support.patience import HANG
 
 FELIX = {"in_sync": True, "ready": True}
 BGP = {"start_complete": True, "peers": [{"address": "10.0.0.2", "state": "start"}]}
@@ -94,7 +95,7 @@ def test_shutdown_notes_the_time_also_when_no_api_answers(tmp_path: Path) -> Non
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0

@@ -30,13 +30,14 @@ from node.variables import VARIABLES
 from tests.e2e.conftest import say
 from tests.node import units
 from tests.node.units import Unit
+from tests.support.patience import HANG
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "systemd"
 SERVICE = MANIFESTS / "calico-node.service"
 EXAMPLE = MANIFESTS / "calico.env.example"
 PORT = 7000
-LONGEST_GAP = 40.0
-"""Seconds, on a busy machine: confirmed, stored, the speaker started again, its session up."""
+LONGEST_GAP = HANG
+"""Seconds: confirmed, stored, the speaker started again, its session up."""
 POOL = """\
 apiVersion: projectcalico.org/v3
 kind: IPPool
@@ -86,8 +87,8 @@ def world() -> Iterator[World]:
         agents.start(by_hand, lab.plan, {})
         unit = start_by_unit(by_unit, lab)
         for node in lab.nodes:
-            agents.wait(node, timeout=60)
-        by_hand.run(["calicoctl", "apply", "-f", "-"], stdin=POOL.encode(), timeout=60)
+            agents.wait(node, timeout=HANG)
+        by_hand.run(["calicoctl", "apply", "-f", "-"], stdin=POOL.encode(), timeout=HANG)
         # It has agents now, so pods bring their namespaces along.
         lab.state.agents = True
         one, other = (
@@ -112,7 +113,7 @@ def reached(lab: Lab, one: Pod, other: Pod) -> None:
         proc.wait_until(
             lambda here=here, there=there: pods.ping(lab, here, there.address),  # type: ignore[misc]
             f"{here.name} reaches {there.name}",
-            timeout=30,
+            timeout=HANG,
         )
 
 
@@ -153,8 +154,8 @@ def test_an_address_that_changes_under_traffic(world: World) -> None:
     with traffic.between(world.lab, *world.pods, PORT) as seen:
         node1.run(["ip", "address", "add", "10.99.1.11/24", "dev", "eth0"])
         node1.run(["ip", "address", "delete", "10.99.1.1/24", "dev", "eth0"])
-        proc.wait_until(lambda: stored(world, "node1") == "10.99.1.11/24", "stored", timeout=60)
-        proc.wait_until(lambda: "via 10.99.1.11 " in way(world), "node2 follows", timeout=60)
+        proc.wait_until(lambda: stored(world, "node1") == "10.99.1.11/24", "stored", timeout=HANG)
+        proc.wait_until(lambda: "via 10.99.1.11 " in way(world), "node2 follows", timeout=HANG)
         reached(world.lab, *world.pods)
     print("\n".join(seen.lines))
     assert not seen.stream_error, "\n".join(seen.lines)
