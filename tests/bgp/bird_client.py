@@ -6,7 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 _PEER = re.compile(r"^(Global|Node|Mesh)_(.+)$")
 
@@ -15,7 +15,7 @@ async def ask(path: Path, command: str) -> list[str]:
     """The lines of an answer, codes and all."""
     reader, writer = await asyncio.open_unix_connection(str(path), limit=1 << 20)
     try:
-        async with asyncio.timeout(patient(10)):
+        async with asyncio.timeout(HANG):
             banner = await reader.readline()
             assert banner.startswith(b"0001 "), banner
             writer.write(command.encode() + b"\n")

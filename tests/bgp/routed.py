@@ -17,12 +17,13 @@ from pathlib import Path
 from felix import ROUTE_PROTOCOL
 from tests.bgp.world import ROUTER, Node, World, eventually
 from tests.support.netns import Namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 LAUNCH = Path(__file__).parent.parent / "felix" / "launch.py"
 OURS = str(ROUTE_PROTOCOL)
 PORT = 9000
 INTERVAL = 0.01
+SO_RCVBUFFORCE = 33  # linux, asm-generic/socket.h: beyond net.core.rmem_max
 FIB = "/proc/thread-self/net/route"
 
 
@@ -63,7 +64,7 @@ class Felix:
         """Kill it."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(15)
+            self.process.wait(HANG)
 
 
 def kernel_lines(space: Namespace) -> list[str]:
@@ -126,7 +127,7 @@ class Stream:
     def _bound(self) -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         # Nobody may take a full queue on a busy machine for a lost route.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
         made.bind((self.address, PORT))
         made.settimeout(0.1)
         return made

@@ -35,13 +35,15 @@ from bgp.speaker.interface import (
 )
 from tests.support import bgp_wire as wire
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 ME, BIRD = IPv4Address("10.9.0.1"), IPv4Address("10.9.0.2")
 ME6, BIRD6 = IPv6Address("fd09::1"), IPv6Address("fd09::2")
 RAW = [IPv4Address(f"10.9.0.{number}") for number in range(3, 7)]
 MY_AS = 64512
 TCP_MD5SIG = 14
+HOLD = 600
+"""A hold time that no test outlives: raw peers send no KEEPALIVEs by themselves."""
 IP_MINTTL = 21
 
 
@@ -55,6 +57,7 @@ def peer(address: IPAddress, **more: object) -> Peer:
         "local_as": MY_AS,
         "router_id": ME,
         "families": (Family.of(address),),
+        "hold_time": HOLD,
         **more,
     }
     return Peer(**values)  # type: ignore[arg-type]
@@ -116,7 +119,7 @@ async def until(what: str, check: Callable[[], object], timeout: float = 15) -> 
             while not check():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise AssertionError(f"not within {timeout:g} s: {what}") from None
+        raise AssertionError(f"not within {patient(timeout):g} s: {what}") from None
 
 
 @dataclass
@@ -157,7 +160,7 @@ def session(name: str = "node1", *, asn: int = MY_AS, more: str = "", channel: s
     return f"""
     protocol bgp {name} {{
         local {BIRD} as {asn}; neighbor {ME} as {MY_AS}; multihop; strict bind;
-        hold time 9; graceful restart on; connect delay time 1; connect retry time 1;
+        hold time 240; graceful restart on; connect delay time 1; connect retry time 1;
         error wait time 1,2; {more}
         ipv4 {{ import all; export all; {channel} }};
     }}"""
@@ -245,8 +248,8 @@ class RawPeer:
         with contextlib.suppress(ConnectionError):
             await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
-    async def open(self, *, hold: int = 90, wide: bool = True, restart: int = 120) -> None:
-        """OPEN and KEEPALIVE; the hold time is long: this peer sends no KEEPALIVEs by itself."""
+    async def open(self, *, hold: int = HOLD, wide: bool = True, restart: int = 120) -> None:
+        """OPEN and KEEPALIVE."""
         can = wire.MULTIPROTOCOL4 + wire.MULTIPROTOCOL6 + wire.capability(2)
         can += wire.four_octet_as(self.asn) if wide else b""
         can += wire.graceful(restart) if restart else b""
@@ -288,7 +291,7 @@ def namespace() -> Iterator[Lab]:
         finally:
             if lab.bird is not None:
                 lab.bird.kill()
-                lab.bird.wait(10)
+                lab.bird.wait(HANG)
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -306,10 +309,13 @@ async def running(lab: Lab) -> AsyncIterator[None]:
 
 
 def story(body: Callable[[Lab], Awaitable[None]], timeout: float = 60) -> None:
-    """Run `body` with a fresh lab; on failure show BIRD's log and the events."""
+    """Run `body` with a fresh lab; on failure show BIRD's log and the events.
+
+    The limit is for the whole story: each of its waits has one of its own.
+    """
 
     async def run(lab: Lab) -> None:
-        async with asyncio.timeout(patient(timeout)), running(lab):
+        async with asyncio.timeout(5 * patient(timeout)), running(lab):
             try:
                 await body(lab)
             except BaseException:

@@ -20,7 +20,7 @@ from libcalico.local.node_api import Fact
 from libcalico.model.keys import ResourceKey
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.memory_speaker import MemorySpeaker
-from tests.support.patience import patient
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -126,9 +126,7 @@ async def test_from_mesh_to_reflectors_no_route_is_ever_missing() -> None:
         await cluster.say(*REFLECTED)
         await asyncio.sleep(0.4)
     cluster.agents = everybody
-    async with asyncio.timeout(patient(20)):
-        while any(agent.handover.held for agent in everybody.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: not any(agent.handover.held for agent in everybody.values()))
     assert lost == []
     assert cluster.table("n1") == ALL_OF_N1
     assert [peer["address"] for peer in everybody["n1"].describe()["peers"]] == ["10.0.0.3"]
@@ -219,7 +217,7 @@ async def test_a_deleted_peering_ends_though_the_peers_that_remain_are_down() ->
     """HND-3: the limit counts from the deletion, not from a successor that never comes."""
     cluster = await three()
     for agent in cluster.agents.values():
-        agent.handover = Handover(linger=0.0, limit=0.2)
+        agent.handover = Handover(linger=0.0, limit=3600.0)
     no_mesh = resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
     away = resource("BGPPeer", "away", {"peerIP": "10.0.0.99", "asNumber": 64500})
     key, near = resource("BGPPeer", "near", {"peerSelector": "all()"})
@@ -231,9 +229,9 @@ async def test_a_deleted_peering_ends_though_the_peers_that_remain_are_down() ->
         "10.0.0.2",
         "10.0.0.3",
     ]
-    async with asyncio.timeout(patient(20)):
-        while any(agent.handover.held for agent in cluster.agents.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    for agent in cluster.agents.values():
+        agent.handover.limit = 0.0
+    await until(lambda: not any(agent.handover.held for agent in cluster.agents.values()))
     assert [each["address"] for each in n1.describe()["peers"]] == ["10.0.0.99"]
     assert cluster.table("n1") == {}
     await cluster.stop()
@@ -327,13 +325,11 @@ async def test_without_word_about_services_it_goes_on(caplog: pytest.LogCaptureF
     await cluster.say(POOL, *NODES, *BLOCKS)
     assert calm.in_sync  # no range is announced: nobody asks for services
     agent = cluster.add("n1", service_source=source, service_patience=0.02)
-    cluster.tasks.append(asyncio.create_task(agent._services_in_time()))
     await cluster.say(POOL, *NODES, *BLOCKS, RANGES)
     assert not agent.in_sync
     assert source.wanted
-    async with asyncio.timeout(patient(10)):
-        while not agent.in_sync:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    cluster.tasks.append(asyncio.create_task(agent._services_in_time()))
+    await until(lambda: agent.in_sync)
     warned = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
     assert not any("services" in each for each in warned), "a first start has none of before"
     await cluster.stop()

@@ -25,7 +25,7 @@ from tests.bgp.routed import Felix, kernel_table, use_pool
 from tests.bgp.session_lab import RawPeer
 from tests.bgp.world import ROUTER, Node, World, cluster, eventually
 from tests.support import bgp_wire as wire
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 FULL = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 ROUNDS, PAUSE = (300, 1.0) if FULL else (12, 0.0)
@@ -108,7 +108,7 @@ async def become(what: str, ask: Callable[[], set[str]], wanted: set[str]) -> No
     """Poll until it is so; the difference stands in the failure."""
     found: set[str] = set()
     try:
-        async with asyncio.timeout(patient(30)):
+        async with asyncio.timeout(HANG):
             while (found := ask()) != wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     except TimeoutError:

@@ -13,7 +13,7 @@ import pytest
 
 from bgp.idle import backend
 from tests.support.etcd import free_ports
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_it_is_ready_without_datastore_or_name(tmp_path: Path) -> None:
             [sys.executable, "-m", "bgp.main"], env=environ, stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + patient(60)
+        deadline = time.monotonic() + HANG
         while True:
             try:
                 with urllib.request.urlopen(f"http://localhost:{port}/readiness") as answer:
@@ -56,5 +56,5 @@ def test_it_is_ready_without_datastore_or_name(tmp_path: Path) -> None:
         assert not children.split()
     finally:
         process.terminate()
-        assert process.wait(15) == 0
+        assert process.wait(HANG) == 0
     assert "CALICO_NETWORKING_BACKEND is vxlan" in (tmp_path / "log").read_text()

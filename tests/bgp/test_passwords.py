@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bgp.passwords import FilePasswords, Passwords, SecretRef, read
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 TOR = SecretRef("tor", "key")
 CANARY = "canary-pass"
@@ -51,7 +51,7 @@ def test_a_file_for_all_is_no_secret(tmp_path: Path) -> None:
 async def test_changes_are_told(tmp_path: Path) -> None:
     source = FilePasswords(tmp_path, period=0.02)
     changes = source.changes()
-    async with asyncio.timeout(patient(10)):
+    async with asyncio.timeout(HANG):
         assert await anext(changes) == Passwords()
         lay(tmp_path)
         source.want(frozenset({TOR}))

@@ -31,7 +31,7 @@ from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from tests.bgp.agents import resource
 from tests.bgp.session_lab import Lab, RawPeer, namespace, session, until
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 PEERS: dict[str, tuple[int, str]] = {
     "10.9.0.2": (64512, ""),  # all is well
@@ -85,20 +85,17 @@ def running_birds(lab: Lab) -> Iterator[None]:
     finally:
         for process in processes:
             process.kill()
-            process.wait(10)
+            process.wait(HANG)
 
 
 @asynccontextmanager
 async def agent_in(lab: Lab) -> AsyncIterator[Agent]:
     """An agent with a real speaker, told of all peers."""
     speaker = ExaBGPSpeaker(lab.directory / "run")
-    agent = Agent("n1", speaker, Publisher(Path("/nonexistent/node.sock")), Settings(hold_time=9))
+    agent = Agent("n1", speaker, Publisher(Path("/nonexistent/node.sock")), Settings())
     known = {SecretRef("s" + name, "key"): value for name, value in SECRETS.items()}
     agent.picture.passwords = Passwords(known)
-    tasks = [
-        asyncio.create_task(each)
-        for each in (agent.follow_speaker(), agent.keep_time(), agent.doctor.run())
-    ]
+    tasks = [asyncio.create_task(each) for each in (agent.follow_speaker(), agent.keep_time())]
     try:
         changes = [resource("Node", "n1", {"bgp": {"ipv4Address": "10.9.0.1/32"}})]
         for number, (address, (asn, _)) in enumerate(PEERS.items()):
@@ -108,6 +105,9 @@ async def agent_in(lab: Lab) -> AsyncIterator[Agent]:
             changes.append(resource("BGPPeer", f"p{number}", spec))
         updates = [Update(key, Entry(key, value, 1, b"")) for key, value in changes]
         await agent.take(SyncBatch(updates, True))
+        # The healthy one is never down for long enough to be looked into, however slow this is.
+        await until("all is well", lambda: agent.sessions.status[ip_address("10.9.0.2")].up)
+        tasks.append(asyncio.create_task(agent.doctor.run()))
         yield agent
     finally:
         await speaker.close()
@@ -120,7 +120,6 @@ async def agent_in(lab: Lab) -> AsyncIterator[Agent]:
 def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "QUIET", 2.0)
     monkeypatch.setattr(probing, "PAUSES", (4.0,))
-    monkeypatch.setattr(probing, "TIMEOUT", 2.0)
 
     async def body(lab: Lab) -> None:
         async with agent_in(lab) as agent:
@@ -145,7 +144,7 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
                 print(seen, *describe(agent)["peers"], sep="\n")
                 raise
             for address in ("10.9.0.8", "10.9.0.9", "192.0.2.1", "10.9.0.3", "10.9.0.5"):
-                assert seen[address] == {"", wanted[address]}, address
+                assert seen[address] - {""} == {wanted[address]}, address
             healthy = describe(agent)["peers"][0]
             assert (healthy["info"], healthy["fix"]) == ("Established", "")
             assert seen["10.9.0.2"] == {""}
@@ -169,4 +168,4 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             silent.bind(("10.9.0.13", 179))
             silent.listen(16)
-            asyncio.run(asyncio.wait_for(body(lab), patient(90)))
+            asyncio.run(asyncio.wait_for(body(lab), 5 * HANG))

@@ -17,7 +17,7 @@ from bgp.publish import Publisher
 from libcalico.local import framing, node_api
 from libcalico.local.node_api import Path as BestPath
 from libcalico.local.node_api import Paths, PathsBegin, PathsEnd, RefusedPath
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 pytestmark = pytest.mark.asyncio
 
@@ -45,7 +45,7 @@ class Felix:
                 self.table = {name: self.table[name] for name in named if name in self.table}
 
     async def until(self, what: Any) -> None:
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(HANG):
             while not what():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

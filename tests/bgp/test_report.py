@@ -24,7 +24,7 @@ from libcalico.model.validate import problems
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.memory_speaker import MemorySpeaker
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 pytestmark = pytest.mark.asyncio
 N1, TOR = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.253")
@@ -128,7 +128,7 @@ def request(name: str, period: int, node: str = "n1") -> tuple[Any, Any]:
 async def test_requests_that_go_while_answers_are_written() -> None:
     """Neither the one that is being answered nor the next one stops the reporter."""
     cluster = await cluster_of_two()
-    requests = [request("one", 1), request("two", 1)]
+    requests, written = [request("one", 1), request("two", 1)], asyncio.Event()
 
     def told(*, gone: bool) -> SyncBatch:
         return SyncBatch(
@@ -141,11 +141,13 @@ async def test_requests_that_go_while_answers_are_written() -> None:
 
         async def commit(self, _: object) -> None:
             reporter.take(told(gone=True), time.monotonic())
+            written.set()
 
     reporter = Reporter(cluster.agents["n1"], cast("Datastore", Store()))
     reporter.take(told(gone=False), time.monotonic())
     answering = asyncio.create_task(reporter._answer())
-    await asyncio.sleep(0.2)
+    await asyncio.wait_for(written.wait(), HANG)
+    await cluster.calm()
     assert not answering.done()
     assert reporter._due == {}
     answering.cancel()
@@ -169,7 +171,7 @@ async def test_requests_are_answered_in_the_datastore(etcd: Etcd) -> None:
         return found
 
     async def until(name: str, check: Any) -> CalicoNodeStatusStatus:
-        async with asyncio.timeout(patient(20)):
+        async with asyncio.timeout(HANG):
             while not check(found := await status(name)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         return found

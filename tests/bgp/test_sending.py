@@ -14,7 +14,18 @@ import pytest
 from bgp.speaker.attributes import Session
 from bgp.speaker.interface import EndOfRib, Family, PathsReceived, PeerDown, Route
 from bgp.speaker.wire import Decoder
-from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, session, story, until
+from tests.bgp.session_lab import (
+    BIRD,
+    HOLD,
+    RAW,
+    Lab,
+    RawPeer,
+    peer,
+    route,
+    session,
+    story,
+    until,
+)
 from tests.support import bgp_wire as wire
 
 LONG = tuple(range(65001, 65901))
@@ -88,7 +99,8 @@ def test_a_peer_that_reads_slowly() -> None:
         many = wide(3_000)
         await lab.speaker.announce(many)
         await until("the other has all", lambda: len(quick.updates()) >= len(many), 40)
-        before, begun = spent(lab), time.monotonic()
+        begun = time.monotonic()
+        before = spent(lab)
         await asyncio.sleep(2)
         assert spent(lab) - before < 0.5 * (time.monotonic() - begun)
         await lab.speaker.announce([*many[:100], route("10.250.0.0/16")])
@@ -152,14 +164,13 @@ def test_a_peer_asks_for_all_once_more() -> None:
         can += wire.four_octet_as(modern.asn)
         await modern.dial()
         await modern.send(
-            wire.OPEN, wire.open_body(modern.asn, modern.local.packed, hold=90, capabilities=can)
+            wire.OPEN, wire.open_body(modern.asn, modern.local.packed, hold=HOLD, capabilities=can)
         )
         await modern.send(wire.KEEPALIVE)
         await until("both", lambda: ended(plain) and ended(modern))
         plain.messages.clear()
         modern.messages.clear()
-        for _ in range(20):
-            await plain.send(5, b"\0\1\0\1")
+        await plain.send_bytes(wire.message(5, b"\0\1\0\1") * 20)
         await until("twice", lambda: len(plain.updates()) == 2)
         assert table(plain) == {"10.65.1.0/26", "10.65.2.0/26"}
         await modern.send(5, b"\0\1\0\1")
@@ -278,7 +289,8 @@ def test_sessions_that_say_nothing_cost_nothing() -> None:
             await raw.dial()
             await raw.open()
         await until("all", lambda: all(map(ended, raws)), 40)
-        before, begun = spent(lab), time.monotonic()
+        begun = time.monotonic()
+        before = spent(lab)
         await asyncio.sleep(3)
         share = (spent(lab) - before) / (time.monotonic() - begun)
         assert share < 0.1, share

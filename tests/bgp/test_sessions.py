@@ -73,7 +73,7 @@ def test_keys(caplog: pytest.LogCaptureFixture) -> None:
         # Gone, and back without a key: the key did not stay on the socket.
         await lab.speaker.configure([peer(plain.local, passive=True)])
         lab.start_bird(session(), static(NET))
-        await asyncio.sleep(1)
+        await until("gone", lambda: set(lab.speaker._applied) == {plain.local})
         await lab.speaker.configure([peer(BIRD, passive=True), peer(plain.local, passive=True)])
         await until("without a key", lambda: lab.heard.up(BIRD))
         assert lab.heard.of(PeerDown, plain.local) == []
@@ -273,9 +273,11 @@ def test_ports_addresses_and_keepalives() -> None:
         assert "10.9.0.1:1791" in listening
         assert "0.0.0.0:1792" in everywhere
         assert "0.0.0.0:179 " not in everywhere
-        beats = len([kind for kind, _ in first.messages if kind == 4])
-        await asyncio.sleep(3)
-        assert len([kind for kind, _ in first.messages if kind == 4]) - beats >= 2
+        beats = [kind for kind, _ in first.messages].count(wire.KEEPALIVE)
+        await until(
+            "a KEEPALIVE each second",
+            lambda: [kind for kind, _ in first.messages].count(wire.KEEPALIVE) >= beats + 2,
+        )
         # The others are not disturbed when one moves from the wildcard to the address.
         await lab.speaker.configure(
             [

@@ -35,9 +35,11 @@ from libcalico.model import codec
 from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
-HOLD = 9
+HOLD = 30
+"""Long enough for a machine that stands still for seconds: after a third of it ExaBGP is asked, and
+after a quarter more without a word it is ended."""
 ROUTER = "10.99.0.254"
 ROUTER6 = "fd99::254"
 PRIMARY = ("show", "route", "primary", "where", "source", "=", "RTS_BGP")
@@ -54,7 +56,7 @@ def eventually(
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what}; last: {value!r}")
+            raise AssertionError(f"not within {patient(timeout):g} s: {what}; last: {value!r}")
         time.sleep(pause)
 
 
@@ -105,7 +107,7 @@ class Ear:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._loop = None
-        self._thread.join(5)
+        self._thread.join(HANG)
 
 
 @dataclass
@@ -154,7 +156,7 @@ class Node:
         """Signal `calico-bgp` and wait for its end."""
         assert self.process is not None
         self.process.send_signal(number)
-        self.process.wait(15)
+        self.process.wait(HANG)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -325,7 +327,7 @@ protocol kernel {{ persist on; graceful restart on; ipv6 {{ export where source 
 protocol static tor4 {{ ipv4; route 10.200.0.0/24 unreachable; }}
 protocol static tor6 {{ ipv6; route fd20::/64 unreachable; }}
 template bgp common {{
-    hold time {HOLD}; graceful restart on; graceful restart time 20;
+    hold time {HOLD}; graceful restart on; graceful restart time 240;
     connect delay time 1; connect retry time 2; error wait time 1,3; {password}
 }}
 template bgp node from common {{
@@ -413,4 +415,4 @@ def _etcd(world: World) -> subprocess.Popen[bytes]:
 def _end(process: subprocess.Popen[bytes] | None) -> None:
     if process is not None and process.poll() is None:
         process.kill()
-        process.wait(10)
+        process.wait(HANG)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.support.netns import Namespace
+from tests.support.patience import HANG
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Router(ABC):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         for process in self.processes:
-            process.wait(10)
+            process.wait(HANG)
         self.processes.clear()
 
     def write(self, name: str, lines: Iterable[str]) -> str:

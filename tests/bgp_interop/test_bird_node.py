@@ -26,6 +26,7 @@ import pytest
 from lab import agents, proc
 from lab.demo import look
 from lab.machine import Machine
+from tests.support.patience import HANG
 from tests.tunnels.scene import Scene, scene
 
 OURS, BIRDS = "node1", "node2"
@@ -82,7 +83,7 @@ def take_over(made: Scene) -> None:
     machine = made.machine(BIRDS)
     for pid in look.processes(machine, "calico-node"):
         os.kill(pid, signal.SIGTERM)
-    proc.wait_until(lambda: not look.processes(machine, "calico-bgp"), "its end", timeout=30)
+    proc.wait_until(lambda: not look.processes(machine, "calico-bgp"), "its end", timeout=HANG)
     own, peer = (str(made.lab.host(node).address.ip) for node in (BIRDS, OURS))
     machine.path(CONFIG).write_text(configuration(own, peer, block_of(made, BIRDS)))
     start_bird(machine)
@@ -110,13 +111,13 @@ def session(made: Scene) -> bool:
 @pytest.mark.promise("F-38")
 def test_both_route_pods(mixed: Scene) -> None:
     """Expectations 1 and 2."""
-    proc.wait_until(lambda: session(mixed), "the session", timeout=60)
+    proc.wait_until(lambda: session(mixed), "the session", timeout=HANG)
     for here, there, protocol in ((OURS, BIRDS, ""), (BIRDS, OURS, "bird")):
         hop = str(mixed.lab.host(there).address.ip)
         proc.wait_until(
             lambda here=here, there=there, hop=hop: mixed.route(here, there).get("gateway") == hop,  # type: ignore[misc]
             f"{here}'s route to {there}'s block",
-            timeout=60,
+            timeout=HANG,
         )
         assert protocol in (mixed.route(here, there).get("protocol"), "")
     mixed.connected()
@@ -126,17 +127,17 @@ def test_both_route_pods(mixed: Scene) -> None:
 @pytest.mark.promise("PAIN-16")
 def test_restarts_lose_nothing(mixed: Scene) -> None:
     """Expectation 3."""
-    proc.wait_until(lambda: session(mixed), "the session", timeout=60)
+    proc.wait_until(lambda: session(mixed), "the session", timeout=HANG)
     mixed.connected()
     with mixed.traffic((OURS, BIRDS)) as seen:
         machine = mixed.machine(BIRDS)
         for pid in look.processes(machine, "bird"):
             os.kill(pid, signal.SIGKILL)
-        proc.wait_until(lambda: not session(mixed), "its end is noticed", timeout=60)
+        proc.wait_until(lambda: not session(mixed), "its end is noticed", timeout=HANG)
         start_bird(machine)
-        proc.wait_until(lambda: session(mixed), "the session again", timeout=60)
+        proc.wait_until(lambda: session(mixed), "the session again", timeout=HANG)
         (agent,) = look.processes(mixed.machine(OURS), "calico-bgp")
         os.kill(agent, signal.SIGKILL)
-        proc.wait_until(lambda: not session(mixed), "its end is noticed", timeout=60)
-        proc.wait_until(lambda: session(mixed), "the session again", timeout=60)
+        proc.wait_until(lambda: not session(mixed), "its end is noticed", timeout=HANG)
+        proc.wait_until(lambda: session(mixed), "the session again", timeout=HANG)
     assert (seen.lost, seen.stream_error) == (0, ""), seen.lines

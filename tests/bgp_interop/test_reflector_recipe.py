@@ -24,6 +24,7 @@ import yaml
 from tests.bgp.world import World, cluster, eventually
 from tests.bgp_interop.frr import DAEMONS
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import HANG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reflectors.md"
 FIRST, SECOND = "10.99.0.201", "10.99.0.202"
@@ -54,7 +55,7 @@ class Reflector:
     def kill(self) -> None:
         for each in self.running:
             each.send_signal(signal.SIGKILL)
-            each.wait(10)
+            each.wait(HANG)
         self.running.clear()
 
     def forwards_nothing(self) -> bool:
