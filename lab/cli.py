@@ -15,7 +15,7 @@ from lab.status import status
 from lab.topology import TOPOLOGIES
 
 DEFAULT_NAME = "lab"
-PING_SECONDS = 60.0
+PING_SECONDS = proc.PATIENCE
 
 
 def parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from lab.state import NETNS, State
 from lab.topology import ETCD, ROUTER, Host, Plan
 from lab.topology import plan as make_plan
 
-READY_SECONDS = 60.0
+READY_SECONDS = proc.PATIENCE
 NETNS_MARK = "netns-directory-is-ours"
 Say = Callable[[str], None]
 

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from lab import proc
 from lab.certificates import Certificates, make_certificates
 from lab.machine import Machine
 from lab.topology import Plan
@@ -94,6 +95,6 @@ def start(machine: Machine, plan: Plan) -> int:
     return machine.start(command(plan), output=LOG).pid
 
 
-def wait(machine: Machine, *, timeout: float = 15.0) -> None:
+def wait(machine: Machine, *, timeout: float = proc.PATIENCE) -> None:
     """Wait until etcd says that it is healthy."""
     machine.wait_http(METRICS_PORT, "/health", timeout=timeout)

@@ -75,7 +75,7 @@ class Machine:
         stdin: bytes | None = None,
         environment: Mapping[str, str] | None = None,
         check: bool = True,
-        timeout: float = 30.0,
+        timeout: float = proc.PATIENCE,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside and return its output; LabError when it fails and `check`."""
         return proc.run(

@@ -47,7 +47,7 @@ spec:
   nodeToNodeMeshEnabled: false
   asNumber: {NODE_AS}
 """
-ESTABLISHED_SECONDS = 60.0
+ESTABLISHED_SECONDS = proc.PATIENCE
 
 
 def documents(plan: Plan) -> str:

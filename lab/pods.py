@@ -180,7 +180,9 @@ def respond(machine: Machine, title: str, netns: str, ports: Sequence[str]) -> N
     machine.start([*FAST_PYTHON, str(RESPONDER), *ports], netns=netns, output=log)
     path = machine.path(log)
     what = f"pod {title}: responder on {', '.join(ports)}"
-    proc.wait_until(lambda: "listening" in path.read_text(), what, timeout=10, every=0.01)
+    proc.wait_until(
+        lambda: "listening" in path.read_text(), what, timeout=proc.PATIENCE, every=0.01
+    )
 
 
 def check_port(port: str) -> None:

@@ -18,6 +18,9 @@ from pathlib import Path
 
 from lab.errors import LabError
 
+PATIENCE = 120.0
+"""Seconds for what a machine with nothing else to do does in a few: it only catches a hang."""
+
 
 @dataclass(frozen=True)
 class Namespaces:
@@ -34,7 +37,7 @@ def run(
     stdin: bytes | None = None,
     environment: Mapping[str, str] | None = None,
     check: bool = True,
-    timeout: float = 30.0,
+    timeout: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command without a shell; its text output, or LabError when it fails and `check`."""
     try:
@@ -123,7 +126,7 @@ def members(
     return found
 
 
-def kill_all(pids: Callable[[], list[int]], *, timeout: float = 5.0) -> None:
+def kill_all(pids: Callable[[], list[int]], *, timeout: float = PATIENCE) -> None:
     """SIGKILL what `pids()` names until it names nothing; LabError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while alive := [pid for pid in pids() if start_time(pid) is not None]:

@@ -198,7 +198,9 @@ def close_if_empty() -> None:
         house = find() if mine else None
         if house is not None and house.empty:
             os.kill(house.pid, signal.SIGKILL)
-            proc.wait_until(lambda: not house.alive, "the rootless world ends", timeout=10)
+            proc.wait_until(
+                lambda: not house.alive, "the rootless world ends", timeout=proc.PATIENCE
+            )
             (directory() / "house.json").unlink(missing_ok=True)
 
 

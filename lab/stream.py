@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import proc
 from lab.errors import LabError
 from lab.machine import FAST_PYTHON, Machine
 
@@ -23,7 +24,7 @@ class Stream:
     words: Sequence[str]
     running: subprocess.Popen[bytes]
 
-    def finish(self, *, ask: bool = True, timeout: float = 15.0) -> dict[str, Any]:
+    def finish(self, *, ask: bool = True, timeout: float = proc.PATIENCE) -> dict[str, Any]:
         """End it (or wait for its own end) and read what it counted; LabError when it failed."""
         if ask:
             self.running.send_signal(signal.SIGTERM)

@@ -66,7 +66,7 @@ def capture(machine: Machine, interface: str) -> Iterator[Capture]:
     running = machine.start(command, output=LOG)
     log = machine.path(LOG)
     try:
-        proc.wait_until(lambda: "listening on" in log.read_text(), "tcpdump", timeout=10)
+        proc.wait_until(lambda: "listening on" in log.read_text(), "tcpdump", timeout=proc.PATIENCE)
         yield Capture(machine, file)
     finally:
         stop(running)

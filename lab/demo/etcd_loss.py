@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-from lab import datastore
+from lab import datastore, proc
 from lab.demo import look, matrix, policies, policy, traffic
 from lab.demo.story import Story
 from lab.demo.transcript import Transcript, expect
@@ -45,5 +45,7 @@ def kill(story: Story, transcript: Transcript) -> None:
     expect(old, "etcd: no process etcd")
     for pid in old:
         os.kill(pid, signal.SIGKILL)
-    story.wait(lambda: not look.processes(story.lab.etcd, "etcd"), "etcd ends", timeout=5)
+    story.wait(
+        lambda: not look.processes(story.lab.etcd, "etcd"), "etcd ends", timeout=proc.PATIENCE
+    )
     transcript.note(f"etcd$ kill -KILL {old}")

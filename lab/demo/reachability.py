@@ -143,7 +143,7 @@ def server(machine: Machine) -> Iterator[str]:
     )
     try:
         file = machine.path(log)
-        proc.wait_until(lambda: "listening" in file.read_text(), "responder", timeout=5)
+        proc.wait_until(lambda: "listening" in file.read_text(), "responder", timeout=proc.PATIENCE)
         yield "10.99.0.1"
     finally:
         running.kill()

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from lab import proc
 from lab.cluster import Lab
 from lab.demo.transcript import CheckFailed
 from lab.machine import FAST_PYTHON, PROBE
@@ -66,7 +67,7 @@ def ping(lab: Lab, source: Pod, target: Pod) -> subprocess.Popen[bytes]:
 def finish(running: subprocess.Popen[bytes]) -> str:
     """All output of a program that was asked to end."""
     try:
-        output, _ = running.communicate(timeout=15)
+        output, _ = running.communicate(timeout=proc.PATIENCE)
     except subprocess.TimeoutExpired:
         running.kill()
         output, _ = running.communicate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
+from lab import proc
 from lab.machine import Machine
 from lab.pods import Pod
 
@@ -39,7 +40,7 @@ class Transcript:
         pod: Pod | None = None,
         stdin: str | None = None,
         check: bool = True,
-        timeout: float = 30.0,
+        timeout: float = proc.PATIENCE,
     ) -> str:
         """Run a command on a machine, or in a pod of it, and put both on record."""
         done = machine.run(

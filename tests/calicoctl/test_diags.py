@@ -96,7 +96,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etcd: Etcd) -> Iter
         ),
     )
     agent = subprocess.Popen(
-        ["calico-felix-of-a-test", "-c", "import time; time.sleep(120)"],
+        ["calico-felix-of-a-test", "-c", "import time; time.sleep(3600)"],
         executable=sys.executable,
         env={"FELIX_ETCDPASSWORD": CANARIES["env"], "FELIX_LOGSEVERITYSCREEN": "Info"},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from calicoctl.node import bird, processes, report
 from libcalico import paths
 from tests.support.netns import network_namespace
-from tests.support.patience import patient
+from tests.support.patience import wait_for
 
 pytestmark = pytest.mark.skipif(shutil.which("bird") is None, reason="BIRD is not installed")
 _LOCAL = "local as 64512; neighbor"
@@ -27,6 +27,11 @@ protocol bgp Global_fd00__9 {{ {_LOCAL} fd00::9 as 64512; ipv6 {_ROUTES} }}
 """
 
 
+def listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return bool(caller.connect_ex(str(path)) == 0)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "bird.conf").write_text(CONFIG)
@@ -34,10 +39,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         daemon = space.popen(
             "bird", "-f", "-c", str(tmp_path / "bird.conf"), "-s", str(tmp_path / "bird.ctl")
         )
-        deadline = time.monotonic() + patient(10)
-        while not (tmp_path / "bird.ctl").exists():
-            assert time.monotonic() < deadline, "BIRD did not start"
-            time.sleep(0.02)
+        wait_for(lambda: listens(tmp_path / "bird.ctl"), "BIRD did not start")
         yield tmp_path
         daemon.kill()
         daemon.wait()

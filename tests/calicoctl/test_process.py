@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.support.etcd import Etcd
 from tests.support.patience import HANG
 
 CALICOCTL = [sys.executable, "-m", "calicoctl.main"]
+BARE = [sys.executable, "-c", ""]
 POOL = """\
 kind: IPPool
 apiVersion: projectcalico.org/v3
@@ -34,7 +34,7 @@ def ctl(*arguments: str, stdin: str = "", **environ: str) -> subprocess.Complete
         text=True,
         input=stdin,
         env=clean | environ,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
 
@@ -57,14 +57,16 @@ def test_version_of_the_client_is_cheap() -> None:
     )
     assert done.stdout.splitlines()[0] == "Client Version:    v3.33.1"
     assert done.stdout.splitlines()[-1] == "[]"
-    times = []
+    times: list[float] = []
+    bare: list[float] = []
     for _ in range(5):
-        before = cpu_of_children()
-        assert ctl("version", "--client").returncode == 0
-        times.append(cpu_of_children() - before)
+        for command, told in (([*CALICOCTL, "version", "--client"], times), (BARE, bare)):
+            before = cpu_of_children()
+            subprocess.run(command, capture_output=True, check=True, timeout=HANG)
+            told.append(cpu_of_children() - before)
     # The goal is for the median of twenty (`./run bench calicoctl`), and of time that passes; here
-    # the machine is busy, so it is the processor's.
-    assert min(times) < 0.06
+    # the machine is busy and of any kind, so it is the processor's, by what Python itself takes.
+    assert min(times) < 5 * min(bare), (times, bare)
 
 
 def test_help_names_every_command() -> None:
@@ -99,25 +101,21 @@ def test_no_datastore_configured() -> None:
 
 
 def test_no_etcd_is_one_sentence_within_the_deadline() -> None:
-    started = time.monotonic()
     done = ctl("get", "nodes", DATASTORE_TYPE="etcdv3", ETCD_ENDPOINTS="http://127.0.0.1:1")
     assert done.returncode == 1
     assert "http://127.0.0.1:1" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert time.monotonic() - started < HANG
 
 
 def test_an_etcd_that_hangs_is_an_error_not_a_wait(private_etcd: Etcd) -> None:
     environ = private_etcd.environment()
     assert ctl("apply", "-f", "-", stdin=POOL, **environ).returncode == 0
     private_etcd.pause()
-    started = time.monotonic()
     done = ctl("apply", "-f", "-", stdin=POOL, **environ)
     private_etcd.resume()
     assert done.returncode == 1
     assert "answered" in done.stderr
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - started < HANG
 
 
 def test_a_configuration_file_is_the_only_source(etcd: Etcd, tmp_path: Path) -> None:

@@ -58,9 +58,10 @@ def nothing_left(small: Lab) -> Iterator[None]:
     commit would be taken back by it (CNI-19). Then it is gone, too.
     """
     yield
-    proc.wait_until(lambda: leftovers(small) == [], "no partial state", timeout=15)
-    late = LATE_SECONDS + 15
-    proc.wait_until(lambda: records(small) == [], "no record of an ADD", timeout=late)
+    proc.wait_until(lambda: leftovers(small) == [], "no partial state", timeout=HANG)
+    proc.wait_until(
+        lambda: records(small) == [], "no record of an ADD", timeout=LATE_SECONDS + HANG
+    )
 
 
 def leftovers(lab: Lab) -> list[str]:
@@ -124,7 +125,7 @@ def etcd_gone(lab: Lab) -> Iterator[None]:
     """etcd is killed; started again on its data afterwards."""
     for pid in look.processes(lab.etcd, "etcd"):
         os.kill(pid, signal.SIGKILL)
-    proc.wait_until(lambda: not look.processes(lab.etcd, "etcd"), "etcd is dead", timeout=5)
+    proc.wait_until(lambda: not look.processes(lab.etcd, "etcd"), "etcd is dead", timeout=HANG)
     try:
         yield
     finally:
@@ -168,7 +169,7 @@ def test_without_etcd_add_says_try_again_and_leaves_nothing(
         pods.remove(small, pod)
         return True
 
-    proc.wait_until(works, "ADD works when etcd is back", timeout=30, every=0.5)
+    proc.wait_until(works, "ADD works when etcd is back", timeout=HANG, every=0.5)
 
 
 def test_traffic_of_pods_goes_on_without_etcd(small: Lab) -> None:
@@ -181,9 +182,7 @@ def test_traffic_of_pods_goes_on_without_etcd(small: Lab) -> None:
 
 def test_calicoctl_without_etcd_ends_with_a_sentence(small: Lab) -> None:
     with etcd_gone(small):
-        begun = time.monotonic()
-        done = small.nodes[0].run(["calicoctl", "get", "ippools"], check=False, timeout=60)
+        done = small.nodes[0].run(["calicoctl", "get", "ippools"], check=False, timeout=HANG)
         assert done.returncode != 0
         assert "Traceback" not in done.stderr
         assert "10.99.0.1:2379" in done.stderr + done.stdout
-        assert time.monotonic() - begun < HANG

@@ -13,6 +13,7 @@ from lab.cluster import Lab
 from lab.machine import Machine
 from libcalico import paths
 from tests.e2e.conftest import POOLS, say
+from tests.support.patience import HANG
 
 COMMAND = ("calico-node", "cleanup")
 TABLES = (
@@ -68,7 +69,7 @@ def kill_agents(node: Machine) -> None:
     proc.wait_until(
         lambda: not [p for p in node.pids() if proc.command_of(p).startswith("calico-")],
         "the agents are gone",
-        timeout=30,
+        timeout=HANG,
     )
 
 

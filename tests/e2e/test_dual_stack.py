@@ -8,6 +8,7 @@ from lab import pods, proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.demo.wiring import interface
+from tests.support.patience import HANG
 
 
 def test_a_dual_stack_pod(dual: Lab) -> None:
@@ -33,6 +34,6 @@ def test_a_dual_stack_pod(dual: Lab) -> None:
     proc.wait_until(
         lambda: interface(one) not in node.run(["ip", "-6", "route"]).stdout,
         "the /128 is gone",
-        timeout=5,
+        timeout=HANG,
     )
     assert not any(look.in_use(dual).values())

@@ -29,8 +29,9 @@ from lab.demo.story import Check, Outcome, Story, end, perform
 from lab.demo.transcript import Transcript
 from lab.machine import Machine
 from tests.e2e.conftest import say, stopped
+from tests.support.patience import HANG
 
-PATIENCE = 20.0
+PATIENCE = HANG
 IMPATIENCE = 2.0
 
 
@@ -71,10 +72,9 @@ def test_a_deleted_pod_route_is_seen_and_repaired(story: Story) -> None:
         assert not outcome.ok
         assert "FAILED: these pairs fail" in outcome.detail
         assert pod.address in outcome.detail.rpartition("FAILED")[2]
-    took = proc.wait_until(
-        lambda: look.route_to(machine, pod.address) is not None, "the route is back", timeout=5
+    proc.wait_until(
+        lambda: look.route_to(machine, pod.address) is not None, "the route is back", timeout=HANG
     )
-    assert took < 5
     holds(story, reachability.check)
 
 
@@ -102,7 +102,7 @@ def test_a_filtered_bgp_port_is_seen(story: Story) -> None:
         proc.wait_until(
             lambda: look.neighbours(story.lab)["node2"] != "Established",
             "the router gives node2 up",
-            timeout=15,
+            timeout=HANG,
         )
         outcome = impatient(story, routing.check)
         assert not outcome.ok
@@ -110,7 +110,7 @@ def test_a_filtered_bgp_port_is_seen(story: Story) -> None:
     finally:
         for rule in rules:
             machine.run(["iptables", "-D", *rule, "-j", "DROP"])
-    story.wait(lambda: routing.established(story), "node2 is Established again", timeout=60)
+    story.wait(lambda: routing.established(story), "node2 is Established again", timeout=HANG)
     holds(story, routing.check)
     holds(story, reachability.check)
 

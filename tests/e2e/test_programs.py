@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import HANG
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 COMPLETING = "kubectl_complete-calico"
@@ -35,7 +37,7 @@ def typed(program: str, *arguments: str, **environ: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=HANG,
     )
 
 

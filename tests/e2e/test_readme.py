@@ -17,6 +17,7 @@ from lab.demo import keeping
 from lab.demo.__main__ import LAST_WITH_PODS
 from lab.demo.story import POD_NAMES
 from tests.size import FULL
+from tests.support.patience import HANG
 
 ROOT = Path(__file__).parents[2]
 SHORT = "wiring"
@@ -51,12 +52,12 @@ def typed() -> Iterator[Type]:
         assert done.returncode == 0, f"$ {line}\n{done.stdout}"
         return done.stdout
 
-    proc.wait_until(lambda: proc.command_of(holder.pid).startswith("sleep"), "a /run", timeout=30)
+    proc.wait_until(lambda: proc.command_of(holder.pid).startswith("sleep"), "a /run", timeout=HANG)
     try:
         yield run
     finally:
         for name in ("demo", "lab"):
-            subprocess.run([*inside, f"./run lab down --lab {name}"], check=False, timeout=60)
+            subprocess.run([*inside, f"./run lab down --lab {name}"], check=False, timeout=HANG)
         holder.kill()
         holder.wait()
 

@@ -19,12 +19,13 @@ from lab.cluster import Lab
 from lab.errors import LabError
 from lab.pods import Pod
 from tests.e2e.conftest import say
+from tests.support.patience import HANG
 from tests.tiers import FULL_SIZE
 
 pytestmark = pytest.mark.skipif(
     FULL_SIZE not in os.environ, reason="boots a lab of its own: named by path only"
 )
-PATIENCE = 120.0
+PATIENCE = HANG
 POOL = """\
 apiVersion: projectcalico.org/v3
 kind: IPPool

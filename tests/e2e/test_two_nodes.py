@@ -17,6 +17,7 @@ from lab.cluster import Lab
 from lab.demo import look
 from lab.topology import ROUTER_AS, ROUTER_HOST
 from tests.e2e.conftest import say
+from tests.support.patience import HANG
 
 OBJECTS = f"""\
 apiVersion: projectcalico.org/v3
@@ -58,7 +59,7 @@ def test_a_borrowed_address_is_announced_and_reached(two: Lab) -> None:
                 in machine.run(["ip", "route", "show", borrower.address]).stdout
             ),
             f"{machine.name} knows the way to the borrowed address",
-            timeout=15,
+            timeout=HANG,
         )
     assert pods.ping(two, owner, borrower.address)
     assert pods.ping(two, borrower, owner.address)
@@ -67,7 +68,7 @@ def test_a_borrowed_address_is_announced_and_reached(two: Lab) -> None:
     proc.wait_until(
         lambda: not node1.run(["ip", "route", "show", borrower.address]).stdout,
         "the way is gone with the pod",
-        timeout=15,
+        timeout=HANG,
     )
     assert not any(look.in_use(two).values())
 
@@ -80,7 +81,7 @@ def test_node_status_needs_no_root(two: Lab) -> None:
             node.run(["calicoctl", "node", "status"], check=False).stdout.count("Established") == 2
         ),
         "both sessions are up",
-        timeout=30,
+        timeout=HANG,
     )
     seen = node.run([*NOBODY, "calicoctl", "node", "status"]).stdout
     assert "Calico process is running." in seen

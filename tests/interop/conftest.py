@@ -21,6 +21,7 @@ import pytest
 from tests.calicoctl.conftest import Done, ctl
 from tests.interop.driver import Driver
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG
 
 FOLDER = "MUSLIN_INTEROP"
 ours = ctl
@@ -59,7 +60,7 @@ class Theirs:
             capture_output=True,
             cwd=self._folder,
             env=self.environment,
-            timeout=60,
+            timeout=HANG,
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 
+from lab import proc
 from lab.cluster import Lab
+from tests.support.patience import HANG
 
 
 def lab(*words: str) -> subprocess.CompletedProcess[str]:
     """One command line."""
     command = [sys.executable, "-m", "lab", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
 
 
 def test_exec_runs_in_the_callers_directory_with_its_exit_code(bare: Lab) -> None:
@@ -59,8 +61,12 @@ def test_a_pod_by_command_line(bare: Lab) -> None:
 def test_link_by_command_line(bare: Lab) -> None:
     try:
         assert lab("link", "down", "node2", "--lab", bare.name).returncode == 0
-        text = bare.machine("node2").run(["ip", "-br", "link", "show", "eth0"]).stdout
-        assert "NO-CARRIER" in text
+        command = ["ip", "-br", "link", "show", "eth0"]
+        proc.wait_until(
+            lambda: "NO-CARRIER" in bare.machine("node2").run(command).stdout,
+            "no carrier",
+            timeout=HANG,
+        )
     finally:
         assert lab("link", "up", "node2", "--lab", bare.name).returncode == 0
 

@@ -11,6 +11,7 @@ from lab import proc
 from lab.cluster import Lab
 from lab.errors import LabError
 from libcalico import paths
+from tests.support.patience import HANG
 
 
 def test_a_node_has_calicos_default_paths_and_they_are_its_own(bare: Lab) -> None:
@@ -60,7 +61,9 @@ def test_processes_are_found_by_machine(bare: Lab) -> None:
     try:
         # nsenter needs a moment before it is inside.
         proc.wait_until(
-            lambda: running.pid in set(node.pids()) - set(before), "the process inside", timeout=5
+            lambda: running.pid in set(node.pids()) - set(before),
+            "the process inside",
+            timeout=HANG,
         )
         assert running.pid not in bare.nodes[1].pids()
     finally:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import pods
+from lab import pods, proc
 from lab.cluster import Lab
 from lab.errors import LabError
 from lab.machine import FAST_PYTHON, PROBE
 from libcalico import paths
+from tests.support.patience import HANG
 
 
 def names(lab: Lab, node: str) -> list[str]:
@@ -30,7 +31,7 @@ def test_a_pods_life(bare: Lab) -> None:
     assert not Path(pod.netns).exists()
     assert pods.ping(bare, other, pod.address)
     for kind, port in ("tcp", "8080"), ("udp", "5353"):
-        command = [*FAST_PYTHON, str(PROBE), kind, port, "2", pod.address]
+        command = [*FAST_PYTHON, str(PROBE), kind, port, "60", pod.address]
         seen = json.loads(machine.run(command, netns=other.netns).stdout)
         assert seen == {pod.address: other.address}
     cache = machine.path(f"/var/lib/cni/results/reference-{pod.container_id}-eth0")
@@ -41,7 +42,7 @@ def test_a_pods_life(bare: Lab) -> None:
     assert names(bare, "node1") == []
     assert pods.every(bare) == []
     assert not cache.exists()
-    assert machine.pids() == []
+    proc.wait_until(lambda: machine.pids() == [], "nobody is left", timeout=HANG)
 
 
 def test_a_pod_that_exists_is_not_added_twice(bare: Lab) -> None:

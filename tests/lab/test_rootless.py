@@ -18,6 +18,7 @@ import pytest
 
 from lab import proc, rootless
 from tests.support.host import output, snapshot
+from tests.support.patience import HANG
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
 
@@ -40,17 +41,17 @@ def own_base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def lab(*words: str, prefix: Sequence[str] = NOBODY) -> subprocess.CompletedProcess[str]:
     """One `./run lab` of nobody."""
     command = [*prefix, sys.executable, "-m", "lab", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
 
 
 @contextlib.contextmanager
 def user_namespace() -> Iterator[list[str]]:
     """A user namespace in which ids are what they are outside; yields how to enter it."""
-    holder = subprocess.Popen(["unshare", "--user", "sleep", "60"])
+    holder = subprocess.Popen(["unshare", "--user", "sleep", "3600"])
     try:
         place, outside = Path(f"/proc/{holder.pid}"), os.readlink("/proc/self/ns/user")
         proc.wait_until(
-            lambda: os.readlink(place / "ns/user") != outside, "a user namespace", timeout=5
+            lambda: os.readlink(place / "ns/user") != outside, "a user namespace", timeout=HANG
         )
         for table in "uid_map", "gid_map":
             (place / table).write_text("0 0 65536\n")
@@ -86,7 +87,8 @@ def test_a_rootless_lab_lives_between_commands_and_leaves_nothing(own_base: Path
     assert lab("status", "--lab", "second").returncode == 0
     house = json.loads((own_base / "house.json").read_text())
     assert lab("down", "--lab", "second").returncode == 0
-    assert not Path(f"/proc/{house['pid']}").exists()
+    world = Path(f"/proc/{house['pid']}")
+    proc.wait_until(lambda: not world.exists(), "the world's end", timeout=HANG)
     assert not (own_base / "house.json").exists()
     assert "no lab 'rootless' is up" in lab("status", *name).stderr
     assert "nothing to do" in lab("down", *name).stderr
@@ -96,7 +98,7 @@ def test_a_rootless_lab_lives_between_commands_and_leaves_nothing(own_base: Path
 def test_a_kept_demo_is_in_the_world_that_lab_enters(own_base: Path) -> None:
     words = ["-m", "lab.demo", "--keep", "--until", "nodes", "--lab", "rootless"]
     done = subprocess.run(
-        [*NOBODY, sys.executable, *words], capture_output=True, text=True, check=False, timeout=120
+        [*NOBODY, sys.executable, *words], capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode == 0, done.stdout
     told = [line.split() for line in done.stdout.splitlines() if line.startswith("./run lab ")]
@@ -110,7 +112,7 @@ def test_a_kept_demo_is_in_the_world_that_lab_enters(own_base: Path) -> None:
 def test_root_keeps_no_rootless_demo(own_base: Path) -> None:
     words = ["-m", "lab.demo", "--keep", "--rootless"]
     done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *words], capture_output=True, text=True, check=False, timeout=HANG
     )
     assert done.returncode == 1
     assert "error: --keep beside --rootless" in done.stderr
@@ -120,7 +122,7 @@ def test_a_dead_world_is_made_anew(own_base: Path) -> None:
     assert lab("up", "--bare", "--nodes", "1").returncode == 0
     pid = json.loads((own_base / "house.json").read_text())["pid"]
     os.kill(pid, 9)
-    proc.wait_until(lambda: proc.start_time(pid) is None, "the world's end", timeout=10)
+    proc.wait_until(lambda: proc.start_time(pid) is None, "the world's end", timeout=HANG)
     assert "no lab 'lab' is up" in lab("status").stderr
     assert lab("up", "--bare", "--nodes", "1").returncode == 0
     assert lab("down").returncode == 0

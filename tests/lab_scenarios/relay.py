@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from lab.machine import Machine
 from lab.state import NETNS
 from linux import netns
+from tests.support.patience import HANG
 
 
 @contextlib.contextmanager
@@ -52,7 +53,7 @@ def _serve(door: socket.socket, port: int) -> None:
         except OSError:
             return
         try:
-            outside = socket.create_connection(("127.0.0.1", port), timeout=5)
+            outside = socket.create_connection(("127.0.0.1", port), timeout=HANG)
         except OSError:
             inside.close()
             continue

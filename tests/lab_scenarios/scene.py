@@ -21,9 +21,10 @@ from lab.demo import look, traffic
 from lab.errors import LabError
 from lab.machine import FAST_PYTHON, PROBE, Machine
 from lab.pods import Pod
+from tests.support.patience import HANG
 
 PORT = 7000
-PATIENCE = 60.0
+PATIENCE = HANG
 SECOND_POOL = """\
 apiVersion: projectcalico.org/v3
 kind: IPPool

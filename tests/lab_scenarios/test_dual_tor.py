@@ -43,7 +43,8 @@ def test_4_flows_are_shared(made: Scene) -> None:
     before = [made.forwarded(tor) for tor in ("tor1", "tor2")]
     for _ in range(CONNECTIONS):
         made.machine("node1").run(
-            [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), "5", target.address], netns=source.netns
+            [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), "60", target.address],
+            netns=source.netns,
         )
     shares = [made.forwarded(tor) - old for tor, old in zip(("tor1", "tor2"), before, strict=True)]
     # Each connection is at least six packets; a fair coin gives less than five of 40 to one

@@ -51,7 +51,7 @@ def test_4_one_reflector_is_enough(made: Scene) -> None:
                 os.kill(pid, signal.SIGKILL)
         for name in ("node1", "node2"):
             made.eventually(
-                lambda name=name: made.sessions(name)[FIRST] != "Established",  # type: ignore[misc]
+                lambda name=name: made.sessions(name).get(FIRST, "Established") != "Established",  # type: ignore[misc]
                 f"{name} has lost the reflector",
             )
     print("\n".join(seen.lines))

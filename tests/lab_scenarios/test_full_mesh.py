@@ -8,6 +8,7 @@ import pytest
 
 from libcalico import paths
 from tests.lab_scenarios.scene import Scene, scene
+from tests.support.patience import HANG
 
 NODES = {"node1": "10.99.1.1", "node2": "10.99.1.2", "node3": "10.99.1.3"}
 
@@ -53,7 +54,7 @@ def test_4_a_node_that_is_cut_off_costs_the_others_nothing(made: Scene) -> None:
                     lambda name=name: not made.ways(name, block),  # type: ignore[misc]
                     f"{name} has no way to node3's block",
                 )
-                made.machine(name).wait_http(paths.FELIX_HEALTH_PORT, "/readiness", timeout=5)
+                made.machine(name).wait_http(paths.FELIX_HEALTH_PORT, "/readiness", timeout=HANG)
         finally:
             made.lab.link("node3", up=True)
         made.way_becomes("node1", block, (NODES["node3"], "eth0"))

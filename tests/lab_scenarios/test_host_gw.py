@@ -11,6 +11,7 @@ import pytest
 from lab import proc
 from lab.demo import look
 from tests.lab_scenarios.scene import Scene, scene
+from tests.support.patience import HANG
 
 NODES = {"node1": "10.99.1.1", "node2": "10.99.1.2"}
 TINY = """\
@@ -79,7 +80,7 @@ def test_5_without_etcd_and_over_a_restart_packets_go_on(made: Scene) -> None:
         finally:
             for pid in servers:
                 os.kill(pid, signal.SIGCONT)
-        node.wait_http(9099, "/readiness", timeout=60)
+        node.wait_http(9099, "/readiness", timeout=HANG)
     print("\n".join(seen.lines))
     assert seen.sent > 40
     assert (seen.lost, seen.stream_error) == (0, "")

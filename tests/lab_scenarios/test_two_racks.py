@@ -69,7 +69,7 @@ def test_4_routers_know_every_block(made: Scene) -> None:
 def test_5_the_packets_go_that_way(made: Scene) -> None:
     source, target = made.on("node1"), made.on("node3")
     done = made.machine("node1").run(
-        ["traceroute", "-n", "-q1", "-w2", target.address], netns=source.netns
+        ["traceroute", "-n", "-q1", "-w60", target.address], netns=source.netns
     )
     hops = [line.split()[1] for line in done.stdout.splitlines()[1:]]
     # A router answers from the address that its own way back leaves from.

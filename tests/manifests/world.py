@@ -26,7 +26,7 @@ from tests.manifests.rendered import ROOT, Tree, by_name, container, pod
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 NODE, ADDRESS = "node1", "10.99.7.1"
 NAMESPACE = "kube-system"
@@ -103,7 +103,7 @@ class World:
         process = self.running.pop(name)
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(HANG)
         finally:
             with_all = process.pid
             try:
@@ -120,7 +120,7 @@ class World:
         host = Host(host.folder, host.account, host.values, {**host.extra, **extra})
         line = start(host, workload, container(workload, name), command)
         return subprocess.run(
-            line, input=input, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
+            line, input=input, capture_output=True, text=True, cwd=ROOT, check=False, timeout=HANG
         )
 
     def plugin(self, environ: Mapping[str, str], descriptor: int) -> str:
@@ -133,7 +133,7 @@ class World:
         done = subprocess.run(
             ["unshare", "--mount", "--propagation", "private", "sh", "-ec", HOST_RUN,
              str(host / "var/run/calico"), str(plugin)],
-            input=config, capture_output=True, text=True, check=False, timeout=60,
+            input=config, capture_output=True, text=True, check=False, timeout=HANG,
             env=dict(environ), pass_fds=[descriptor],
         )  # fmt: skip
         return done.stdout
@@ -154,7 +154,7 @@ class World:
         """What a container's probe is answered; 0: nothing."""
         try:
             with urllib.request.urlopen(
-                f"http://localhost:{PORTS[name]}/{what}", timeout=5
+                f"http://localhost:{PORTS[name]}/{what}", timeout=HANG
             ) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
@@ -178,7 +178,7 @@ class World:
         for _ in range(5):
             done = subprocess.run(
                 [str(PROGRAMS / "calicoctl"), *arguments],
-                input=input, capture_output=True, text=True, env=environ, check=False, timeout=60,
+                input=input, capture_output=True, text=True, env=environ, check=False, timeout=HANG,
             )  # fmt: skip
             if "no answer within" not in done.stdout + done.stderr:
                 break
@@ -203,7 +203,7 @@ def kubectl(kubeconfig: Path, *arguments: str, input: str = "") -> subprocess.Co
     """Kubernetes' own command line."""
     command = [str(binaries() / "kubectl"), "--kubeconfig", str(kubeconfig), *arguments]
     return subprocess.run(
-        command, input=input, capture_output=True, text=True, check=False, timeout=120
+        command, input=input, capture_output=True, text=True, check=False, timeout=HANG
     )
 
 
@@ -273,7 +273,7 @@ def _apply(kubeconfig: Path, manifest: str) -> None:
     raise AssertionError(done.stderr)
 
 
-def eventually(check: Any, what: str, within: float = 60.0) -> Any:
+def eventually(check: Any, what: str, within: float = HANG) -> Any:
     """The first true result of `check`; fails after `within` seconds."""
     deadline = time.monotonic() + patient(within)
     while not (found := check()):
