@@ -38,7 +38,7 @@ HARMLESS = frozenset(
     | {"event_loop_policy"}
 )
 """Fixtures that start nothing."""
-STARTS = re.compile(r"(?i)etcd|world|popen|subprocess|launch|stage|lab$|apiserver|cluster$")
+STARTS = re.compile(r"(?i)etcd|popen|subprocess|launch|apiserver|_world$|stage$|^lab$|daemon$")
 """Names in a test or fixture that starts a daemon or makes a lab."""
 Place = tuple[str, str]
 """A file and the qualified name of a function in it."""
