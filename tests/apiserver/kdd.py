@@ -10,6 +10,7 @@ from typing import Any
 from libcalico.datastore.kubernetes.store import KubernetesDatastore
 from tests.support import crds
 from tests.support.apiserver import ApiServer
+from tests.support.patience import HANG
 
 CRD = "/apis/crd.projectcalico.org/v1"
 _INSTALLED: set[str] = set()
@@ -34,7 +35,7 @@ async def until(holds: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def opened(api: ApiServer, client: Any = None, **options: Any) -> AsyncIterator[Any]:
     """A store on the server, as admin."""
-    store = KubernetesDatastore(client or api.client(timeout=10.0), **options)
+    store = KubernetesDatastore(client or api.client(timeout=HANG), **options)
     try:
         yield store
     finally:

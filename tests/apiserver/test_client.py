@@ -146,8 +146,9 @@ async def test_who_may_not_is_told_so(api: ApiServer, space: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_server_that_is_away_or_silent(api: ApiServer) -> None:
-    client: Client = api.client(timeout=0.5)
+    client: Client = api.client()
     await client.page(NODES)
+    client._timeout = 0.5
     api.pause()
     with pytest.raises(Unreachable, match=r"GET /api/v1/nodes: no answer within 0.5 s"):
         await client.page(NODES)

@@ -195,7 +195,7 @@ async def test_a_death_at_any_write_leaks_nothing(cluster: ApiServer, scenario: 
     before, act = SCENARIOS[scenario]
     deaths = 0
     for number in range(2 * MOST):
-        client = Mortal(cluster.source(), timeout=20.0)
+        client = Mortal(cluster.source(), timeout=120.0)
         async with kdd.opened(cluster) as store, kdd.opened(cluster, client) as mortal:
             await prepare(cluster, store)
             await before(store)

@@ -21,12 +21,21 @@ from node import startup
 from node.environment import settings
 from node.own_node import Keeper
 from tests.apiserver import kdd
-from tests.cni.world import NODE, World, changed, node_world, pod_namespace, result_of, start_felix
+from tests.cni.world import (
+    NODE,
+    WAITS,
+    World,
+    changed,
+    node_world,
+    pod_namespace,
+    result_of,
+    start_felix,
+)
 from tests.felix.in_kernel import BACKENDS, mode
 from tests.felix.world import reaches
 from tests.support.apiserver import ApiServer
 from tests.support.netns import Namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 ROOT = Path(__file__).parents[2]
 PODS = "/api/v1/namespaces/default/pods"
@@ -107,7 +116,7 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
             server.delete(f"{kdd.CRD}/{plural}")
 
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(4 * HANG):
             await kdd.until(lambda: node.settings.socket.exists())
             kdd.pod(server, "lives", NODE)
             with pod_namespace() as space, pod_namespace() as other:
@@ -253,7 +262,7 @@ async def _relabelled(node: World, server: ApiServer, environ: dict[str, str]) -
 
 async def _added(node: World, server: ApiServer, space: Namespace, name: str, **more: str) -> str:
     """ADD it; returns its address, which the kubelet reports a moment later."""
-    done = await node.add(space, name, config={"policy_setup_timeout_seconds": 20}, **more)
+    done = await node.add(space, name, config=WAITS, **more)
     (told,) = (one["address"] for one in result_of(done)["ips"])
     address: str = told.removesuffix("/32")
     status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
@@ -279,12 +288,12 @@ async def _closes_and_opens(server: ApiServer, client: Namespace, address: str) 
 async def _one_pod(node: World, server: ApiServer, store: Any) -> None:
     kdd.pod(server, "web-1", NODE)
     with pod_namespace() as space:
-        done = await node.add(space, "web-1", config={"policy_setup_timeout_seconds": 20})
+        done = await node.add(space, "web-1", config=WAITS)
         (address,) = (one["address"] for one in result_of(done)["ips"])
         told = _annotations(server, "web-1")
         assert told["cni.projectcalico.org/podIP"] == address
         assert address.removesuffix("/32") in node.space.run("ip", "route")
-        again = await node.add(space, "web-1", config={"policy_setup_timeout_seconds": 20})
+        again = await node.add(space, "web-1", config=WAITS)
         assert result_of(again)["ips"] == result_of(done)["ips"]
         gone = await node.delete(space, "web-1")
         assert gone.status == 0, gone

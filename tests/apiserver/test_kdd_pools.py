@@ -24,7 +24,7 @@ from libcalico.model import BlockKey, IPPool, IPPoolSpec, Metadata, ResourceKey
 from tests.apiserver import kdd
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 KINDS = ("IPPool", "Node", "Block", "BlockAffinity")
 
@@ -44,7 +44,7 @@ async def test_a_disabled_pool_is_routed_as_before(api: ApiServer) -> None:
     for number in (1, 2):
         kdd.node(api, f"n{number}", f"10.0.0.{number}")
     calc, view = Calculator("n1"), ClusterView("n1")
-    async with kdd.opened(api) as store, asyncio.timeout(patient(60)):
+    async with kdd.opened(api) as store, asyncio.timeout(HANG):
         await put_pool(store, "p", "10.65.0.0/16", 26, vxlanMode="Always")
         for number in (1, 2):
             assert await library.ensure_tunnel_address(store, f"n{number}", VXLAN)
@@ -85,7 +85,7 @@ async def test_deleted_claims_and_blocks_are_put_back(api: ApiServer) -> None:
     kdd.install(api)
     kdd.clean(api)
     kdd.node(api, "n1")
-    async with kdd.opened(api) as store, asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with kdd.opened(api) as store, asyncio.timeout(HANG), asyncio.TaskGroup() as group:
         await put_pool(store, "p", "10.65.0.0/28", 28, vxlanMode="Always")
         tunnel = await library.ensure_tunnel_address(store, "n1", VXLAN)
         allocator = NodeAllocator(store, "n1")

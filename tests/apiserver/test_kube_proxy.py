@@ -69,7 +69,9 @@ class Node:
 
     def failures(self) -> dict[str, float]:
         """What kube-proxy could not write, by its own count."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=120
+        ) as page:
             lines = [line.split() for line in page.read().decode().splitlines()]
         found: dict[str, float] = {}
         for line in lines:
@@ -153,7 +155,7 @@ def test_both_rewrite_at_once_and_nothing_is_lost(beside: Node) -> None:
     mover.start()
     rounds, served, until = 0, 0, time.monotonic() + SECONDS
     try:
-        while time.monotonic() < until or rounds < 10:
+        while time.monotonic() < until or rounds < 10 or moves <= 10:
             rounds += 1
             rule = allow(protocol="TCP", destination={"ports": [8080, 7000 + rounds]})
             spec = {"selector": "all()", "types": ["Ingress"], "ingress": [rule]}

@@ -148,7 +148,7 @@ def test_the_cni_plugins_kubeconfig(
 
     async def keep(until: Callable[[], bool]) -> None:
         keeping = asyncio.create_task(cni_token.keep(environ, settings(environ), account))
-        for _ in range(600):
+        for _ in range(2400):
             await asyncio.wait({keeping}, timeout=0.05)
             if until():
                 keeping.cancel()
@@ -217,7 +217,7 @@ def test_the_internal_ip_is_registered_and_the_cluster_is_known(
         env={**os.environ, **environ, "IP": "autodetect"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     (check,) = json.loads(checked.stdout)["checks"]

@@ -193,7 +193,8 @@ async def test_a_static_pod_has_two_uids(api: ApiServer, space: str) -> None:
 async def test_while_the_api_is_away(api: ApiServer, space: str) -> None:
     """What is known is served; what is not is refused soon, and never a pod without labels."""
     made = pod(api, space, "web-1", labels={"app": "web"})
-    async with following(api.source(), seconds=0.5) as pods:
+    async with following(api.source()) as pods:
+        patience, pods._client._timeout = pods._client._timeout, 0.5
         api.pause()
         known = call(space, "web-1", made["metadata"]["uid"])
         assert (await pods.facts(known)).labels == {"app": "web"}
@@ -209,6 +210,7 @@ async def test_while_the_api_is_away(api: ApiServer, space: str) -> None:
         assert refused.code == 11
         assert (await pods.facts(known)).labels == {"app": "web"}
         api.start()
+        pods._client._timeout = patience
         pod(api, space, "new")
         assert (await pods.facts(call(space, "new"))).service_account == "robot"
         await until(lambda: not pods.error, 30)

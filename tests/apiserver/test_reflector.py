@@ -47,7 +47,7 @@ def agrees(api: ApiServer, space: str, view: View) -> bool:
 
 
 def follower(api: ApiServer, space: str, view: View, **options: Any) -> Reflector[Object]:
-    client = api.client(timeout=options.pop("timeout", 5.0), silence=options.pop("silence", 60.0))
+    client = api.client(timeout=options.pop("timeout", 120.0), silence=options.pop("silence", 60.0))
     backoff = Backoff(0.05, 0.3)
     return Reflector(client, MAPS, view, Query(space), backoff=backoff, **options)
 
@@ -287,7 +287,8 @@ async def test_changes_are_iterated_and_coalesced(api: ApiServer, space: str) ->
         remove(api, space, "one")
         revision = stored(api, space)["two"]
         seen: dict[str, Object | None] = {}
-        await asyncio.sleep(0.5)
+        # Nobody takes what comes until all of it is there.
+        await until(lambda: None in changes._waiting.values())
         batch = await anext(batches)
         seen = {name.name: value for name, value in batch.changes.items()}
         assert seen["one"] is None
@@ -303,14 +304,14 @@ async def test_a_server_of_before_is_asked_in_the_version_it_knows(
     put(api, space, "one")
     view = View()
     later = Resource("v3", MAPS.plural, Object, before=("v2", "v1"))
-    reflector = Reflector(api.client(timeout=5.0), later, view, Query(space))
+    reflector = Reflector(api.client(timeout=120.0), later, view, Query(space))
     async with running(reflector):
         await until(lambda: view.lists)
         put(api, space, "two")
         await until(lambda: agrees(api, space, view))
     assert (reflector.connected, reflector.error) == (True, "")
     nowhere = Reflector(
-        api.client(timeout=5.0), Resource("v3", MAPS.plural, Object, before=("v2",)), View()
+        api.client(timeout=120.0), Resource("v3", MAPS.plural, Object, before=("v2",)), View()
     )
     async with running(nowhere):
         await until(lambda: "404" in nowhere.error or "not find" in nowhere.error)

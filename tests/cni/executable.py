@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 from build_hook import EXECUTABLE, EXECUTABLE_SOURCE, ROOT, compile_executable
 from cni import channel, install, protocol
+from tests.support.patience import HANG
 
 SANITIZERS = (
     "-std=c11",
@@ -39,7 +41,10 @@ SANITIZERS = (
     "-DRETRY_MS=20",
 )
 QUICK = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DRETRY_MS=20")
-SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=600", "-DRETRY_MS=20")
+SHORT = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DDEADLINE_MS=1000", "-DRETRY_MS=20")
+LASTING = ("-std=c11", "-O1", "-D_GNU_SOURCE", "-DRETRY_MS=60000")
+PIPE = 65536
+"""What a pipe holds."""
 BASE = {
     "CNI_COMMAND": "ADD",
     "CNI_CONTAINERID": "c0ffee",
@@ -92,8 +97,18 @@ def sanitized(name: str = "calico") -> Path:
     return built(name, *SANITIZERS)
 
 
+def hasty(name: str = "calico") -> Path:
+    """The executable that does not wait for a daemon that restarts."""
+    return built(name, *QUICK)
+
+
+def lasting(name: str = "calico") -> Path:
+    """The executable that waits for a daemon as long as it lives."""
+    return built(name, *LASTING)
+
+
 def short(name: str = "calico") -> Path:
-    """The executable with deadlines of a fraction of a second."""
+    """The executable with deadlines of a second."""
     return built(name, *SHORT)
 
 
@@ -106,16 +121,16 @@ def twin(name: str = "calico") -> Path:
 
 
 @functools.cache
-def short_twin(name: str = "calico", deadline: str = "0.6") -> Path:
-    """The Python twin with deadlines of a fraction of a second."""
+def short_twin(name: str = "calico", deadline: str = "1.0", retry: str = "0.02 * 1") -> Path:
+    """The Python twin with deadlines of a second."""
     text = twin(name).read_text()
     for before, after in (
         ("DEADLINE = 60.0", f"DEADLINE = {deadline}"),
-        ("RETRY = 1", "RETRY = 0.02 * 1"),
+        ("RETRY = 1", f"RETRY = {retry}"),
     ):
         assert text.count(f"\n{before}") == 1
         text = text.replace(f"\n{before}", f"\n{after}")
-    directory = _directory() / f"twin-{deadline}"
+    directory = _directory() / f"twin-{deadline}-{retry[:2]}"
     directory.mkdir(exist_ok=True)
     path = directory / name
     path.write_text(text)
@@ -125,7 +140,12 @@ def short_twin(name: str = "calico", deadline: str = "0.6") -> Path:
 
 def impatient_twin(name: str = "calico") -> Path:
     """The Python twin that does not wait for a daemon that restarts."""
-    return short_twin(name, "20.0")
+    return short_twin(name, "60.0")
+
+
+def lasting_twin(name: str = "calico") -> Path:
+    """The Python twin that waits for a daemon as long as it lives."""
+    return short_twin(name, "60.0", "60 * 1")
 
 
 @dataclass(frozen=True)
@@ -136,11 +156,19 @@ class Build:
     plugin: Callable[..., Path]
     short: Callable[..., Path]
     strict: Callable[..., Path]
+    hasty: Callable[..., Path]
+    lasting: Callable[..., Path]
 
     @property
     def is_twin(self) -> bool:
         """Whether it is the slow one: a process of it takes some 40 ms."""
         return self.label == "twin"
+
+    def within(self, seconds: int, name: str = "calico") -> Path:
+        """One that gives up after so many seconds."""
+        if self.is_twin:
+            return short_twin(name, f"{seconds}.0")
+        return built(name, *QUICK, f"-DDEADLINE_MS={seconds}000")
 
     def some(self, many: Sequence[T], count: int) -> Sequence[T]:
         """All cases, or for the twin in the fast tier about `count` of them, spread evenly."""
@@ -150,8 +178,8 @@ class Build:
 
 
 BUILDS = (
-    Build("executable", plugin, short, sanitized),
-    Build("twin", twin, short_twin, impatient_twin),
+    Build("executable", plugin, short, sanitized, hasty, lasting),
+    Build("twin", twin, short_twin, impatient_twin, impatient_twin, lasting_twin),
 )
 FULL_SIZE = bool(os.environ.get("MUSLIN_FULL_SIZE"))
 T = TypeVar("T")
@@ -190,18 +218,30 @@ def call(
     path: Path,
     env: Mapping[str, str],
     stdin: bytes | str | Mapping[str, Any] = b"",
-    timeout: float = 20,
+    timeout: float = HANG,
     **options: Any,
 ) -> Done:
-    """Run the executable with exactly `env` and wait for it."""
+    """Run the executable with exactly `env` and wait for it.
+
+    What a pipe holds lies in it before: no answer depends on when this process comes to write.
+    """
     if isinstance(stdin, Mapping):
         stdin = json.dumps(stdin)
     if isinstance(stdin, str):
         stdin = stdin.encode("utf-8", "surrogateescape")
     encoded = {os.fsencode(key): os.fsencode(value) for key, value in env.items()}
     encoded.setdefault(b"ASAN_OPTIONS", b"detect_leaks=0")
-    options |= {"input": stdin, "env": encoded, "timeout": timeout}
-    done = subprocess.run([path], capture_output=True, check=False, **options)
+    options |= {"env": encoded, "timeout": timeout}
+    with contextlib.ExitStack() as stack:
+        if len(stdin) > PIPE:
+            options |= {"input": stdin}
+        else:
+            reading, writing = os.pipe()
+            stack.callback(os.close, reading)
+            os.write(writing, stdin)
+            os.close(writing)
+            options |= {"stdin": reading}
+        done = subprocess.run([path], capture_output=True, check=False, **options)
     stderr = done.stderr.decode(errors="replace")
     assert "Sanitizer" not in stderr, stderr
     assert "runtime error" not in stderr, stderr
@@ -280,7 +320,7 @@ class Daemon:
 
     def __enter__(self) -> Daemon:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(HANG)
         return self
 
     def __exit__(
@@ -290,7 +330,7 @@ class Daemon:
         trace: TracebackType | None,
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(HANG)
         assert not self.failures, self.failures
 
 

@@ -23,6 +23,7 @@ from tests.cni.executable import Done
 from tests.cni.supervised import Supervisor, supervised
 from tests.cni.world import (
     CIDR4,
+    WAITS,
     Felix,
     World,
     changed,
@@ -34,9 +35,10 @@ from tests.cni.world import (
     until,
 )
 from tests.support.netns import Namespace
+from tests.support.patience import HANG
 
-WAITING = {"policy_setup_timeout_seconds": 20}
-PATIENCE = 60.0
+WAITING = WAITS
+PATIENCE = HANG
 
 
 @dataclass

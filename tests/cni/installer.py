@@ -24,7 +24,7 @@ import msgspec
 
 from cni.install.main import parser, run
 from tests.cni.executable import plugin
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 REFERENCE = Path("/usr/lib/cni")
 TOKEN = "ey-a.canary-token.made-for-tests"
@@ -154,9 +154,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Poll; fails after `seconds`."""
-    end = time.monotonic() + patient(seconds)
+def until(condition: Callable[[], object]) -> None:
+    """Poll; fails where it hangs."""
+    end = time.monotonic() + HANG
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)

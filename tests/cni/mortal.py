@@ -2,7 +2,8 @@
 
     python -m tests.cni.mortal SETTINGS_JSON ENDPOINT INSTANT
 
-An instant is `before:NAME` or `after:NAME` of one of the functions below; `never` just serves.
+An instant is `before:NAME` or `after:NAME` of one of the functions below, or `step:N`: before the
+Nth thing that its event loop does after the call was read. `never` just serves.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from cni import add, unplugging, wiring
+from cni import add, server, unplugging, wiring
 from cni.daemon import Daemon
 from cni.felix_client import FelixClient
 from cni.services import Settings
@@ -25,7 +26,7 @@ from ipam.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 PLACES: dict[str, tuple[Any, str]] = {
     "submit": (NodeAllocator, "submit"),
@@ -70,18 +71,45 @@ def mine(place: str, when: str) -> None:
     setattr(owner, name, deadly)
 
 
+def count(steps: int) -> None:
+    """Die after so many steps of the event loop, counted from the next call."""
+    left = -1
+    parse: Any = getattr(server, "parse_request")  # noqa: B009 - a name that it took from elsewhere
+    run: Any = getattr(asyncio.Handle, "_run")  # noqa: B009
+
+    def parsed(*arguments: Any) -> Any:
+        nonlocal left
+        left = steps
+        return parse(*arguments)
+
+    def counted(handle: asyncio.Handle) -> None:
+        nonlocal left
+        if left == 0:
+            die()
+        left -= 1
+        run(handle)
+
+    for owner, name, ours in ((server, "parse_request", parsed), (asyncio.Handle, "_run", counted)):
+        setattr(owner, name, ours)
+
+
 async def main() -> None:
     """Serve until the instant comes."""
     settings = msgspec.json.decode(
         sys.argv[1], type=Settings, dec_hook=lambda kind, text: kind(text)
     )
-    store = await connect(DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=sys.argv[2]))
+    store = await connect(
+        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=sys.argv[2], timeout=HANG)
+    )
     daemon = Daemon(store, "node1", settings)
     serving = asyncio.create_task(daemon.run())
-    await asyncio.wait_for(daemon.services.cluster._in_sync.wait(), patient(10))
+    await asyncio.wait_for(daemon.services.cluster._in_sync.wait(), HANG)
     if sys.argv[3] != "never":
         when, _, place = sys.argv[3].partition(":")
-        mine(place, when)
+        if when == "step":
+            count(int(place))
+        else:
+            mine(place, when)
     print("ready", flush=True)
     await serving
 

@@ -41,7 +41,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
 from linux import links
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 PLACES: dict[str, tuple[Any, str]] = {
     "parse": (server, "parse_request"),
@@ -203,14 +203,14 @@ class Supervisor:
         self.process.stdin.flush()
         self.wait_for("armed")
 
-    def wait_for(self, word: str, seconds: float = 30) -> None:
+    def wait_for(self, word: str) -> None:
         """Wait for a line that begins so; earlier ones are dropped."""
-        deadline = time.monotonic() + patient(seconds)
+        deadline = time.monotonic() + HANG
         while True:
             while self._lines:
                 if self._lines.pop(0).startswith(word):
                     return
-            assert self._read(deadline - time.monotonic()), f"no {word!r} in {seconds} s"
+            assert self._read(deadline - time.monotonic()), f"no {word!r} in {HANG:.0f} s"
 
     def saw(self, word: str) -> bool:
         """Whether there is such a line now; earlier ones are dropped."""
@@ -254,7 +254,7 @@ def supervised(
         )
     supervisor = Supervisor(process)
     try:
-        supervisor.wait_for("ready", 60)
+        supervisor.wait_for("ready")
         yield supervisor
     finally:
         assert process.stdin

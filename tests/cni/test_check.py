@@ -19,11 +19,14 @@ from typing import Any
 
 import pytest
 
+from cni import check
 from cni.daemon import Daemon
 from libcalico import names
 from tests.cni.world import (
+    WAITS,
     FelixPeer,
     World,
+    hurried,
     node_world,
     pod_namespace,
     result_of,
@@ -50,13 +53,11 @@ def pod() -> Iterator[Namespace]:
 
 
 @asynccontextmanager
-async def served(
-    node: World, check_seconds: float = 0.3, **settings: Any
-) -> AsyncIterator[tuple[Daemon, FelixPeer]]:
+async def served(node: World) -> AsyncIterator[tuple[Daemon, FelixPeer]]:
     """A daemon, and a felix that reports everything in force and programs nothing."""
     async with (
         FelixPeer(node.settings.felix_socket) as felix,
-        node.daemon(check_seconds=check_seconds, **settings) as daemon,
+        node.daemon() as daemon,
     ):
         await until(lambda: daemon.services.felix.connected)
         yield daemon, felix
@@ -279,18 +280,22 @@ BREAKS: list[tuple[str, Callable[[World, Namespace, str], None], str]] = [
     ),
     ("allocation", lambda node, pod, ip: freed(node), "address {ip} is not allocated to this"),
 ]
+STORED = ("endpoint", "container", "networks", "allocation")
 
 
 @pytest.mark.asyncio
 async def test_each_broken_point_is_named(node: World) -> None:
     """CNI-51, CHK-03, CHK-05, CHK-06."""
-    async with served(node):
+    async with served(node) as (daemon, _):
         for label, damage, text in BREAKS:
+            # What felix would repair is waited for.
+            seconds = HANG if label in STORED else 0.3
             with pod_namespace("broken") as pod:
                 result = await added(node, pod, config={"cniVersion": "1.1.0"})
                 assert (await node.check(pod, result)).status == 0, label
                 damage(node, pod, first_address(result))
-                error = (await node.check(pod, result)).error
+                with hurried(daemon, HANG, check_seconds=seconds):
+                    error = (await node.check(pod, result)).error
                 assert error["code"] == 100, (label, error)
                 assert error["cniVersion"] == "1.1.0"
                 assert text.format(ip=first_address(result)) in error["msg"], (label, error)
@@ -301,7 +306,10 @@ async def test_each_broken_point_is_named(node: World) -> None:
 
 
 @pytest.mark.asyncio
-async def test_several_broken_points_stand_in_one_error(node: World, pod: Namespace) -> None:
+async def test_several_broken_points_stand_in_one_error(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "HASTE", HANG)
     async with served(node) as (_, felix):
         result = await added(node, pod)
         felix.error = "no such chain"
@@ -343,7 +351,7 @@ async def test_prevresult_is_needed_and_must_be_ours(node: World, pod: Namespace
 @pytest.mark.asyncio
 async def test_code_3_only_when_nothing_is_held(node: World, pod: Namespace) -> None:
     """CNI-53, ERR-06, CHK-13."""
-    async with served(node, release_seconds=0.5):
+    async with served(node) as (daemon, _):
         with pod_namespace("short") as short:
             result = await added(node, short)
         await until(lambda: not short.path.exists())
@@ -357,11 +365,12 @@ async def test_code_3_only_when_nothing_is_held(node: World, pod: Namespace) -> 
             assert error["code"] == 3, error
         # The same without a datastore: who could say that nothing is held?
         node.etcd.kill()
-        for space in (short, pod):
-            error = (await node.check(space, result)).error
-            assert error["code"] != 3, error
-        assert (await node.check(short, result)).error["code"] == 11
-        assert (await node.delete(None)).status == 0
+        with hurried(daemon, 5.0, check_seconds=0.3, release_seconds=0.5):
+            for space in (short, pod):
+                error = (await node.check(space, result)).error
+                assert error["code"] != 3, error
+            assert (await node.check(short, result)).error["code"] == 11
+            assert (await node.delete(None)).status == 0
         node.etcd.start()
 
 
@@ -370,16 +379,17 @@ async def test_code_3_only_when_nothing_is_held(node: World, pod: Namespace) -> 
 async def test_without_the_datastore_the_kernel_is_compared(
     node: World, pod: Namespace, trouble: str
 ) -> None:
-    async with served(node, timeout=2.0, check_seconds=1.0):
+    async with served(node) as (daemon, _):
         result = await added(node, pod)
         getattr(node.etcd, trouble)()
-        began = time.monotonic()
-        error = (await node.check(pod, result)).error
-        assert time.monotonic() - began < HANG
-        assert error["code"] == 11
-        assert "datastore does not answer" in error["msg"]
-        pod.run("ip", "route", "del", "default")
-        error = (await node.check(pod, result)).error
+        with hurried(daemon, 2.0, check_seconds=1.0):
+            began = time.monotonic()
+            error = (await node.check(pod, result)).error
+            assert time.monotonic() - began < HANG
+            assert error["code"] == 11
+            assert "datastore does not answer" in error["msg"]
+            pod.run("ip", "route", "del", "default")
+            error = (await node.check(pod, result)).error
         assert error["code"] == 100
         assert "default route" in error["msg"]
         assert "datastore did not answer" in error["details"]
@@ -389,21 +399,33 @@ async def test_without_the_datastore_the_kernel_is_compared(
 
 @pytest.mark.cni("CHK-14", "ERR-12")
 @pytest.mark.asyncio
-async def test_felix_that_does_not_say_so_gives_code_11(node: World, pod: Namespace) -> None:
+async def test_felix_that_does_not_say_so_gives_code_11(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CHK-14."""
+    real = check._policy
+
+    async def impatient(services: Any, attachment: Any, _: float, *, hasty: bool) -> Any:
+        """The datastore is given its time, felix none."""
+        soon = asyncio.get_running_loop().time() + (0.3 if quiet else HANG)
+        return await real(services, attachment, soon, hasty=hasty)
+
+    quiet = False
+    monkeypatch.setattr(check, "_policy", impatient)
     async with served(node) as (daemon, felix):
         result = await added(node, pod)
-        felix.hold = True
+        felix.hold = quiet = True
         error = (await node.check(pod, result)).error
         assert error["code"] == 11
         assert "calico-felix did not say" in error["msg"]
         assert daemon.services.felix._waits == {}
-        felix.hold = False
+        felix.hold = quiet = False
         assert (await node.check(pod, result)).status == 0
         felix.error = "its chain is missing"
         error = (await node.check(pod, result)).error
         assert (error["code"], "its chain is missing" in error["msg"]) == (100, True)
-    async with node.daemon(prepare=False, check_seconds=0.2):
+    quiet = True
+    async with node.daemon(prepare=False):
         error = (await node.check(pod, result)).error
         assert error["code"] == 11
         assert "cannot be reached" in error["msg"]
@@ -414,10 +436,10 @@ async def test_right_after_an_add_it_waits_for_the_real_felix(node: World, pod: 
     """CHK-08, TIM-05: with and without the wait in ADD, and after a restart of the agent."""
     async with (
         node.felix() as felix,
-        node.daemon(felix_socket=felix.socket, check_seconds=HANG) as daemon,
+        node.daemon(felix_socket=felix.socket) as daemon,
     ):
         await until(lambda: daemon.services.felix.connected)
-        for wait in (30, 0):
+        for wait in (60, 0):
             for index in range(3):
                 name = f"web-{wait}-{index}"
                 with pod_namespace("after") as space:
@@ -426,7 +448,7 @@ async def test_right_after_an_add_it_waits_for_the_real_felix(node: World, pod: 
                     done = await node.check(space, result, name, config=config)
                     assert done.status == 0, done
                     await node.delete(space, name)
-        result = result_of(await node.add(pod, config={"policy_setup_timeout_seconds": 30}))
+        result = result_of(await node.add(pod, config=WAITS))
         # What felix repairs is waited for.
         node.space.run("ip", "route", "del", first_address(result))
         node.space.run("sysctl", "-qw", f"net.ipv4.conf.{LINK}.proxy_arp=0")

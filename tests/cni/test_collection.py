@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import cni.collection
+from cni.collection import Collection
 from cni.daemon import settings_from
+from ipam.proof import Evidence
 from tests.cni.world import (
     NETWORK,
     World,
@@ -108,17 +110,35 @@ async def test_a_daemon_killed_in_a_del_whose_record_is_lost(node: World) -> Non
 
 @pytest.mark.asyncio
 @pytest.mark.promise("PAIN-2")
-async def test_a_pod_that_comes_back_between_the_looks_is_unharmed(node: World) -> None:
+async def test_a_pod_that_comes_back_between_the_looks_is_unharmed(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, looks = asyncio.Event(), asyncio.Event(), 0
+    real = Collection._observe
+
+    async def observe(self: Collection) -> Evidence:
+        nonlocal looks
+        if looks == 1:
+            first.set()
+            await second.wait()
+        looks += 1
+        return await real(self)
+
+    monkeypatch.setattr(Collection, "_observe", observe)
     with pod_namespace("pod") as pod:
         async with node.daemon():
             result_of(await node.add(pod))
         name = node.links()[0]
         node.space.run("ip", "link", "delete", name)
-        async with node.daemon(prepare=False, collect_gap=1.0):
-            await asyncio.sleep(0.5)
+        looks = 0
+        async with node.daemon(prepare=False, collect_gap=GAP) as daemon:
+            await first.wait()
             assert node.in_use() == 1
             result_of(await node.add(pod))
-            await asyncio.sleep(1.5)
+            second.set()
+            await until(lambda: looks == 2)
+            daemon.collection.collect(NETWORK, [container_id("web-1")])
+            await until(lambda: not daemon.collection._asked)
             assert node.in_use() == 1
             assert node.links() == [name]
             assert (await node.delete(pod)).status == 0
@@ -201,10 +221,12 @@ async def test_a_claim_that_an_operator_deletes_is_back_at_once(
             (key,) = node.etcd.keys(claims)
             stored = node.etcd.get(key)
             node.etcd.ctl("del", key)
-            await until(lambda: node.etcd.get(key) == stored)
-            assert daemon.services.allocator.restored == 1
+            # The datastore shows it before the daemon has read the answer.
+            await until(lambda: daemon.services.allocator.restored == 1)
+            assert node.etcd.get(key) == stored
         node.etcd.ctl("del", key)
-        async with node.daemon(prepare=False):
-            await until(lambda: node.etcd.get(key) == stored)
+        async with node.daemon(prepare=False) as daemon:
+            await until(lambda: daemon.services.allocator.restored == 1)
+            assert node.etcd.get(key) == stored
             await node.delete(lives, "lives-1")
     assert caplog.text.count("the claim was deleted while addresses of the block are in use") == 2

@@ -20,6 +20,7 @@ from linux import links, routes
 from linux.netlink import Socket
 from tests.cni.world import (
     NETWORK,
+    WAITS,
     FelixPeer,
     World,
     container_id,
@@ -111,8 +112,8 @@ async def test_a_pod_gets_its_address_routes_and_neighbour(node: World, pod: Nam
         assert list(node.handles()) == [f"{NETWORK}.{container_id('web-1')}"]
 
         node.space.run("ip", "route", "add", ip, "dev", link)
-        node.space.run("ping", "-c", "1", "-W", "2", ip)
-        pod.run("ping", "-c", "1", "-W", "2", "10.99.1.1")
+        node.space.run("ping", "-c", "1", "-W", "60", ip)
+        pod.run("ping", "-c", "1", "-W", "60", "10.99.1.1")
 
         assert (await node.delete(pod)).status == 0
         node.assert_clean()
@@ -141,7 +142,7 @@ async def test_a_dual_stack_pod_talks_ipv6_at_once(node: World, pod: Namespace) 
 
         node.space.run("ip", "route", "add", four[0], "dev", link)
         node.space.run("ip", "-6", "route", "add", six[0], "dev", link)
-        node.space.run("ping", "-c", "1", "-W", "2", six[0])
+        node.space.run("ping", "-c", "1", "-W", "60", six[0])
         host = show(node.space, "-6", "address", "show", link)[0]["addr_info"]
         assert host[0]["local"] == "fe80::ecee:eeff:feee:eeee"
         assert (await node.delete(pod, config=config)).status == 0
@@ -223,7 +224,7 @@ async def test_the_answer_waits_for_felix(node: World, pod: Namespace) -> None:
         node.assert_clean()
         await until(felix.retractions)
 
-        felix.hold = False
+        felix.hold, config = False, WAITS
         result_of(await node.add(pod, config=config))
         stored = node.etcd.get(
             "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-k8s-web--1-eth0"
@@ -249,18 +250,19 @@ async def test_a_repeated_add_that_fails_leaves_the_first_one_without_ipam(
 ) -> None:
     """The endpoint of addresses that no pool gave stands as the first ADD wrote it (ADD-07)."""
     asked = {"cni.projectcalico.org/ipAddrsNoIpam": '["192.0.2.50"]'}
-    config = {
-        "policy_setup_timeout_seconds": 1,
+    config: dict[str, Any] = {
         "capabilities": {"io.kubernetes.cri.pod-annotations": True},
         "runtimeConfig": {"io.kubernetes.cri.pod-annotations": asked},
         "feature_control": {"ip_addrs_no_ipam": True},
     }
+    hasty = {**config, "policy_setup_timeout_seconds": 1}
+    config |= WAITS
     async with FelixPeer(node.settings.felix_socket) as felix, node.daemon() as daemon:
         await until(lambda: daemon.services.felix.connected)
         result_of(await node.add(pod, config=config))
         before = node.endpoints()
         felix.hold = True
-        assert (await node.add(pod, config=config)).error["code"] == 11
+        assert (await node.add(pod, config=hasty)).error["code"] == 11
         felix.hold = False
         assert node.endpoints() == before
         assert felix.retractions() == []
@@ -277,7 +279,7 @@ async def test_routes_that_felix_leaves_to_the_daemon_are_its_own_to_the_byte(
     async with FelixPeer(node.settings.felix_socket) as peer, node.daemon() as daemon:
         await until(lambda: daemon.services.felix.connected)
         peer.hold = True
-        adding = asyncio.create_task(node.add(pod, config={"policy_setup_timeout_seconds": 20}))
+        adding = asyncio.create_task(node.add(pod, config=WAITS))
         await until(lambda: peer.awaits() and "cali" in node.space.run("ip", "-br", "link"))
         assert " dev cali" not in node.space.run("ip", "route"), "rules first"
         [asked] = peer.awaits()
@@ -294,7 +296,7 @@ async def test_routes_that_felix_leaves_to_the_daemon_are_its_own_to_the_byte(
         assert (await node.delete(pod)).status == 0
 
         peer.hold, peer.routes = False, ["no prefix"]
-        assert (await node.add(pod, config={"policy_setup_timeout_seconds": 20})).error["code"]
+        assert (await node.add(pod, config=WAITS)).error["code"]
         node.assert_clean()
 
 
@@ -406,7 +408,7 @@ async def test_the_log_the_status_file_and_the_metrics_tell_of_an_add(
         url = f"http://127.0.0.1:{daemon.health.port}"
 
         def read(path: str) -> str:
-            return node.space.run("curl", "-s", "-m", "5", "-w", "%{http_code}", url + path)
+            return node.space.run("curl", "-s", "-m", "60", "-w", "%{http_code}", url + path)
 
         metrics = await asyncio.to_thread(read, "/metrics")
         for stage in ("names", "plan", "wire", "commit", "answer", "total"):

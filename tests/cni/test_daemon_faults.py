@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cni import channel, protocol, unplugging, wiring
+from cni import channel, pending, protocol, unplugging, wiring
 from cni.daemon import Daemon
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import ClusterInformation, ClusterInformationSpec, Metadata, ResourceKey
@@ -28,9 +28,11 @@ from linux.errors import KernelError
 from tests.cni.executable import plugin
 from tests.cni.world import (
     CIDR4,
+    WAITS,
     FelixPeer,
     World,
     container_id,
+    hurried,
     network_config,
     node_world,
     pod_namespace,
@@ -64,17 +66,18 @@ def has_eth0(pod: Namespace) -> bool:
 
 @pytest.mark.asyncio
 async def test_etcd_killed_add_fails_and_del_is_finished_later(node: World, pod: Namespace) -> None:
-    async with node.daemon(timeout=1.0, datastore_seconds=4.0, release_seconds=1.0):
+    async with node.daemon() as daemon:
         result_of(await node.add(pod))
         node.etcd.kill()
-        with pod_namespace("late") as late:
-            began = time.monotonic()
-            error = (await node.add(late, "late")).error
-            assert error["code"] == 11
-            assert "datastore" in error["msg"]
-            assert time.monotonic() - began < HANG
-            assert not has_eth0(late)
-        done = await node.delete(pod)
+        with hurried(daemon, 1.0, datastore_seconds=4.0, release_seconds=1.0):
+            with pod_namespace("late") as late:
+                began = time.monotonic()
+                error = (await node.add(late, "late")).error
+                assert error["code"] == 11
+                assert "datastore" in error["msg"]
+                assert time.monotonic() - began < HANG
+                assert not has_eth0(late)
+            done = await node.delete(pod)
         assert done.status == 0, done
         assert node.links() == []
         assert records(node), "the DEL is remembered"
@@ -84,59 +87,60 @@ async def test_etcd_killed_add_fails_and_del_is_finished_later(node: World, pod:
             assert record.stat().st_mode & 0o777 == 0o600
         assert node.settings.pending.stat().st_mode & 0o777 == 0o700
         node.etcd.start()
-        await until(lambda: node.in_use() == 0, 20)
+        await node.becomes_clean()
         async with FelixPeer(node.settings.felix_socket) as felix:
-            await until(lambda: felix.unreleased() == [], HANG)
-        node.assert_clean()
+            await until(lambda: felix.unreleased() == [])
 
 
 @pytest.mark.asyncio
 async def test_etcd_that_hangs_gives_code_11_in_time(node: World, pod: Namespace) -> None:
-    async with node.daemon(timeout=5.0, datastore_seconds=2.0, release_seconds=1.0):
+    async with node.daemon() as daemon:
         result_of(await node.add(pod))
         node.etcd.pause()
         try:
-            with pod_namespace("late") as late:
-                began = time.monotonic()
-                error = (await node.add(late, "late")).error
-                assert error["code"] == 11
-                assert time.monotonic() - began < HANG
-                assert not has_eth0(late)
-            assert (await node.delete(pod)).status == 0
+            with hurried(daemon, 5.0, datastore_seconds=2.0, release_seconds=1.0):
+                with pod_namespace("late") as late:
+                    began = time.monotonic()
+                    error = (await node.add(late, "late")).error
+                    assert error["code"] == 11
+                    assert time.monotonic() - began < HANG
+                    assert not has_eth0(late)
+                assert (await node.delete(pod)).status == 0
             assert node.links() == []
         finally:
             node.etcd.resume()
         # The transaction that etcd swallowed may be applied now: it is taken back.
-        await until(lambda: node.in_use() == 0 and not node.endpoints(), 30)
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio
 async def test_etcd_dies_while_the_add_waits_for_felix(node: World, pod: Namespace) -> None:
     async with (
         FelixPeer(node.settings.felix_socket) as felix,
-        node.daemon(timeout=1.0, release_seconds=1.0) as daemon,
+        node.daemon() as daemon,
     ):
         await until(lambda: daemon.services.felix.connected)
         felix.hold = True
         adding = asyncio.create_task(node.add(pod, config={"policy_setup_timeout_seconds": 1}))
+        # Nothing of the daemon runs between the look that sees the address and the kill.
         await until(lambda: node.in_use() == 1)
         node.etcd.kill()
-        assert (await adding).error["code"] == 11
+        with hurried(daemon, 1.0, release_seconds=1.0):
+            assert (await adding).error["code"] == 11
         assert not has_eth0(pod)
         assert node.links() == []
         assert records(node)
         node.etcd.start()
-        await until(lambda: node.in_use() == 0, 20)
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio
 async def test_a_del_remembered_is_replayed_at_the_next_start(node: World, pod: Namespace) -> None:
-    async with node.daemon(timeout=1.0, release_seconds=1.0):
+    async with node.daemon() as daemon:
         result_of(await node.add(pod))
         node.etcd.kill()
-        assert (await node.delete(pod)).status == 0
+        with hurried(daemon, 1.0, release_seconds=1.0):
+            assert (await node.delete(pod)).status == 0
     node.etcd.start()
     assert node.in_use() == 1
     async with node.daemon(prepare=False):
@@ -177,16 +181,12 @@ async def test_a_killed_executable_is_undone(node: World, pod: Namespace) -> Non
             plugin("calico"), env=env, stdin=asyncio.subprocess.PIPE
         )
         assert process.stdin
-        process.stdin.write(
-            json.dumps(network_config({"policy_setup_timeout_seconds": 30})).encode()
-        )
+        process.stdin.write(json.dumps(network_config(WAITS)).encode())
         process.stdin.close()
         await until(lambda: node.in_use() == 1)
         process.kill()
         await process.wait()
-        await until(lambda: node.in_use() == 0)
-        await until(lambda: node.links() == [])
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio
@@ -204,7 +204,7 @@ async def test_a_result_that_cannot_be_delivered_is_undone(node: World, pod: Nam
                     "CNI_IFNAME": "eth0",
                 },
                 stdin=json.dumps(network_config()),
-                deadline=20.0,
+                deadline=HANG,
                 has_netns=True,
             )
             await conversation.send(request, pod.fd)
@@ -218,8 +218,7 @@ async def test_a_result_that_cannot_be_delivered_is_undone(node: World, pod: Nam
             await conversation.send(protocol.Undelivered("stdout is closed"))
         finally:
             conversation.close()
-        await until(lambda: node.in_use() == 0)
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio
@@ -275,7 +274,7 @@ async def test_a_del_that_the_kernel_refuses_is_finished_later(
 @pytest.mark.asyncio
 async def test_a_full_datastore_is_a_del_for_later(node: World, pod: Namespace) -> None:
     """etcd answers, and refuses every write."""
-    async with node.daemon(timeout=2.0):
+    async with node.daemon():
         result_of(await node.add(pod))
         node.etcd.restart_with("--quota-backend-bytes=1000")
         with pod_namespace("late") as late:
@@ -287,8 +286,7 @@ async def test_a_full_datastore_is_a_del_for_later(node: World, pod: Namespace) 
         assert node.in_use() == 1
         node.etcd.restart_with()
         node.etcd.ctl("alarm", "disarm")
-        await until(lambda: node.in_use() == 0, 20)
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio
@@ -334,33 +332,34 @@ async def test_an_undo_that_meets_a_fault_of_ours_is_finished_later(
             raise RuntimeError("a fault of ours")
 
         monkeypatch.setattr(daemon.services.allocator, "perform", failing)
-        error = (await node.add(pod, config={"policy_setup_timeout_seconds": 5})).error
+        error = (await node.add(pod, config=WAITS)).error
         assert "refused for a test" in error["msg"]
         assert records(node)
         await until(felix.retractions)
         monkeypatch.setattr(daemon.services.allocator, "perform", real)
-        await until(lambda: node.in_use() == 0)
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio
-async def test_a_late_commit_is_taken_back_after_the_del_too(node: World, pod: Namespace) -> None:
+async def test_a_late_commit_is_taken_back_after_the_del_too(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CNI-19, as a runtime calls: ADD fails, DEL at once, then the swallowed transaction."""
-    async with node.daemon(timeout=5.0, datastore_seconds=1.0, release_seconds=0.5) as daemon:
-        await until(lambda: daemon.services.cluster.in_sync)
+    monkeypatch.setattr(pending, "LATE_SECONDS", HANG)
+    async with node.daemon() as daemon:
         node.etcd.pause()
         try:
-            assert (await node.add(pod)).error["code"] == 11
-            assert (await node.delete(pod)).status == 0
+            with hurried(daemon, 5.0, datastore_seconds=1.0, release_seconds=0.5):
+                assert (await node.add(pod)).error["code"] == 11
+                assert (await node.delete(pod)).status == 0
         finally:
             node.etcd.resume()
-        await until(lambda: node.in_use() == 0 and not node.endpoints(), 20)
+        await until(lambda: node.in_use() == 0 and not node.endpoints())
         assert (await node.delete(pod)).status == 0, "one that succeeds at once"
         (record,) = records(node)
         assert json.loads(record.read_bytes())["env"]["CNI_COMMAND"] == "ADD"
         # A datastore that wakes up on a busy machine may carry it out only now.
-        await until(lambda: (node.in_use(), node.endpoints(), node.handles()) == (0, {}, {}), 20)
-        node.assert_clean()
+        await node.becomes_clean()
 
 
 @pytest.mark.asyncio

@@ -22,7 +22,7 @@ import pytest
 
 from cni.daemon import Daemon
 from tests.cni.executable import FULL_SIZE
-from tests.cni.world import FelixPeer, World, node_world, pod_namespace, result_of, until
+from tests.cni.world import WAITS, FelixPeer, World, node_world, pod_namespace, result_of, until
 from tests.support.patience import HANG, patient
 
 INSTANTS = [
@@ -37,6 +37,7 @@ INSTANTS = [
     "after:in_force",
     "after:result",
 ]
+STEPS = (0, 3, 6, 10, 15, 21, 28, 36, 45)
 CHOSEN = INSTANTS if FULL_SIZE else [*INSTANTS[::2], "after:commit"]
 
 
@@ -93,7 +94,7 @@ async def test_killed_in_the_middle_of_an_add(node: World, where: str) -> None:
             result_of(await node.add(warm, "warm"))
             assert (await node.delete(warm, "warm")).status == 0
     for number, instant in enumerate(CHOSEN if where == "queue" else CHOSEN[1:-1]):
-        config = {"policy_setup_timeout_seconds": 5}
+        config = WAITS
         async with FelixPeer(node.settings.felix_socket):
             with pod_namespace("killed") as pod:
                 async with mortal(node, instant) as process:
@@ -120,20 +121,17 @@ async def test_killed_in_the_middle_of_an_add(node: World, where: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_killed_from_outside_at_any_time(node: World) -> None:
+async def test_killed_at_any_step_of_its_loop(node: World) -> None:
     """ENV-29, for the daemon: at instants that nobody chose."""
-    pauses = [0.0, 0.002, 0.004, 0.007, 0.012, 0.03]
     async with node.daemon():
         pass
-    for pause in pauses if FULL_SIZE else pauses[::2]:
+    for step in STEPS if FULL_SIZE else STEPS[::4]:
         with pod_namespace("killed") as pod:
-            async with mortal(node, "never") as process:
-                adding = asyncio.create_task(node.add(pod))
-                await asyncio.sleep(pause)
-                process.kill()
-                done = await adding
+            async with mortal(node, f"step:{step}") as process:
+                done = await node.add(pod)
                 if done.status != 0:
                     assert done.error["code"] == 11
+                    assert await process.wait() == -9
             async with node.daemon(prepare=False):
                 assert (await node.delete(pod)).status == 0
                 node.assert_clean()

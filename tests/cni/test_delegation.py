@@ -20,9 +20,18 @@ from cni.delegation import with_pod_cidr
 from cni.errors import CNIError, Code
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
-from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of
+from tests.cni.world import (
+    NODE,
+    World,
+    container_id,
+    hurried,
+    node_world,
+    pod_namespace,
+    result_of,
+    until,
+)
 from tests.support.netns import Namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 PLUGINS = "/usr/lib/cni"
 
@@ -55,7 +64,7 @@ def reserved(world: World) -> list[str]:
 
 
 async def give_pod_cidr(world: World, *cidrs: str) -> None:
-    async with world.etcd.connect(5.0) as store:
+    async with world.etcd.connect(HANG) as store:
         key = ResourceKey("Node", NODE)
         entry = await store.get(key)
         status = NodeStatus(podCIDRs=list(cidrs))
@@ -69,9 +78,9 @@ async def give_pod_cidr(world: World, *cidrs: str) -> None:
 @pytest.mark.promise("F-21")
 async def test_a_pod_gets_its_address_from_the_nodes_pod_cidr(node: World, pod: Namespace) -> None:
     config = host_local(node, routes=[{"dst": "10.0.0.0/8"}])
-    async with node.daemon():
+    async with node.daemon() as daemon:
         await give_pod_cidr(node, "10.244.7.0/24")
-        await until_pod_cidr(node, pod, config)
+        await until(lambda: daemon.services.cluster.pod_cidrs(NODE))
         result = result_of(await node.add(pod, config=config))
         assert result["ips"] == [{"address": "10.244.7.2/32", "interface": 1}]
         assert result["routes"] == [{"dst": "10.0.0.0/8"}]
@@ -93,18 +102,6 @@ async def test_a_pod_gets_its_address_from_the_nodes_pod_cidr(node: World, pod: 
         assert (await node.delete(pod, config=config)).status == 0
 
 
-async def until_pod_cidr(node: World, pod: Namespace, config: dict[str, Any]) -> None:
-    """The daemon hears of the podCIDR by its watch: the first ADDs may be too early."""
-    for _ in range(100):
-        done = await node.add(pod, "probe", config=config, ifname="probe0")
-        if done.status == 0:
-            assert (await node.delete(pod, "probe", config=config, ifname="probe0")).status == 0
-            (node.folder / "networks" / "k8s-pod-network" / "last_reserved_ip.0").unlink()
-            return
-        assert json.loads(done.stdout)["code"] == 11, done
-    raise AssertionError("the daemon never saw the podCIDR")
-
-
 @pytest.mark.asyncio
 async def test_a_node_without_pod_cidr_says_so(node: World, pod: Namespace) -> None:
     async with node.daemon():
@@ -124,10 +121,11 @@ async def test_a_failed_add_gives_the_address_back(node: World, pod: Namespace) 
         assert reserved(node) == []
 
         pod.run("ip", "link", "del", "eth0")
-        async with node.daemon(prepare=False, timeout=0.5) as broken:
+        async with node.daemon(prepare=False) as broken:
             node.etcd.pause()
             try:
-                failed = await node.add(pod, config=config)
+                with hurried(broken, 0.5, datastore_seconds=2.0, release_seconds=1.0):
+                    failed = await node.add(pod, config=config)
             finally:
                 node.etcd.resume()
             assert failed.status == 1, broken
@@ -188,7 +186,7 @@ async def test_an_executable_that_reads_nothing_does_not_hold_a_call() -> None:
     try:
         stdin = json.dumps({"name": "n" * 1_900_000})
         message = protocol.Exec(plugin="host-local", env={}, stdin=stdin, timeout=0.1)
-        async with asyncio.timeout(patient(10)):
+        async with asyncio.timeout(HANG):
             with pytest.raises(CNIError, match="could not be run") as found:
                 await Caller(channel).run(message)
         assert found.value.code == Code.TRY_AGAIN_LATER

@@ -62,7 +62,9 @@ def sweeps() -> float:
 async def test_a_del_of_what_this_daemon_added_is_one_transaction(
     node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    swept = sweeps()
     async with node.daemon() as daemon:
+        await until(lambda: sweeps() > swept)  # what is read at start is not the DEL's
         result_of(await node.add(pod))
         with counted(daemon, monkeypatch) as calls:
             assert (await node.delete(pod)).status == 0
@@ -78,7 +80,8 @@ async def test_after_a_restart_it_is_one_turn_of_reading_and_one_transaction(
         result_of(await node.add(pod))
     swept = sweeps()
     async with node.daemon(prepare=False) as daemon:
-        await until(lambda: sweeps() > swept)  # the collector's reading at start is not the DEL's
+        # What collector and restorer read at start is not the DEL's.
+        await until(lambda: sweeps() > swept and daemon.restorer.looked)
         with counted(daemon, monkeypatch) as calls:
             assert (await node.delete(pod)).status == 0
         assert sorted(calls) == ["commit", "get_many", "list"]
@@ -91,7 +94,9 @@ async def test_a_memory_that_is_out_of_date_does_no_harm(
 ) -> None:
     """Labels of the endpoint changed, a second interface came, the address was freed by hand."""
     path = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node1-k8s-web--1-eth0"
+    swept = sweeps()
     async with node.daemon() as daemon:
+        await until(lambda: sweeps() > swept)
         result_of(await node.add(pod))
         value = node.etcd.get(path)
         assert value

@@ -68,7 +68,7 @@ def test_version_does_not_wait_for_a_silent_stdin(exe: Build, written: bytes) ->
         stdin=reading,
         env={"CNI_COMMAND": "VERSION"},
         capture_output=True,
-        timeout=10,
+        timeout=HANG,
         check=True,
     )
     assert 0.2 < time.monotonic() - started < HANG
@@ -150,13 +150,13 @@ def test_missing_and_wrong_namespaces(exe: Build, away: dict[str, str], tmp_path
     }
     for path, code in cases.items():
         for command in ("ADD", "CHECK"):
-            done = call(exe.short(), away | {"CNI_COMMAND": command, "CNI_NETNS": path}, CONFIG)
+            done = call(exe.hasty(), away | {"CNI_COMMAND": command, "CNI_NETNS": path}, CONFIG)
             # Whether something is still held only the daemon knows, and 3 says: nothing (ERR-06).
             expected = 11 if command == "CHECK" and code == 3 else code
             assert done.error["code"] == expected, (path[:80], done)
         if code != 8:
             env = away | {"CNI_COMMAND": "DEL", "CNI_NETNS": path}
-            assert call(exe.short("calico"), env, CONFIG).status == 0
+            assert call(exe.hasty("calico"), env, CONFIG).status == 0
     env = away | {"CNI_COMMAND": "DEL", "CNI_NETNS": "/proc/self/ns/net"}
     assert call(exe.plugin(), env, CONFIG).error["code"] == 8
 
@@ -164,13 +164,13 @@ def test_missing_and_wrong_namespaces(exe: Build, away: dict[str, str], tmp_path
 def test_own_namespace_is_allowed_when_overridden(exe: Build, away: dict[str, str]) -> None:
     own = away | {"CNI_NETNS": "/proc/self/ns/net"}
     for value, code in [("1", 11), ("TRUE", 11), ("true", 11), ("0", 8), ("yes", 8)]:
-        done = call(exe.short("calico"), own | {"CNI_NETNS_OVERRIDE": value}, CONFIG)
+        done = call(exe.hasty("calico"), own | {"CNI_NETNS_OVERRIDE": value}, CONFIG)
         assert done.error["code"] == code, value
 
 
 def test_the_ipam_plugin_opens_no_namespace(exe: Build, away: dict[str, str]) -> None:
     env = away | {"CNI_NETNS": "b", "CNI_IFNAME": "c", "CNI_PATH": "d"}
-    assert call(exe.short("calico-ipam"), env, CONFIG).error["code"] == 11
+    assert call(exe.hasty("calico-ipam"), env, CONFIG).error["code"] == 11
 
 
 # The order of the checks (ENV-28)
@@ -210,7 +210,7 @@ def test_stdin_of_a_mebibyte_in_small_pieces(exe: Build, away: dict[str, str]) -
             process.stdin.write(bytes([byte]))
         for at in range(2000, len(body), 4093):
             process.stdin.write(body[at : at + 4093])
-        stdout, _ = process.communicate(timeout=20)
+        stdout, _ = process.communicate(timeout=HANG)
     assert json.loads(stdout)["code"] == 1
 
 
@@ -234,7 +234,7 @@ def test_stdin_that_never_ends_ends_at_our_deadline(exe: Build, away: dict[str, 
         stdin=reading,
         env=BASE,
         capture_output=True,
-        timeout=5,
+        timeout=HANG,
         check=False,
     )
     assert Done(done.returncode, done.stdout, "").error["code"] == 5
@@ -244,13 +244,13 @@ def test_stdin_that_never_ends_ends_at_our_deadline(exe: Build, away: dict[str, 
 
 @pytest.mark.parametrize("redirect", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-", "2>&- 9>&1"])
 def test_closed_descriptors_do_no_harm(exe: Build, redirect: str, away: dict[str, str]) -> None:
-    for executable in (exe.short("calico"), exe.strict()):
+    for executable in (exe.hasty("calico"), exe.strict()):
         done = subprocess.run(
             ["sh", "-c", f'exec "$0" {redirect}', str(executable)],
             input=json.dumps(CONFIG).encode(),
             env=away | {"CNI_NETNS_OVERRIDE": "1", "CNI_NETNS": "/proc/self/ns/net"},
             capture_output=True,
-            timeout=10,
+            timeout=HANG,
             check=False,
         )
         assert done.returncode == 1
@@ -309,5 +309,5 @@ def test_no_secret_is_ever_echoed(exe: Build, away: dict[str, str]) -> None:
     for stdin in (broken + "x", broken[:-3], broken.replace('"net"', "5"), broken):
         for command in ("ADD", "STATUS", "DEL", "GC"):
             env = away | {"CNI_COMMAND": command}
-            done = call(exe.short("calico-ipam"), env, stdin)
+            done = call(exe.hasty("calico-ipam"), env, stdin)
             assert canary not in done.stdout.decode() + done.stderr

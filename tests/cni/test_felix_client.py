@@ -19,6 +19,7 @@ from libcalico.errors import DatastoreUnavailable, InvalidValue
 from linux.errors import KernelError
 from tests.cni.test_attachment import request
 from tests.cni.world import FelixPeer, until
+from tests.support.patience import HANG
 
 SUBJECT = Subject("default", "node1-k8s-web-eth0", "c" * 64)
 
@@ -30,7 +31,7 @@ async def test_a_wait_survives_a_restart_of_felix(tmp_path: Path) -> None:
     running = asyncio.create_task(client.run())
     try:
         client.offer(SUBJECT, b"{}")
-        waiting = asyncio.create_task(client.in_force(SUBJECT, 20))
+        waiting = asyncio.create_task(client.in_force(SUBJECT, HANG))
         async with FelixPeer(tmp_path / "node.sock") as felix:
             felix.hold = True
             await until(lambda: len(felix.messages) == 2)
@@ -58,7 +59,7 @@ async def test_the_word_on_a_former_offer_is_none_on_the_last(tmp_path: Path) ->
         async with FelixPeer(tmp_path / "node.sock") as felix:
             client.offer(SUBJECT, b'{"one": 1}')
             client.expect(SUBJECT)
-            assert await client.in_force(SUBJECT, 20) == ""
+            assert await client.in_force(SUBJECT, HANG) == ""
             felix.hold = True
             client.offer(SUBJECT, b'{"two": 2}')
             await until(lambda: len(felix.awaits()) == 2)
@@ -70,10 +71,10 @@ async def test_the_word_on_a_former_offer_is_none_on_the_last(tmp_path: Path) ->
             with pytest.raises(TimeoutError):
                 await client.in_force(SUBJECT, 0.2)
             await felix.answer(second)
-            assert await client.in_force(SUBJECT, 20) == ""
+            assert await client.in_force(SUBJECT, HANG) == ""
             # The same again asks nothing anew.
             client.offer(SUBJECT, b'{"two": 2}')
-            assert await client.in_force(SUBJECT, 20) == ""
+            assert await client.in_force(SUBJECT, HANG) == ""
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -107,7 +108,7 @@ async def test_calicos_felix_says_it_by_a_file(tmp_path: Path) -> None:
     client = FelixClient(tmp_path / "node.sock", tmp_path / "endpoint-status")
     client.offer(SUBJECT, msgspec.json.encode(WEB))
     file = tmp_path / "endpoint-status" / "k8s default%2Fweb eth0"
-    waiting = asyncio.create_task(client.in_force(SUBJECT, 10))
+    waiting = asyncio.create_task(client.in_force(SUBJECT, HANG))
     await asyncio.sleep(0.15)
     assert not waiting.done()
     file.parent.mkdir()
@@ -125,7 +126,7 @@ async def test_a_file_that_no_felix_can_write_is_not_waited_for(tmp_path: Path) 
     spec = WEB["spec"]
     assert isinstance(spec, dict)
     client.offer(SUBJECT, msgspec.json.encode(WEB | {"spec": spec | {"pod": "p" * 253}}))
-    assert await client.in_force(SUBJECT, 60) == ""
+    assert await client.in_force(SUBJECT, HANG) == ""
 
 
 @pytest.mark.asyncio

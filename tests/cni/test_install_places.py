@@ -15,6 +15,7 @@ from cni.install import binaries
 from cni.install.files import Busy, opened
 from cni.install.settings import NotMounted
 from tests.cni.installer import FIRST_GENERATION, PEM, TEMPLATE, Host
+from tests.support.patience import HANG
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_by_hand_it_installs_and_ends(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "CNI_MTU": "1440", "LOG_LEVEL": "debug"}
     for _ in range(2):
         done = subprocess.run(
-            program, env=environ, capture_output=True, text=True, timeout=60, check=False
+            program, env=environ, capture_output=True, text=True, timeout=HANG, check=False
         )
         assert done.returncode == 0, done.stderr
     assert sorted(os.listdir(tmp_path / "b")) == ["calico", "calico-ipam"]

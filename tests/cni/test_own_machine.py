@@ -42,9 +42,9 @@ async def as_clone(node: World, stored: str = "10.99.1.77/24") -> AsyncIterator[
                 [Put(ResourceKey("Node", NODE), node_with("10.99.1.1/24"))]
             )
             result_of(await node.add(lives, "lives-1"))
-            # Here its link is not: it is on the other machine.
-            node.space.run("ip", "link", "delete", node.links()[0])
             await daemon.services.store.commit([Put(ResourceKey("Node", NODE), node_with(stored))])
+        # Here its link is not: it is on the other machine.
+        node.space.run("ip", "link", "delete", node.links()[0])
         async with node.daemon(prepare=False, collect_gap=GAP) as daemon:
             yield daemon
 

@@ -12,6 +12,7 @@ from cni.errors import CNIError
 from cni.pod_sources import FOLLOWED, PodSources, own_access
 from cni.request import Request, parse_request
 from libcalico.apiconfig import from_environment
+from tests.cni.world import until
 
 pytestmark = pytest.mark.asyncio
 NOWHERE = "https://127.0.0.1:1"
@@ -73,12 +74,15 @@ async def test_few_configurations_are_followed_at_once() -> None:
     for turn in range(FOLLOWED + 5):
         for _ in range(2):
             await refusal(sources, call(**named(f"t{turn}")))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    following = {task for task in asyncio.all_tasks() - before if "run" in repr(task.get_coro())}
-    assert len([task for task in following if "KubernetesPods.run" in repr(task)]) == FOLLOWED
+
+    def following() -> set[asyncio.Task[Any]]:
+        started = asyncio.all_tasks() - before
+        return {task for task in started if "KubernetesPods.run" in repr(task)}
+
+    # A few turns later those that are followed no more have ended.
+    await until(lambda: len(following()) == FOLLOWED)
     assert len(sources._named) == FOLLOWED
     for _, task in sources._named.values():
         task.cancel()
     running.cancel()
-    await asyncio.gather(running, *following, return_exceptions=True)
+    await asyncio.gather(running, *following(), return_exceptions=True)

@@ -105,7 +105,8 @@ async def test_unclaimed_descriptors_are_closed() -> None:
     os.close(null)
     one.close()
     other.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    # What an earlier test left to the collection of garbage may go meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.asyncio

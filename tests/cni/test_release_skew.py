@@ -16,12 +16,11 @@ from libcalico.local.framing import connect_unix
 from libcalico.local.node_api import Hello, Paths, PathsBegin, PathsEnd
 from libcalico.local.node_api import Path as BestPath
 from tests.cni.faulty_node import reachable
-from tests.cni.world import World, changed, node_world, pod_namespace, result_of, until
+from tests.cni.world import WAITS, World, changed, node_world, pod_namespace, result_of, until
 from tests.support.frames import Change, Json, relayed
 
 SINCE_VERSION_1 = {"await": {"number", "wired"}, "in_force": {"number", "routes"}}
 NEW_SINCE_VERSION_1 = {"stored"}
-WAITING = {"policy_setup_timeout_seconds": 30}
 
 
 def later(message: Json) -> list[Json]:
@@ -65,7 +64,7 @@ async def test_a_pod_comes_and_goes_between_releases(
                 node.settings = changed(plain, socket=tmp_path / "cni.sock")
                 try:
                     with pod_namespace() as pod:
-                        done = await node.add(pod, config=WAITING)
+                        done = await node.add(pod, config=WAITS)
                         address = result_of(done)["ips"][0]["address"].split("/")[0]
                         assert reachable(node, address)
                         assert (await node.delete(pod)).status == 0
@@ -73,7 +72,7 @@ async def test_a_pod_comes_and_goes_between_releases(
                         node.assert_clean()
                 finally:
                     node.settings = plain
-        assert {"offer", "in_force", "retract"} <= to_felix.seen.keys()
+        await until(lambda: {"offer", "in_force", "retract"} <= to_felix.seen.keys())
         assert to_daemon.seen["request"] == to_daemon.seen["result"] == 2
 
 
@@ -87,5 +86,5 @@ async def test_paths_of_a_later_speaker_become_routes(node: World, tmp_path: Pat
                 found = BestPath("10.77.0.0/24", ["10.99.1.7"], origin="external")
                 for each in (PathsBegin(), Paths(updated=[found]), PathsEnd()):
                     await connection.send(each)
-                await until(lambda: "10.77.0.0/24" in node.space.run("ip", "route"), 20)
+                await until(lambda: "10.77.0.0/24" in node.space.run("ip", "route"))
         assert relay.seen["paths"] == 1

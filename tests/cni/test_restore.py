@@ -17,6 +17,7 @@ from libcalico.model import IPPool, Metadata, Node, ResourceKey
 from libcalico.model.node import NodeBGPSpec, NodeSpec
 from tests.cni.world import (
     NODE,
+    WAITS,
     World,
     container_id,
     node_world,
@@ -123,7 +124,7 @@ async def test_what_an_operator_deletes_of_a_running_pod_is_put_back(
             after = held(node)
             assert (after["endpoints"], after["in use"]) == (before["endpoints"], before["in use"])
             assert list(after["handles"]) == list(before["handles"])
-            assert len(node.stored("/calico/ipam/v2/host/")) == 1
+            await until(lambda: len(node.stored("/calico/ipam/v2/host/")) == 1)
             assert (await node.delete(pod)).status == 0
         node.assert_clean()
 
@@ -304,17 +305,17 @@ async def test_what_does_not_run_is_not_put_back(node: World) -> None:
 
 @pytest.mark.asyncio
 async def test_felix_enforces_and_routes_what_was_put_back(node: World) -> None:
-    waits = {"policy_setup_timeout_seconds": 20}
     with pod_namespace() as pod:
         async with node.felix() as felix, node.daemon(felix_socket=felix.socket) as daemon:
             store = daemon.services.store
             await store.commit([Put(KEY, HERE)])
-            (address,) = addresses(await node.add(pod, config=waits))
+            (address,) = addresses(await node.add(pod, config=WAITS))
             route = f"{address.partition('/')[0]} dev cali"
-            await until(lambda: route in node.space.run("ip", "route"), 20)
+            await until(lambda: route in node.space.run("ip", "route"))
             await node_removal.remove(store, await entry_of(daemon, KEY))
-            await until(lambda: route not in node.space.run("ip", "route"), 20)
+            await until(lambda: route not in node.space.run("ip", "route"))
             await store.commit([Put(KEY, HERE)])
-            await until(lambda: route in node.space.run("ip", "route"), 20)
-            assert f"cali-tw-{node.links()[0]}" in node.space.run("iptables-nft-save")
+            await until(lambda: route in node.space.run("ip", "route"))
+            chain = f"cali-tw-{node.links()[0]}"
+            await until(lambda: chain in node.space.run("iptables-nft-save"))
             assert (await node.delete(pod)).status == 0

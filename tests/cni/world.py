@@ -27,6 +27,7 @@ import tests.felix
 from cni.daemon import Daemon
 from cni.services import Settings
 from libcalico.clusterinfo import ensure_initialized
+from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unreleased
@@ -34,11 +35,13 @@ from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
 from tests.cni.executable import BUILDS, Done
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 NODE = "node1"
 NETWORK = "k8s-pod-network"
 CIDR4, CIDR6 = "10.65.0.0/24", "fd65::/112"
+WAITS: dict[str, Any] = {"policy_setup_timeout_seconds": 60}
+"""An ADD that waits for felix as long as the executable lives."""
 Beside = Callable[[str, Mapping[str, str], bytes], Callable[[Done | None], None]]
 
 
@@ -77,6 +80,10 @@ class World:
             status=folder / "status",
             health_host="127.0.0.1",
             health_port=0,
+            # What comes is waited for; a test of what does not come says `hurried`.
+            datastore_seconds=HANG,
+            release_seconds=HANG,
+            check_seconds=HANG,
         )
         self.settings.nodename_file.write_text(NODE + "\n")
 
@@ -92,12 +99,12 @@ class World:
         self,
         *,
         prepare: bool = True,
-        timeout: float = 5.0,
+        timeout: float = HANG,
         node: str = NODE,
         more: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> AsyncIterator[Daemon]:
-        """A serving daemon; `more` are further arguments of it."""
+        """A serving daemon that has read the datastore, where one runs; `more`: its arguments."""
         chosen = changed(self.settings, **settings)
         async with self.etcd.connect(timeout) as store:
             if prepare:
@@ -106,6 +113,8 @@ class World:
             task = asyncio.create_task(daemon.run())
             try:
                 await until(lambda: self.settings.socket.exists() or task.done())
+                if self.etcd.running:
+                    await until(lambda: daemon.services.cluster.in_sync or task.done())
                 yield daemon
             finally:
                 task.cancel()
@@ -140,7 +149,7 @@ class World:
         """The real felix on this node; give the daemon `felix_socket=felix.socket`."""
         felix = start_felix(self)
         try:
-            await until(lambda: felix.socket.exists() or felix.process.poll() is not None, 20)
+            await until(lambda: felix.socket.exists() or felix.process.poll() is not None)
             yield felix
         finally:
             felix.resume()
@@ -225,10 +234,33 @@ class World:
 
     def assert_clean(self) -> None:
         """Nothing of any pod is left."""
-        assert self.endpoints() == {}
-        assert self.handles() == {}
-        assert self.in_use() == 0
-        assert self.links() == []
+        assert self.left() == ({}, {}, 0, [])
+
+    async def becomes_clean(self) -> None:
+        """Nothing of any pod is left, once what is under way has ended."""
+        await until(lambda: self.left() == ({}, {}, 0, []))
+
+    def left(self) -> tuple[dict[str, Any], dict[str, Any], int, list[str]]:
+        """What there is of pods: endpoints, handles, addresses in use, links."""
+        return self.endpoints(), self.handles(), self.in_use(), self.links()
+
+
+@contextmanager
+def hurried(daemon: Daemon, timeout: float, **settings: float) -> Iterator[None]:
+    """Meanwhile the daemon soon gives up what it waits for: for tests of what does not come.
+
+    `timeout`: of one call to etcd, in seconds.
+    """
+    services, store = daemon.services, daemon.services.store
+    assert isinstance(store, EtcdDatastore)
+    connection = store._connection
+    before = services.settings, connection._config
+    services.settings = changed(services.settings, **settings)
+    connection._config = dataclasses.replace(connection._config, timeout=timeout)
+    try:
+        yield
+    finally:
+        services.settings, connection._config = before
 
 
 def start_felix(node: World, **settings: str) -> Felix:
@@ -289,7 +321,7 @@ async def put_pool(store: Datastore, name: str, cidr: str, size: int, **spec: An
     await store.commit([Put(ResourceKey("IPPool", name), pool)])
 
 
-async def until(condition: Any, seconds: float = 10.0) -> None:
+async def until(condition: Any, seconds: float = HANG) -> None:
     """Poll until `condition()` is true."""
     async with asyncio.timeout(patient(seconds)):
         while not condition():  # noqa: ASYNC110
@@ -345,6 +377,7 @@ class FelixPeer:
         self.routes: list[str] = []
         self._server: UnixServer | None = None
         self._connection: Connection | None = None
+        self.connected = False
 
     async def __aenter__(self) -> FelixPeer:
         self._server = await serve_unix(self.path, self._serve, hello=Hello("felix"))
@@ -355,6 +388,7 @@ class FelixPeer:
         await self._server.close()
 
     async def _serve(self, connection: Connection) -> None:
+        self.connected = True
         async for message in connection:
             self.messages.append(message)
             self._connection = connection

@@ -266,7 +266,9 @@ def _serving(node: World, felix: Path | None = None) -> Iterator[None]:
     }
     if felix is not None:
         settings["felix_socket"] = str(felix)
-    settings |= {"check_seconds": 1.0, "endpoint_status": str(node.folder / "endpoint-status")}
+    settings |= {"endpoint_status": str(node.folder / "endpoint-status")}
+    if felix is None:
+        settings |= {"check_seconds": 1.0}  # nobody repairs what is missing
 
     async def prepare() -> None:
         async with node.etcd.connect(20) as store:

@@ -85,7 +85,7 @@ def test_the_sidecar_renews_and_the_init_container_ends(host: Host) -> None:
     program = [script, *host.arguments()]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = host.environ(CNI_NETWORK_CONFIG=FIRST_GENERATION, SLEEP="false", PATH=path)
-    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert host.tree() == before
 

@@ -52,7 +52,7 @@ def client_of(stage: Stage) -> Client:
             "CNI_CALICO_SOCKET": str(stage.node.settings.socket),
             "CNI_CALICO_PENDING": str(stage.node.settings.pending),
         },
-        timeout=60,
+        timeout=120,
     )
 
 

@@ -13,7 +13,7 @@ from ipam.errors import BlockInUse, NotInPool
 from ipam.library import AssignRequest, Release
 from tests.ipam.world import allocate, put_node, put_pool, release, serving
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 
 @pytest.mark.asyncio
@@ -59,7 +59,7 @@ async def test_an_empty_block_whose_pool_turns_away_is_given_up(etcd: Etcd) -> N
             assert len(etcd.keys("/calico/ipam/v2/assignment/")) == 1, "still in use"
             await allocator.perform(release("web"))
             # The pod does not wait for what the allocator tidies behind it.
-            deadline = time.monotonic() + patient(5)
+            deadline = time.monotonic() + HANG
             while etcd.keys("/calico/ipam/v2/") and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             assert etcd.keys("/calico/ipam/v2/") == []

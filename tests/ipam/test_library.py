@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from ipaddress import ip_address, ip_interface, ip_network
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -193,9 +195,8 @@ async def test_freed_addresses_are_given_out_last(store: Datastore, etcd: Etcd) 
 @pytest.mark.promise("F-27")
 async def test_with_a_cool_down_they_rest_first(store: Datastore, etcd: Etcd) -> None:
     await put_pool(store, "p", "10.0.0.0/31", 31)
-    await library.set_config(
-        store, IPAMConfig(strict_affinity=False, auto_allocate_blocks=True, ipCooldownSeconds=1)
-    )
+    config = IPAMConfig(strict_affinity=False, auto_allocate_blocks=True, ipCooldownSeconds=1200)
+    await library.set_config(store, config)
     await library.auto_assign(store, AssignRequest("n1", "a", num4=2))
     await library.release_by_handle(store, "a")
     raw = etcd.get("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-31") or b""
@@ -204,8 +205,9 @@ async def test_with_a_cool_down_they_rest_first(store: Datastore, etcd: Etcd) ->
     early = await library.auto_assign(store, AssignRequest("n1", "b", num4=1))
     assert early.ipv4 == []
     await library.assign_ip(store, ip_address("10.0.0.1"), "n1", handle_id="named")
-    import asyncio
-
+    assert await library.sweep_cooled(store) == 0
+    # Twenty minutes later: here a second, and the rest by the configuration.
+    await library.set_config(store, msgspec.structs.replace(config, ipCooldownSeconds=1))
     await asyncio.sleep(1.05)
     assert await library.sweep_cooled(store) == 1
     assert await library.sweep_cooled(store) == 0

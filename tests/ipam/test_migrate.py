@@ -190,7 +190,7 @@ def test_an_address_that_nobody_uses_is_named_not_restarted() -> None:
 def test_a_block_that_only_cooled_down_is_given_back() -> None:
     async def scenario() -> None:
         store = await world()
-        config = replace(await library.get_config(store), ipCooldownSeconds=1)
+        config = replace(await library.get_config(store), ipCooldownSeconds=1200)
         await library.set_config(store, config)
         state = await step(store)
         for node in state.nodes:
@@ -199,6 +199,7 @@ def test_a_block_that_only_cooled_down_is_given_back() -> None:
         state = await step(store)
         assert state.remaining == 0
         assert [node.old_blocks for node in state.nodes] == [1, 1]
+        await library.set_config(store, replace(config, ipCooldownSeconds=1))
         await asyncio.sleep(1.1)
         assert (await step(store)).nodes == ()
 

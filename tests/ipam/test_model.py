@@ -31,7 +31,7 @@ from libcalico.model.keys import IPAMConfigKey, ResourceKey
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import allocate, put_pool, release
 from tests.size import examples
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 HOSTS = ("n1", "n2", "n3")
 
@@ -81,7 +81,7 @@ class AllocatorModel(RuleBasedStateMachine):
 
     def perform(self, work: Sequence[tuple[str, str, object]]) -> list[object]:
         async def together() -> list[object]:
-            async with asyncio.timeout(patient(10)):
+            async with asyncio.timeout(HANG):
                 return list(
                     await asyncio.gather(
                         *(self.allocators[host].perform(request) for host, _, request in work),  # type: ignore[arg-type]

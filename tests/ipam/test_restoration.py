@@ -34,6 +34,7 @@ from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, Key, Resource
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool, serving
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG
 
 CIDR = ip_network("10.0.0.0/28")
 CLAIM, BLOCK = AffinityKey("n1", CIDR), BlockKey(CIDR)
@@ -103,7 +104,7 @@ async def put_right(store: Datastore) -> None:
 
 
 async def until_restored(allocator: NodeAllocator, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG):
         while allocator.restored < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -19,11 +19,12 @@ from libcalico.model import IPReservation, IPReservationSpec, Metadata, Profile,
 from libcalico.model.keys import ResourceKey
 from tests.ipam.world import allocate, put_node, put_pool, release, serving
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG
 
 
 def calls(etcd: Etcd) -> int:
     """How many calls the server has answered, as it counts itself."""
-    with urllib.request.urlopen(f"{etcd.endpoint}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{etcd.endpoint}/metrics", timeout=HANG) as answer:
         text = answer.read().decode()
     pattern = r'^grpc_server_handled_total\{grpc_code="OK".*grpc_service="etcdserverpb.KV".* (\d+)$'
     return sum(int(number) for number in re.findall(pattern, text, re.MULTILINE))

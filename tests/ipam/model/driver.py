@@ -4,7 +4,7 @@
 
 Pods come and go (`work`), or all end (`finish`). The files in FOLDER stand for the node's
 host interfaces: a file named by a container exists as its interface would. Each line printed
-is a fact that the runtime knows: `up CID ADDRESS`, `ending CID`.
+is a fact that the runtime knows: `up CID ADDRESS`, `refused CID`, `ending CID`.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Driver:
             granted = await ticket.done
         except (IPAMError, DatastoreError):
             (self.folder / container.interface).unlink(missing_ok=True)
+            print("refused", container.cid, flush=True)
             return
         finally:
             self.busy.discard(container.cid)
@@ -104,7 +105,7 @@ class Driver:
 async def main() -> None:
     """Run in the mode that was asked for."""
     endpoint, host, folder, seed, mode = sys.argv[1:6]
-    config = DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint)
+    config = DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=120.0)
     driver = Driver(await connect(config), host, Path(folder), int(seed))
     serving = asyncio.create_task(driver.allocator.run())
     if mode == "finish":

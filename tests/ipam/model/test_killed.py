@@ -1,7 +1,8 @@
 """The model's invariants on a real etcd, with real processes and real SIGKILL.
 
-Three nodes allocate, release, lose pods and collect; one after another dies at an instant
-nobody chose and starts again. Whenever all of them are dead, the store is looked at.
+Three nodes allocate, release, lose pods and collect; one after another dies after it has told of
+some pods, in the midst of what it does then, and starts again. Whenever all of them are dead, the
+store is looked at.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.ipam.model.invariants import check_owners, check_store, holders
 from tests.ipam.model.world import UP, Container
 from tests.ipam.world import put_pool
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG
 
 ROUNDS = 25 if os.environ.get("MUSLIN_FULL_SIZE") else 2
 KILLS = 6
@@ -54,6 +56,17 @@ class Life:
         """SIGKILL."""
         self.process.kill()
         self.process.wait()
+
+    async def tells(self, count: int) -> None:
+        """Until it has told of so many ADDs and DELs more."""
+        async with asyncio.timeout(HANG):
+            wanted = self._lines() + count
+            while self._lines() < wanted:
+                assert self.process.poll() is None, f"{self.host} ended by itself"
+                await asyncio.sleep(0.002)
+
+    def _lines(self) -> int:
+        return self.told.read_bytes().count(b"\n")
 
     def containers(self) -> list[Container]:
         """The pods that run: their ADD succeeded and their DEL has not begun."""
@@ -100,12 +113,13 @@ async def test_killed_processes_lose_nothing_and_share_nothing(etcd: Etcd, tmp_p
             running = {host: start(host) for host in HOSTS}
             try:
                 for _ in range(KILLS):
-                    await asyncio.sleep(chance.uniform(0.3, 0.8))
                     host = chance.choice(HOSTS)
+                    await running[host].tells(chance.randint(1, 12))
                     running[host].kill()
                     kills += 1
                     running[host] = start(host)
-                await asyncio.sleep(1.5)
+                for life in running.values():
+                    await life.tells(4)
             finally:
                 for life in running.values():
                     life.kill()
@@ -115,7 +129,7 @@ async def test_killed_processes_lose_nothing_and_share_nothing(etcd: Etcd, tmp_p
             granted += len(alive)
             check_owners(holders(seen), alive)
         for host in HOSTS:
-            assert start(host, "finish").process.wait(20) == 0
+            assert start(host, "finish").process.wait(HANG) == 0
         seen = await look(store)
         check_store(seen)
         assert holders(seen) == {}
