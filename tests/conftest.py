@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from linux import netns
 from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 # Where CI is set, Hypothesis starts from a profile that takes the same examples each time; `./run
 # test` prints the seed of the run instead, so that a failure can be repeated (tests/tiers.py).
-_new_each_time = settings(deadline=None, derandomize=False, print_blob=True)
+# Whether the drawing of examples is slow is a matter of the machine, and how many of them a filter
+# lets pass one of the seed.
+_of_no_test = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+_new_each_time = settings(
+    deadline=None, derandomize=False, print_blob=True, suppress_health_check=_of_no_test
+)
 settings.register_profile("fast", _new_each_time, max_examples=30)
 # A mutant is to be noticed, not to be understood: the smallest example is not looked for.
 _unshrunk = settings(_new_each_time, phases=[Phase.explicit, Phase.generate], database=None)

@@ -27,7 +27,7 @@ from libcalico.kubernetes.client import Client
 from tests.k8s.binaries import folder as binaries
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd, free_ports
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 START_DEADLINE = 240.0
 ADMIN = "admin-token"
@@ -191,7 +191,7 @@ class ApiServer:
         request.add_header("Authorization", f"Bearer {ADMIN}")
         request.add_header("Content-Type", content)
         try:
-            with urllib.request.urlopen(request, timeout=10, context=self._context()) as answer:
+            with urllib.request.urlopen(request, timeout=HANG, context=self._context()) as answer:
                 found = answer.read()
         except urllib.error.HTTPError as error:
             raise ApiRefused(error.code, error.read().decode(errors="replace")) from None
