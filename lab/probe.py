@@ -28,7 +28,8 @@ def http(port: int, path: str, seconds: float) -> int:
     said = "no answer"
     while time.monotonic() < deadline:
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1) as link:
+            left = max(1.0, deadline - time.monotonic())
+            with socket.create_connection(("127.0.0.1", port), timeout=left) as link:
                 link.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
                 answer = b""
                 while block := link.recv(65536):
@@ -81,8 +82,12 @@ def ask(
         waiting[kind, address] = link
         chooser.register(link, selectors.EVENT_READ, (kind, address))
     deadline = time.monotonic() + seconds
-    while waiting and (left := deadline - time.monotonic()) > 0:
-        for key, _ in chooser.select(left):
+    while waiting:
+        left = deadline - time.monotonic()
+        # Where this process had no turn until the time was up, what came meanwhile is an answer.
+        if not (ready := chooser.select(max(0.0, left))) and left <= 0:
+            break
+        for key, _ in ready:
             link = waiting.pop(key.data)
             chooser.unregister(link)
             kind, address = key.data
@@ -108,7 +113,7 @@ def stream(address: str, port: int) -> int:
     stopping = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
     try:
-        with socket.create_connection((address, port), timeout=5) as link:
+        with socket.create_connection((address, port), timeout=30) as link:
             file = link.makefile("rb")
             file.readline()
             last = time.monotonic()

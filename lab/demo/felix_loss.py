@@ -116,7 +116,7 @@ def watched(story: Story) -> Iterator[Callable[[], object]]:
     etcd, key = story.lab.etcd, f"{look.RESOURCES}/networkpolicies/db/allow-by-role"
     answer = json.loads(etcd.run(["etcdctl", "get", key, "-w", "json"]).stdout)
     since = answer["header"]["revision"] + 1
-    watch = etcd.start(["timeout", "20", "etcdctl", "watch", key, f"--rev={since}"])
+    watch = etcd.start(["timeout", "120", "etcdctl", "watch", key, f"--rev={since}"])
     assert watch.stdout is not None
     try:
         yield watch.stdout.readline

@@ -82,6 +82,12 @@ def neighbours(lab: Lab) -> dict[str, str]:
     return router.sessions(lab.router.run(["birdc", "show", "protocols"]).stdout)
 
 
+def hold_times(lab: Lab) -> set[int]:
+    """What the router's sessions have agreed on, in seconds."""
+    told = lab.router.run(["birdc", "show", "protocols", "all"]).stdout
+    return {int(found) for found in re.findall(r"Hold timer: +[0-9.]+/(\d+)", told)}
+
+
 def learned(lab: Lab) -> dict[str, list[tuple[str, str]]]:
     """prefix -> [(node, next hop)] that the router's BIRD learned by BGP and forwards by.
 

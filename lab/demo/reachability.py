@@ -23,6 +23,8 @@ from lab.pods import Pod
 from lab.topology import Host
 
 PORT = 8080
+WAIT = 20.0
+"""Seconds for an answer that comes at once: one packet, one try."""
 
 
 def check(story: Story, transcript: Transcript) -> None:
@@ -56,7 +58,9 @@ def matrix(story: Story, transcript: Transcript) -> None:
     everyone = story.all_pods()
     pairs = list(permutations(everyone, 2))
     with ThreadPoolExecutor(max_workers=10) as pool:
-        pings = list(pool.map(lambda pair: pods.ping(story.lab, pair[0], pair[1].address), pairs))
+        pings = list(
+            pool.map(lambda pair: pods.ping(story.lab, pair[0], pair[1].address, wait=WAIT), pairs)
+        )
         answers = list(pool.map(lambda pod: ask(story, pod, everyone), everyone))
     lines, wrong = [], []
     for (source, target), pinged in zip(pairs, pings, strict=True):
@@ -75,7 +79,7 @@ def matrix(story: Story, transcript: Transcript) -> None:
 def ask(story: Story, pod: Pod, everyone: list[Pod]) -> dict[str, str]:
     """address -> what the server there saw as the pod's address."""
     others = [other.address for other in everyone if other is not pod]
-    command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), "3", *others]
+    command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), f"{WAIT:g}", *others]
     done = story.lab.machine(pod.node).run(command, netns=pod.netns)
     answers: dict[str, str] = json.loads(done.stdout)
     return answers
@@ -89,7 +93,7 @@ def with_nodes(story: Story, transcript: Transcript) -> None:
     with ThreadPoolExecutor(max_workers=10) as pool:
         to_pods = list(pool.map(lambda pair: ping_from_node(*pair), forth))
         to_nodes = list(
-            pool.map(lambda pair: pods.ping(lab, pair[0], str(pair[1].address.ip)), back)
+            pool.map(lambda pair: pods.ping(lab, pair[0], str(pair[1].address.ip), wait=WAIT), back)
         )
     lost = [f"{m.name} -> {p.title}" for (m, p), ok in zip(forth, to_pods, strict=True) if not ok]
     lost += [f"{p.title} -> {n.name}" for (p, n), ok in zip(back, to_nodes, strict=True) if not ok]
@@ -102,7 +106,7 @@ def with_nodes(story: Story, transcript: Transcript) -> None:
 
 def ping_from_node(machine: Machine, pod: Pod) -> bool:
     """Whether the pod answers the node."""
-    command = ["ping", "-n", "-c", "1", "-W", "1", pod.address]
+    command = ["ping", "-n", "-c", "1", "-W", f"{WAIT:g}", pod.address]
     return machine.run(command, check=False).returncode == 0
 
 
@@ -126,7 +130,7 @@ def outside(story: Story, transcript: Transcript) -> None:
     machine = story.lab.machine(pod.node)
     node = str(story.lab.host(pod.node).address.ip)
     with server(story.lab.etcd) as address:
-        command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), "3", address]
+        command = [*FAST_PYTHON, str(PROBE), "tcp", str(PORT), f"{WAIT:g}", address]
         answers = json.loads(machine.run(command, netns=pod.netns).stdout)
     transcript.note(f"{pod.title} -> {address} outside the pool: seen as {answers[address]}")
     expect(answers[address] == node, f"{pod.title} outside the pool should be seen as {node}")
@@ -161,7 +165,7 @@ def paths(story: Story, transcript: Transcript) -> None:
     ]
     for name, between in ways:
         target = story.pod(name)
-        command = ["traceroute", "-n", "-q", "1", "-w", "1", "-m", "8", target.address]
+        command = ["traceroute", "-n", "-q", "1", "-w", f"{WAIT:g}", "-m", "8", target.address]
         text = transcript.show(story.lab.machine(source.node), command, pod=source)
         hops = [line.split()[1] for line in text.splitlines()[1:] if line.strip()]
         expected = [str(near.address.ip), *between, target.address]

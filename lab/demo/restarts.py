@@ -11,7 +11,7 @@ import signal
 
 from lab import pods
 from lab.demo import look, routing, traffic
-from lab.demo.reachability import PORT
+from lab.demo.reachability import PORT, WAIT
 from lab.demo.story import Story
 from lab.demo.transcript import Transcript, expect
 from lab.errors import LabError
@@ -91,7 +91,7 @@ def serves(story: Story, transcript: Transcript) -> None:
     story.wait(added, f"{VICTIM}: CNI ADD works again")
     pod = made[0]
     try:
-        reached = pods.ping(story.lab, story.pod("web-3"), pod.address)
+        reached = pods.ping(story.lab, story.pod("web-3"), pod.address, wait=WAIT)
         transcript.note(f"new pod {pod.title}: {pod.address}, ADD {pod.add_milliseconds:.1f} ms")
         expect(reached, f"{pod.title} is not reached from another rack")
     finally:

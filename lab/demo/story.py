@@ -19,11 +19,11 @@ Write = Callable[[str], None]
 
 @dataclass
 class Story:
-    """What has happened so far. `patience`: seconds that a check waits for convergence."""
+    """What has happened so far. `patience`: seconds for what a quiet machine does in a few."""
 
     lab_name: str
     write: Write
-    patience: float = 20.0
+    patience: float = 120.0
     pods: list[Pod] = field(default_factory=list)
     _lab: Lab | None = None
 
