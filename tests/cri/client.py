@@ -86,6 +86,12 @@ class Client:
             raise RuntimeFailed(f"{error.code().name}: {error.details()}") from error
         return messages.decode(f"{method}Response", answer)
 
+    def begin(self, wish: Wish) -> Any:
+        """RunPodSandbox under way, for a kubelet that gives up: `cancel` ends its call."""
+        way = self._channel.unary_unary(f"/{messages.PACKAGE}.RuntimeService/RunPodSandbox")
+        request = messages.encode("RunPodSandboxRequest", {"config": wish.config(self._cgroup)})
+        return way.future(request, timeout=SECONDS)
+
     def run(self, wish: Wish, *, seconds: float = SECONDS) -> Sandbox:
         """RunPodSandbox, and what it became."""
         config = wish.config(self._cgroup)

@@ -97,11 +97,11 @@ class Containerd:
         command = [self._program("containerd"), "-c", str(self.config)]
         self._process = self.machine.start(command, environment=settings, output=LOG)
         self._client = Client(self.machine.path(SOCKET), self.cgroup)
-        proc.wait_until(self._serves, f"containerd serves\n{self.log()}", timeout=60, every=0.05)
+        proc.wait_until(self._serves, f"containerd serves\n{self.log()}", timeout=120, every=0.05)
 
     def ctr(self, *arguments: str, namespace: str = "k8s.io") -> None:
         """containerd's own command line."""
-        self.machine.run([self._program("ctr"), "-n", namespace, *arguments], timeout=60)
+        self.machine.run([self._program("ctr"), "-n", namespace, *arguments], timeout=120)
 
     def begin(self, *arguments: str, namespace: str = "default") -> subprocess.Popen[bytes]:
         """The same, going on."""
@@ -151,7 +151,7 @@ class Containerd:
         assert self._process is not None
         assert self._process.poll() is None, self.log()
         try:
-            self.client.call("Status", seconds=5)
+            self.client.call("Status", seconds=30)
         except RuntimeFailed:
             return False
         return True

@@ -60,7 +60,7 @@ def stands(node: World, container: str, address: str) -> None:
     endpoint = node.endpoints()
     (spec,) = endpoint.values()
     assert (spec["containerID"], spec["ipNetworks"]) == (container, [f"{address}/32"])
-    node.node.run(["ping", "-n", "-c", "1", "-W", "5", address])
+    node.node.run(["ping", "-n", "-c", "1", "-W", "60", address])
 
 
 @pytest.mark.promise("M-247")
@@ -99,7 +99,7 @@ def test_a_pod_of_both_families(node: World) -> None:
         answer = node.calls.about("both")[before].answer
         assert [one["address"].partition("/")[0] for one in answer["ips"]] == list(pod.addresses)
         for address in pod.addresses:
-            node.node.run(["ping", "-n", "-c", "1", "-W", "5", address])
+            node.node.run(["ping", "-n", "-c", "1", "-W", "60", address])
         until(lambda: "peer" in node.reached(NODE_ADDRESS, PORT))
         until(lambda: "peer" in node.reached(NODE_ADDRESS6, PORT))
 
@@ -116,7 +116,7 @@ def test_a_container_without_a_kubelet(node: World) -> None:
         ((container, spec),) = node.endpoints().items()
         assert "alone" in container
         address = spec["ipNetworks"][0].partition("/")[0]
-        node.node.run(["ping", "-n", "-c", "1", "-W", "5", address])
+        node.node.run(["ping", "-n", "-c", "1", "-W", "60", address])
     finally:
         node.runtime.ctr("tasks", "kill", "-s", "SIGTERM", "alone", namespace="default")
         started.wait(60)

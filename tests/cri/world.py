@@ -30,7 +30,7 @@ from tests.cri import containerd
 from tests.cri.calls import BIN, Calls
 from tests.cri.client import Client, RuntimeFailed, Sandbox, Wish
 from tests.cri.containerd import Containerd
-from tests.support.patience import patient
+from tests.support.patience import HANG
 
 POOL = "10.65.0.0/24"
 OBJECTS = f"""\
@@ -39,7 +39,7 @@ kind: IPPool
 metadata: {{name: pods}}
 spec: {{cidr: {POOL}, blockSize: 26, ipipMode: Never, vxlanMode: Never, natOutgoing: true}}
 """
-PATIENCE = 60.0
+PATIENCE = HANG
 NODE_ADDRESS = "10.99.1.1"
 
 
@@ -93,7 +93,7 @@ class World:
     def reached(self, address: str, port: int) -> str:
         """What a program at an address says to the router; empty when it cannot be reached."""
         command = ["nc", "-N", "-w", "1", address, str(port)]
-        done = self.lab.router.run(command, stdin=b"", check=False, timeout=30)
+        done = self.lab.router.run(command, stdin=b"", check=False, timeout=PATIENCE)
         return done.stdout
 
     def reinstall(self, *options: str, **variables: str) -> None:
@@ -176,7 +176,7 @@ def fails(node: World, wish: Wish) -> str:
 
 def until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
     """Poll with patience; AssertionError that tells `what()`."""
-    end = time.monotonic() + patient(PATIENCE)
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, what() or "it did not happen"
         time.sleep(0.1)

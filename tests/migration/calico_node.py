@@ -186,5 +186,5 @@ class CalicoNode:
         for pid in look.processes(self.machine, "bird"):
             os.kill(pid, number)
         proc.wait_until(
-            lambda: not look.processes(self.machine, "bird"), "the end of BIRD", timeout=10
+            lambda: not look.processes(self.machine, "bird"), "the end of BIRD", timeout=120
         )

@@ -69,7 +69,7 @@ class Labelled(Scene):
         agents.write_config(node, self.lab.plan)
         environment = {**agents.environment(self.lab.plan, node.name), **settings}
         command = [sys.executable, "-m", "cni.install", "--chain="]
-        node.run(command, environment=environment, timeout=60)
+        node.run(command, environment=environment, timeout=120)
 
 
 @dataclass

@@ -175,7 +175,7 @@ def test_the_way_back(mixed: Mixed) -> None:
                 and not look.processes(machine, "calico-bgp")
             ),
             "our agents have ended",
-            timeout=60,
+            timeout=120,
         )
         calico.install()
         calico.start([mixed.pods["client"].address])
