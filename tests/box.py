@@ -14,8 +14,10 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 BOX = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
+"""Whoever makes a box by these words starts it with `start`."""
 # Names of labs and namespaces carry process ids, and some lie where other runs see them: ids go on
 # from the number that the caller has outside, so two boxes do not choose the same ones.
 # What is written below /run goes with the box; without overlayfs, at least the namespaces' names.
@@ -46,11 +48,14 @@ def _ends_with_its_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def start(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """`subprocess.Popen` of words that make a box, which ends when the calling thread does."""
+    return subprocess.Popen(words, preexec_fn=_ends_with_its_parent, **options)
+
+
 def run(words: Sequence[str], root: Path, environ: Mapping[str, str] = os.environ) -> int:
     """Run words in a box and in a folder; the exit code. It ends when this process does."""
-    with subprocess.Popen(
-        command(words), cwd=root, env=environ, preexec_fn=_ends_with_its_parent
-    ) as inside:
+    with start(command(words), cwd=root, env=environ) as inside:
         while True:
             try:
                 return inside.wait()

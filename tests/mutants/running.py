@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import box
 from tests.mutants import warm
 from tests.mutants.drawing import Mutant
 
-BOX = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
+BOX = (*box.BOX, "--net")
 NO_BOX = 97
 SET_UP = f"""
 set -e
@@ -36,6 +37,7 @@ shift 2
 trap - EXIT
 exec "$@" </dev/null
 """
+PIPES: dict[str, int] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 HANG = 600
 """Seconds for one run of the tests."""
 HUNG = 124
@@ -66,20 +68,17 @@ def in_box(
     The status is HUNG after HANG seconds. RuntimeError where the kernel gives no such box.
     """
     try:
-        done = subprocess.run(
-            _boxed(root, file, [*words, *tests]),
-            input=text.encode(),
-            env=_environ(),
-            capture_output=True,
-            timeout=HANG,
-            check=False,
-        )
+        with box.start(_boxed(root, file, [*words, *tests]), env=_environ(), **PIPES) as inside:
+            try:
+                said = inside.communicate(text.encode(), HANG)
+            finally:
+                inside.kill()
     except subprocess.TimeoutExpired:
         return HUNG, f"nothing within {HANG} s"
-    told = (done.stdout + done.stderr).decode(errors="replace").strip()
-    if done.returncode == NO_BOX:
+    told = b"".join(said).decode(errors="replace").strip()
+    if inside.returncode == NO_BOX:
         raise RuntimeError(f"no box for the tests: {told.splitlines()[-3:]}")
-    return done.returncode, told[-4000:]
+    return inside.returncode, told[-4000:]
 
 
 def at_once(
@@ -96,24 +95,19 @@ def at_once(
     ]
     words = ["-s", "-p", "tests.mutants.warm"]
     words += sorted({file for one in mutants for file in tests[one]})
-    with subprocess.Popen(
-        _boxed(root, warm.JOBS, words),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=_environ(),
-    ) as box:
-        assert box.stdin is not None
-        assert box.stdout is not None
+    quiet = PIPES | {"stderr": subprocess.DEVNULL}
+    with box.start(_boxed(root, warm.JOBS, words), env=_environ(), **quiet) as inside:
+        assert inside.stdin is not None
+        assert inside.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            box.stdin.write(json.dumps(jobs).encode())
-            box.stdin.close()
-        for line in box.stdout:
+            inside.stdin.write(json.dumps(jobs).encode())
+            inside.stdin.close()
+        for line in inside.stdout:
             if line.startswith(b"["):
                 with contextlib.suppress(ValueError):
                     number, by = json.loads(line)
                     yield mutants[number], by
-    if box.returncode == NO_BOX:
+    if inside.returncode == NO_BOX:
         raise RuntimeError("no box for the tests")
 
 

@@ -61,6 +61,44 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path, how: signal.Signals) -> Non
     assert str(folder) not in Path("/proc/self/mounts").read_text()
 
 
+MUTANTS = """\
+import sys
+from pathlib import Path
+from tests.mutants import running
+words = [*running.BOX, "sh", "-c", running.SET_UP, "sh", str(Path.cwd()), "", *sys.argv[1:]]
+running._boxed = lambda *_: words
+running.in_box(Path.cwd(), [])
+"""
+
+
+def test_a_killed_run_of_mutants_leaves_no_test_behind() -> None:
+    mark = f"{os.getpid()}.77123"
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)", mark]
+    outer = subprocess.Popen([sys.executable, "-c", MUTANTS, *sleep], cwd=tiers.ROOT)
+    inside = "".join(f"{word}\0" for word in sleep).encode()
+
+    def runs() -> bool:
+        return any(_read(one) == inside for one in Path("/proc").glob("[0-9]*/cmdline"))
+
+    begun = time.monotonic()
+    while not runs():
+        assert outer.poll() is None
+        assert time.monotonic() - begun < HANG
+        time.sleep(0.02)
+    outer.kill()
+    outer.wait(HANG)
+    while runs():
+        assert time.monotonic() - begun < 2 * HANG
+        time.sleep(0.02)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
 def test_a_box_tells_the_exit_code_and_reaps_orphans() -> None:
     text = (
         "import os, subprocess, sys, time\n"
