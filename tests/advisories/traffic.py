@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.support.netns import Namespace
+from tests.support.patience import HANG
 
 EVERY = 0.005
 
@@ -22,18 +23,25 @@ class Traffic:
     sent: Counter[str] = field(default_factory=Counter)
     arrived: Counter[str] = field(default_factory=Counter)
 
-    def wait(self, name: str, more: int = 20, within: float = 5.0) -> None:
+    def wait(self, name: str, more: int = 20) -> None:
         """Until some more have arrived; AssertionError when they do not."""
-        wanted, until = self.arrived[name] + more, time.monotonic() + within
+        wanted, until = self.arrived[name] + more, time.monotonic() + HANG
         while self.arrived[name] < wanted:
             assert time.monotonic() < until, f"{name}: {self.arrived[name]} of {wanted} arrived"
             time.sleep(0.01)
 
-    def passed(self, seconds: float) -> Counter[str]:
-        """What arrives within some seconds."""
+    def silent(self, *names: str, running: str) -> bool:
+        """Whether nothing of some arrives while 20 of `running` do, counted from now."""
         before = self.arrived.copy()
-        time.sleep(seconds)
-        return self.arrived - before
+        self.wait(running)
+        return all(self.arrived[name] == before[name] for name in names)
+
+    def tried(self, *names: str, more: int = 20) -> None:
+        """Until some more of each have been sent, wherever they went."""
+        wanted, until = self.sent.copy(), time.monotonic() + HANG
+        while any(self.sent[name] < wanted[name] + more for name in names):
+            assert time.monotonic() < until, f"not sent: {self.sent}, from {wanted}"
+            time.sleep(0.01)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ def flowing(streams: Sequence[Stream]) -> Iterator[Traffic]:
     finally:
         over.set()
         for thread in threads:
-            thread.join(5)
+            thread.join(HANG)
         for ear in ears:
             ear.close()
 
