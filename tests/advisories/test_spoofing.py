@@ -19,6 +19,7 @@ import pytest
 from tests.advisories.conftest import OUTSIDE, OUTSIDE6
 from tests.felix import frames
 from tests.felix.world import Pod, World, eventually
+from tests.support.patience import HANG
 
 Heard = Callable[[bytes, float], bool]
 LIAR = bytes.fromhex("020000000666")
@@ -97,7 +98,7 @@ def test_a_forged_source_reaches_neither_pod_nor_node_nor_world(
                 send(a, datagram(source, to, mark))
                 assert not heard(mark, 0.15), f"{source} -> {what}"
             again = f"honest again {what} {version}!".encode()
-            assert passes(a, version, to, again, heard)
+            assert passes(a, version, to, again, heard, HANG)
 
 
 def test_what_the_node_serves_itself_alone_is_out_of_reach(careless: World) -> None:
@@ -109,13 +110,13 @@ def test_what_the_node_serves_itself_alone_is_out_of_reach(careless: World) -> N
             send(a, datagram(OWN[4], to, b"for the loopback"))
         assert not heard(b"for the loopback", 0.3)
     with node_hears(careless, NODE[4]) as heard:
-        assert passes(a, 4, NODE[4], b"for the node", heard)
+        assert passes(a, 4, NODE[4], b"for the node", heard, HANG)
 
 
-def passes(pod: Pod, version: int, to: str, mark: bytes, heard: Heard) -> bool:
+def passes(pod: Pod, version: int, to: str, mark: bytes, heard: Heard, within: float = 0.3) -> bool:
     """Whether a datagram under the pod's own address arrives."""
     send(pod, datagram(OWN[version], to, mark))
-    return heard(mark, 0.3)
+    return heard(mark, within)
 
 
 def advertisement(target: str, to: str) -> bytes:
@@ -165,11 +166,11 @@ def test_lies_about_addresses_bring_nobody_elses_packets(careless: World, versio
             (lie_in_arp if version == 4 else lie_in_discovery)(liar, victim)
             mark = f"for the victim {version} {number}!".encode()
             send_plain(careless, victims[version], mark)
-            assert heard(mark, 1.0), "the victim is cut off"
+            assert heard(mark, HANG), "the victim is cut off"
             assert not caught(mark, 0.1), "the liar has it"
-        assert victim.reaches(WORLD[version])
-        assert liar.reaches(WORLD[version])
-        assert liar.reaches(victims[version])
+        assert victim.reaches(WORLD[version], wait=HANG)
+        assert liar.reaches(WORLD[version], wait=HANG)
+        assert liar.reaches(victims[version], wait=HANG)
     elsewhere = "02:00:00:00:06:66"
     for line in careless.node.run("ip", "neigh", "show").splitlines():
         if elsewhere in line:

@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 from tests.felix.world import World
+from tests.support.patience import HANG
 
 
 def _command(world: World, arguments: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
@@ -39,7 +40,7 @@ def attempt(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command that may fail."""
     command, environment = _command(world, arguments)
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment, capture_output=True, text=True, check=False, timeout=HANG
     )
 
 
@@ -58,11 +59,11 @@ class Following:
         for line in stream:
             queue.put(line)
 
-    def said(self, within: float = 10.0) -> str:
+    def said(self, within: float = HANG) -> str:
         """The next line on stderr."""
         return self._said.get(timeout=within)
 
-    def next(self, within: float = 5.0) -> dict[str, Any]:
+    def next(self, within: float = HANG) -> dict[str, Any]:
         """The next object."""
         found: dict[str, Any] = json.loads(self._lines.get(timeout=within))
         return found
@@ -87,4 +88,4 @@ def following(world: World, *arguments: str) -> Iterator[Following]:
         yield Following(process)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(HANG)

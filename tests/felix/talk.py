@@ -10,8 +10,16 @@ from tests.felix.world import Pod
 PATIENCE = 0.3
 
 
-def tcp(client: Pod, server: Pod, port: int, family: int = 4, source_port: int = 0) -> bool:
-    """Whether a connection comes about within `PATIENCE` seconds."""
+def tcp(
+    client: Pod,
+    server: Pod,
+    port: int,
+    family: int = 4,
+    source_port: int = 0,
+    *,
+    wait: float = PATIENCE,
+) -> bool:
+    """Whether a connection comes about within `wait` seconds."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     there = server.address if family == 4 else server.address6
     here = client.address if family == 4 else client.address6
@@ -21,7 +29,7 @@ def tcp(client: Pod, server: Pod, port: int, family: int = 4, source_port: int =
         listener.listen(1)
         caller = client.space.call(lambda: _bound(kind, socket.SOCK_STREAM, here, source_port))
         stack.callback(caller.close)
-        caller.settimeout(PATIENCE)
+        caller.settimeout(wait)
         try:
             caller.connect((there, port))
         except OSError:

@@ -22,6 +22,7 @@ from tests.felix.in_kernel import InKernel
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, make_stage
 from tests.felix.world import World, eventually
 from tests.support.netns import network_namespace
+from tests.support.patience import HANG
 
 KUBE_PROXY = """
 add table ip kube-proxy
@@ -95,7 +96,7 @@ def held(stage: Stage) -> Iterator[None]:
     listening = threading.Event()
     with ThreadPoolExecutor(3) as pool:
         receiving = pool.submit(stage.server.space.call, receive)
-        listening.wait(5)
+        assert listening.wait(HANG)
         sending = [
             pool.submit(pod.space.call, partial(send, who))
             for who, pod in (("client", stage.client), ("other", stage.other))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.felix.in_kernel import NFTABLES, mode
 from tests.felix.world import World, eventually
+from tests.support.patience import HANG
 
 
 @pytest.mark.parametrize("backend", ["nft", "legacy", NFTABLES])
@@ -59,4 +60,4 @@ def test_rules_in_either_back_end(bare_world: World, backend: str) -> None:
     world.wait_ready()
     assert world.rule_writes == 0
     assert world.metric("muslin_felix_ipset_writes_total") == 0
-    assert pod.reaches("203.0.113.9")
+    assert pod.reaches("203.0.113.9", wait=HANG)

@@ -31,6 +31,7 @@ from linux.routes import NextHop, Route
 from tests.felix.test_dataplane_parts import BOTH, endpoint
 from tests.size import examples
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import HANG
 
 ADDRESS = ip_network("10.65.0.1/32")
 FOREVER = 3600.0
@@ -427,7 +428,7 @@ def test_a_wrong_neighbour_is_removed_though_it_was_told_before_its_link() -> No
         node.wanted = {"cali1": replace(endpoint(str(ADDRESS)), mac=mac)}
         index = node.make("cali1")
         node.do(neighbours.replace(index, ADDRESS.network_address, "02:00:00:00:00:02"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG):
             await node.told.wait()
         await node.turn()
         await node.settle()

@@ -15,6 +15,7 @@ import pytest
 from tests.felix.in_kernel import mode
 from tests.felix.stage import conditions_of
 from tests.felix.world import NODE, Pod, World, eventually, make_world, reaches
+from tests.support.patience import HANG
 
 FLOATING, FLOATING6 = "192.0.2.60", "2001:db8:5::60"
 
@@ -68,7 +69,7 @@ def test_a_floating_address_leads_to_its_pod_where_it_is_allowed(world: World) -
     # Of two that want one address the first by name has it; the other is named.
     world.put_endpoint("b", b, ipNATs=[{"internalIP": b.address, "externalIP": FLOATING}])
     eventually(lambda: any("leads to another" in c for c in conditions_of(world, "Workload")), 15)
-    assert reaches(world.outside, FLOATING)
+    assert reaches(world.outside, FLOATING, wait=HANG)
 
     world.put_endpoint("a", a, ipNATs=[{"internalIP": a.address, "externalIP": b.address}])
     eventually(lambda: not reaches(world.outside, FLOATING), 15)
@@ -77,7 +78,7 @@ def test_a_floating_address_leads_to_its_pod_where_it_is_allowed(world: World) -
     eventually(lambda: reaches(world.outside, FLOATING))
     allow(world, "Disabled")
     eventually(lambda: not reaches(world.outside, FLOATING), 15)
-    assert reaches(world.outside, b.address)
+    assert reaches(world.outside, b.address, wait=HANG)
     world.put_endpoint("b", b)
 
 

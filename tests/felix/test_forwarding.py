@@ -12,6 +12,7 @@ import pytest
 
 from tests.felix.world import BLOCK, NODE, Pod, World, eventually, reaches
 from tests.support.netns import Namespace
+from tests.support.patience import HANG
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,12 +34,12 @@ def test_routes_are_the_pods_and_the_block(world: World) -> None:
 @pytest.mark.promise("M-113")
 def test_pods_reach_each_other_their_node_and_are_reached(world: World) -> None:
     a, b = world.pods[:2]
-    assert a.reaches("10.65.0.2")
-    assert b.reaches("10.65.0.1")
+    assert a.reaches("10.65.0.2", wait=HANG)
+    assert b.reaches("10.65.0.1", wait=HANG)
     eventually(lambda: a.reaches("fd65::2"), what="IPv6 between pods")
-    assert a.reaches("10.99.7.1"), "a pod reaches its node"
-    assert reaches(world.node, "10.65.0.1"), "a node reaches its pod"
-    assert reaches(world.outside, "10.65.0.1"), "a routed network reaches the pod"
+    assert a.reaches("10.99.7.1", wait=HANG), "a pod reaches its node"
+    assert reaches(world.node, "10.65.0.1", wait=HANG), "a node reaches its pod"
+    assert reaches(world.outside, "10.65.0.1", wait=HANG), "a routed network reaches the pod"
 
 
 def test_the_receiver_sees_the_pods_own_address(world: World) -> None:
@@ -79,12 +80,12 @@ def test_a_spoofed_source_is_dropped(world: World) -> None:
     assert raw_drops(world) >= before + 2, "another pod's address"
     a.run("ip", "addr", "del", "10.65.0.77/32", "dev", "eth0")
     a.run("ip", "addr", "del", "10.65.0.2/32", "dev", "eth0")
-    assert world.pods[0].reaches("203.0.113.9")
+    assert world.pods[0].reaches("203.0.113.9", wait=HANG)
 
 
 def test_encapsulated_packets_do_not_leave_a_pod(world: World) -> None:
     a = world.pods[0]
-    assert receives_udp(world.outside, a.space, "203.0.113.9", 5789)
+    assert receives_udp(world.outside, a.space, "203.0.113.9", 5789, HANG)
     assert not receives_udp(world.outside, a.space, "203.0.113.9", 4789)
 
 
@@ -147,7 +148,7 @@ def test_an_endpoint_before_its_interface_is_served_when_that_comes(world: World
     assert not world.route("10.65.0.41/32")
     pod = world.wire("cali0000early", "10.65.0.41")
     eventually(lambda: world.route("10.65.0.41/32"), within=1.0)
-    assert pod.reaches("10.65.0.1")
+    assert pod.reaches("10.65.0.1", wait=HANG)
 
 
 @pytest.mark.promise("M-118")
@@ -213,16 +214,16 @@ def raw_drops(world: World) -> int:
 SERVE = """
 import socket, sys
 with socket.create_server(("", int(sys.argv[1]))) as server:
-    server.settimeout(5)
+    server.settimeout(120)
     print("ready", flush=True)
     print(server.accept()[1][0], flush=True)
 """
-CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 120)"
 LISTEN_UDP = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("", int(sys.argv[1])))
-s.settimeout(0.5)
+s.settimeout(float(sys.argv[2]))
 print("ready", flush=True)
 try:
     print(s.recv(9), flush=True)
@@ -242,13 +243,16 @@ def seen_source(server: Namespace, client: Namespace, address: str) -> str:
     assert listener.stdout is not None
     listener.stdout.readline()
     client.run(sys.executable, "-c", CONNECT, address, "8080")
-    return listener.communicate(timeout=5)[0].strip()
+    return listener.communicate(timeout=HANG)[0].strip()
 
 
-def receives_udp(server: Namespace, client: Namespace, address: str, port: int) -> bool:
+def receives_udp(
+    server: Namespace, client: Namespace, address: str, port: int, within: float = 0.5
+) -> bool:
     """Whether a datagram arrives."""
-    listener = server.popen(sys.executable, "-c", LISTEN_UDP, str(port), stdout=subprocess.PIPE)
+    command = (sys.executable, "-c", LISTEN_UDP, str(port), str(within))
+    listener = server.popen(*command, stdout=subprocess.PIPE)
     assert listener.stdout is not None
     listener.stdout.readline()
     client.run(sys.executable, "-c", SEND_UDP, address, str(port))
-    return bool(listener.communicate(timeout=5)[0].strip())
+    return bool(listener.communicate(timeout=2 * HANG)[0].strip())

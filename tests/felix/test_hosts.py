@@ -6,7 +6,6 @@ pod 10.65.0.1 -- node 10.99.7.1 (eth0 has a host endpoint) -- outside 10.99.7.2
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from felix.dataplane.sweeping import DELAY
 from tests.felix import talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
@@ -299,8 +297,10 @@ def test_policy_stays_in_force_and_a_restart_writes_nothing(site: Site) -> None:
     site.policy("in", ingress=[allow(protocol="TCP", destination={"ports": [80]})])
     site.comes_to("outside node 4 tcp 80", "outside node 4 tcp 81")
     world = site.world
-    # What was wanted before this test is swept; a felix that starts would do it.
-    time.sleep(2 * DELAY)
+    # What was wanted before this test is swept by a felix that starts, if not before.
+    world.stop_felix()
+    world.start_felix()
+    world.wait_ready()
     world.stop_felix()
     assert not site.open("outside node 4 tcp 81")
     world.start_felix()

@@ -18,6 +18,7 @@ import pytest
 from tests.cni.world import CIDR6, World, node_world, pod_namespace, put_pool, result_of
 from tests.felix.world import RESOURCES, eventually, reaches
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import HANG
 
 ONLY_IPV6 = {"ipam": {"type": "calico-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}}
 OUTSIDE = "2001:db8:1::2"
@@ -76,9 +77,9 @@ async def test_a_pod_is_added_and_reached(node: World, outside: Namespace) -> No
             assert "inet " not in pod.run("ip", "address", "show", "dev", "eth0")
 
             await comes_to(lambda: reaches(outside, address, wait=0.3))
-            assert reaches(other, address)
-            assert reaches(pod, "2001:db8:1::1"), "its own node"
-            assert reaches(pod, OUTSIDE)
+            assert reaches(other, address, wait=HANG)
+            assert reaches(pod, "2001:db8:1::1", wait=HANG), "its own node"
+            assert reaches(pod, OUTSIDE, wait=HANG)
             assert await asyncio.to_thread(source_seen, outside, pod) == "2001:db8:1::1"
 
             interface = node.links()[0]
@@ -94,7 +95,7 @@ async def test_a_pod_is_added_and_reached(node: World, outside: Namespace) -> No
             put(node, "globalnetworkpolicies", "default.closed", "GlobalNetworkPolicy",
                 {"selector": "all()", "types": ["Ingress"], "order": 1})  # fmt: skip
             await comes_to(lambda: not reaches(outside, address, wait=0.3))
-            assert reaches(pod, OUTSIDE)
+            assert reaches(pod, OUTSIDE, wait=HANG)
 
 
 def source_seen(outside: Namespace, pod: Namespace) -> str:
@@ -106,6 +107,6 @@ def source_seen(outside: Namespace, pod: Namespace) -> str:
     assert watching.stderr is not None
     while "listening" not in watching.stderr.readline():
         pass
-    reaches(pod, OUTSIDE)
-    out, _ = watching.communicate(timeout=10)
+    reaches(pod, OUTSIDE, wait=HANG)
+    out, _ = watching.communicate(timeout=HANG)
     return out.split(" IP6 ")[1].split(" > ")[0]

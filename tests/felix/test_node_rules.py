@@ -17,6 +17,7 @@ from tests.felix import frames, talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
 from tests.felix.world import NODE, Pod, World, eventually, make_world
+from tests.support.patience import HANG
 
 FAR = "203.0.113.9"
 
@@ -65,7 +66,7 @@ def test_to_its_own_node_a_pod_comes_as_configured(world: World, family: int) ->
         return talk.tcp(pod, node, 80, family)
 
     eventually(lambda: not open())
-    assert pod.reaches(FAR), "what passes through is none of its business"
+    assert pod.reaches(FAR, wait=HANG), "what passes through is none of its business"
     tool = (
         f"{'iptables' if family == 4 else 'ip6tables'}-{'legacy' if world.kernel.legacy else 'nft'}"
     )
@@ -111,7 +112,7 @@ def test_the_source_of_outgoing_nat_is_as_configured(world: World) -> None:
         eventually(lambda: seen(pod, outside)[0] == "10.99.7.1")
         with configured(world, natPortRange="30000:30010"):
             eventually(lambda: 30000 <= seen(pod, outside)[1] <= 30010)
-            assert all(30000 <= seen(pod, outside)[1] <= 30010 for _ in range(3))
+            assert all(30000 <= seen(pod, outside, HANG)[1] <= 30010 for _ in range(3))
         with configured(world, natOutgoingAddress="10.99.7.77"):
             eventually(lambda: seen(pod, outside)[0] == "10.99.7.77")
         eventually(lambda: seen(pod, outside)[0] == "10.99.7.1")
@@ -148,7 +149,7 @@ def test_a_service_that_nobody_translates_does_not_leave_the_node(
     world.put("bgpconfigurations", "default", "BGPConfiguration", nets)
     try:
         eventually(lambda: not leaves())
-        assert pod.reaches(FAR)
+        assert pod.reaches(FAR, wait=HANG)
         with configured(world, serviceLoopPrevention="Disabled"):
             eventually(leaves)
         eventually(lambda: not leaves())
@@ -168,12 +169,12 @@ def test_a_log_rule_is_named_and_limited(world: World) -> None:
                         logActionRateLimitBurst=3):  # fmt: skip
             eventually(lambda: "felix noisy" in "".join(text for _, text in logged(world)))
             for _ in range(10):
-                assert talk.tcp(pod, outside_of(world), 80)
+                assert talk.tcp(pod, outside_of(world), 80, wait=HANG)
             ((count, text),) = logged(world)
             assert 1 <= count <= 4, text
         eventually(lambda: "calico-packet" in "".join(text for _, text in logged(world)))
         for _ in range(6):
-            assert talk.tcp(pod, outside_of(world), 80)
+            assert talk.tcp(pod, outside_of(world), 80, wait=HANG)
         ((count, text),) = logged(world)
         assert count >= 6, text
     finally:
@@ -193,7 +194,7 @@ def test_another_size_of_sets_applies_to_sets_in_use(world: World) -> None:
     world.put("globalnetworkpolicies", "size", "GlobalNetworkPolicy", spec)
     try:
         eventually(lambda: not pod.reaches(FAR, wait=0.2))
-        assert pod.reaches("10.99.7.2")
+        assert pod.reaches("10.99.7.2", wait=HANG)
         for size in (4096, 250, 100):
             with configured(world, maxIpsetSize=size):
                 if size == 100:
@@ -202,7 +203,7 @@ def test_another_size_of_sets_applies_to_sets_in_use(world: World) -> None:
                     eventually(lambda: not pod.reaches("10.99.7.2", wait=0.2))
                 elif not world.kernel.native:
                     eventually(partial(has_room_for, world, size))
-                    assert pod.reaches("10.99.7.2")
+                    assert pod.reaches("10.99.7.2", wait=HANG)
                 assert not pod.reaches(FAR, wait=0.2)
         eventually(lambda: pod.reaches("10.99.7.2", wait=0.3), 15)
         assert not pod.reaches(FAR, wait=0.2)
@@ -238,15 +239,15 @@ def answer(pod: Pod, address: str) -> str:
         return "answer"
 
 
-def seen(pod: Pod, outside: Pod) -> tuple[str, int]:
+def seen(pod: Pod, outside: Pod, wait: float = 0.5) -> tuple[str, int]:
     """The address and port that a server outside sees of a pod; none: ("", 0)."""
     with ExitStack() as stack:
         server = outside.space.call(lambda: socket.create_server((FAR, 8080)))
         stack.callback(server.close)
-        server.settimeout(0.5)
+        server.settimeout(wait)
         caller = pod.space.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         stack.callback(caller.close)
-        caller.settimeout(0.5)
+        caller.settimeout(wait)
         try:
             caller.connect((FAR, 8080))
             peer, where = server.accept()

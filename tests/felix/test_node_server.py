@@ -35,9 +35,9 @@ from libcalico.local.node_api import (
     Unreleased,
 )
 from libcalico.model import ResourceKey, WorkloadEndpoint
-from tests.felix.world import CONTAINER, NODE, Pod, World, endpoint_spec, eventually
+from tests.felix.world import BLOCK, CONTAINER, NODE, Pod, World, endpoint_spec, eventually
 from tests.support.netns import Namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 REMOTE, REMOTE6 = "10.65.1.0/26", "fd65::1:0/122"
 OTHER = "d" * 64
@@ -195,7 +195,7 @@ async def test_an_offered_endpoint_is_in_force_before_it_is_stored(world: World)
         # In force means: now, not soon.
         assert world.route("10.65.0.20/32")
         assert "ESTABLISHED" in world.chain("cali-fw-cali00offered").upper()
-        assert pod.reaches("203.0.113.9")
+        assert pod.reaches("203.0.113.9", wait=HANG)
         writes = world.metric("muslin_felix_route_writes_total")
         world.put_endpoint("offered", pod)
         await cni.send(Await("default", name, CONTAINER, 7))
@@ -234,8 +234,9 @@ async def test_who_wires_himself_hears_of_the_rules_and_of_the_routes_that_lack(
         value = world.put_endpoint("wired", ghost).decode()
         world.delete_endpoint("wired")
         world.ip(f"route add {address}/32 via 10.99.7.2 metric 1024")
-        # As long as felix may take to hear of it.
-        await asyncio.sleep(0.3)
+        # felix has heard of it when it answers what happened after it.
+        world.ip(f"route del blackhole {BLOCK}")
+        await soon(lambda: world.route(BLOCK))
         await cni.send(Offer("default", name, value))
         await cni.send(Await("default", name, CONTAINER, 1, wired=True))
         with pytest.raises(TimeoutError):
@@ -294,7 +295,7 @@ def own_routes(world: World) -> list[str]:
 async def test_an_offer_that_is_repeated_outlives_its_first_connection(
     tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_server, "OFFER_GRACE", 0.2)
+    monkeypatch.setattr(node_server, "OFFER_GRACE", 1.0)
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
     server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
     await server.start(plane, socket)
@@ -312,7 +313,7 @@ async def test_an_offer_that_is_repeated_outlives_its_first_connection(
                 await soon(known)
         async with await connect_unix(socket, Hello("cni")) as cni:
             await cni.send(offer)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.5)
             assert known(), "the connection that offers it stands"
         assert known()
         await soon(lambda: not known())

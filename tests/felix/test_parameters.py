@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.felix.world import World, eventually
+from tests.support.patience import HANG
 
 
 def configure(world: World, **spec: object) -> None:
@@ -49,10 +50,10 @@ def test_a_parameter_that_needs_it_ends_felix_for_a_new_start(node: World) -> No
     assert node.process.wait(15) == 129
     assert "changed: Ipv6Support" in node.log()
     # Nobody felt it.
-    assert pod.reaches("203.0.113.9")
+    assert pod.reaches("203.0.113.9", wait=HANG)
     node.start_felix()
     node.wait_ready()
-    assert pod.reaches("203.0.113.9")
+    assert pod.reaches("203.0.113.9", wait=HANG)
 
 
 @pytest.mark.promise("M-197")

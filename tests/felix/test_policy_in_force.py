@@ -12,6 +12,7 @@ import pytest
 from libcalico.local.node_api import Await, InForce, Offer
 from tests.felix.test_node_server import connected, message
 from tests.felix.world import CONTAINER, World, endpoint_spec, eventually
+from tests.support.patience import HANG
 
 RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
 
@@ -79,7 +80,7 @@ async def test_in_force_means_routes_sets_policies_and_chains(world: World) -> N
                 assert piece in text, piece
         assert "10.65.0.20" in sets
         assert "fd65::20" in sets
-        assert friend.reaches("10.65.0.21")
+        assert friend.reaches("10.65.0.21", wait=HANG)
     world.delete("globalnetworkpolicies", "web")
 
 

@@ -115,6 +115,9 @@ def test_a_successor_waits_for_its_rules(refusing: tuple[World, Path], change: s
         # With its interface, so that its chains wait for a sweep.
         world.node.run("ip", "link", "del", "cali0second")
         world.delete_endpoint("second")
+        # Without its link it is not in force either: that it is gone says another figure. A felix
+        # that has not heard of that would rightly serve the predecessor again.
+        eventually(lambda: world.metric("felix_active_local_endpoints") == 0)
         eventually(lambda: in_force(world) == 0)
         pod = world.wire("cali0second", ADDRESS)
         if change == "policy":

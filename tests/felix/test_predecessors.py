@@ -21,6 +21,7 @@ from felix.dataplane.view import KernelView, sort_routes
 from linux.links import Link
 from linux.routes import NextHop, Route
 from tests.felix.world import World, eventually
+from tests.support.patience import HANG
 
 ETH0 = Link(2, "eth0", "", 1500, True, True, True, False, 6, "", 0, 0, None, 0, "", b"", b"")
 POOL, BLOCK = ip_network("10.65.0.0/16"), ip_network("10.65.1.0/26")
@@ -161,7 +162,7 @@ def test_routes_of_calico_are_adopted_and_then_swept(bare_world: World) -> None:
     finally:
         for ping in pings:
             ping.send_signal(2)
-        told = [ping.communicate(timeout=60)[0] for ping in pings]
+        told = [ping.communicate(timeout=HANG)[0] for ping in pings]
     for number in (1, 2, 3):
         assert has(world, f"10.65.0.{number}", "109", f"cali{number}")
     assert has(world, "blackhole", "10.65.0.0/26", "109")

@@ -103,9 +103,9 @@ def store_reads(world: World) -> int:
 
 
 def settled(log: Path) -> None:
-    """Until nothing was started for a second: what nobody wants any more is swept by then."""
+    """Until nothing was started for three seconds: what nobody wants is swept long before."""
     last, since = log.read_text(), time.monotonic()
-    while time.monotonic() - since < 1.0:
+    while time.monotonic() - since < 3.0:
         time.sleep(0.05)
         if log.read_text() != last:
             last, since = log.read_text(), time.monotonic()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.felix.world import BLOCK, BLOCK6, Pod, World, eventually
+from tests.support.patience import HANG
 
 POD = "cali0000000000a"
 MAC = "aa:bb:cc:dd:ee:01"
@@ -85,7 +86,7 @@ def test_a_link_that_went_down_is_up_with_its_routes_within_a_second(
     world.node.run("ip", "link", "set", POD, "down")
     back_within(1.0, lambda: world.route("10.65.0.1/32"))
     eventually(lambda: world.route("fd65::1/128"), within=1.0)
-    assert pod.reaches("10.99.7.1")
+    assert pod.reaches("10.99.7.1", wait=HANG)
 
 
 def test_a_link_that_flapped_has_its_routes_within_a_second(world: World, pod: Pod) -> None:
@@ -146,7 +147,7 @@ def test_a_permanent_neighbour_with_a_wrong_mac_goes(world: World, pod: Pod, add
     shown = f"neigh show {address} dev {POD} nud permanent"
     world.ip(f"neigh replace {address} lladdr 02:00:00:00:00:99 dev {POD} nud permanent")
     eventually(lambda: not world.ip(shown).strip())
-    assert pod.reaches("203.0.113.9")
+    assert pod.reaches("203.0.113.9", wait=HANG)
     world.ip(f"neigh replace {address} lladdr {MAC} dev {POD} nud permanent")
     world.ip(f"neigh replace 192.0.2.77 lladdr 02:00:00:00:00:98 dev {POD} nud permanent")
     world.node.run("ip", "route", "del", "10.65.0.1/32")
@@ -202,7 +203,7 @@ def test_idle_felix_writes_nothing(world: World, pod: Pod) -> None:
 def test_a_deleted_neighbour_of_a_pod_is_back_within_a_second(world: World, pod: Pod) -> None:
     """The host's entry is not pinned, so the kernel itself learns it again; nobody is cut off."""
     neighbour = ("ip", "neigh", "show", "10.65.0.1", "dev", POD)
-    assert pod.reaches("203.0.113.9")
+    assert pod.reaches("203.0.113.9", wait=HANG)
     assert "lladdr" in world.node.run(*neighbour)
     world.node.run("ip", "neigh", "del", "10.65.0.1", "dev", POD)
     assert "lladdr" not in world.node.run(*neighbour)

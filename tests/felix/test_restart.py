@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.felix.world import BLOCK, World, eventually
+from tests.support.patience import HANG
 
 KEPT = "10.65.77.0/26 via 10.99.7.2 dev eth0 proto 109 metric 1024"
 
@@ -83,9 +84,9 @@ def test_a_killed_felix_comes_back_unfelt_and_writes_nothing(world: World) -> No
                  "muslin_felix_ipset_writes"):  # fmt: skip
         assert world.metric(f"{name}_total") == 0, name
     assert kernel_state(world) == before
-    assert " 0% packet loss" in pings.communicate(timeout=10)[0]
+    assert " 0% packet loss" in pings.communicate(timeout=HANG)[0]
     monitor.terminate()
-    assert monitor.communicate(timeout=5)[0] == ""
+    assert monitor.communicate(timeout=HANG)[0] == ""
 
 
 def test_what_changed_while_felix_was_dead_is_made_good(world: World) -> None:
@@ -103,7 +104,7 @@ def test_what_changed_while_felix_was_dead_is_made_good(world: World) -> None:
     assert world.route(BLOCK)
     assert not world.chain("cali-fw-cali000stale")
     assert "Configured DefaultEndpointToHostAction" in world.chain("cali-wl-to-host")
-    assert fresh.reaches("203.0.113.9")
+    assert fresh.reaches("203.0.113.9", wait=HANG)
 
 
 def test_etcd_away_changes_nothing_and_back_it_is_followed(world: World) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +25,7 @@ from tests.felix.killpoints import POINTS, Point, point
 from tests.felix.probes import PORT, Probes
 from tests.felix.test_restart import kernel_state
 from tests.felix.world import Pod, World, eventually, make_world
+from tests.support.patience import HANG
 
 FAST = {
     "nft": ("start-during-Tables.commit", "less-after-KernelSets.delete"),
@@ -132,7 +132,7 @@ class Matrix:
             self.flip()
         assert world.process is not None
         try:
-            assert world.process.wait(20) == -signal.SIGKILL, world.log()[-3000:]
+            assert world.process.wait(HANG) == -signal.SIGKILL, world.log()[-3000:]
         finally:
             armed.unlink()
             world.program = ("felix.main",)
@@ -187,15 +187,18 @@ def test_the_probes_hear_a_leak_and_miss_what_is_lost(matrix: Matrix, probes: Pr
     # A felix that is awake would take the rule away.
     world.process.send_signal(signal.SIGSTOP)
     world.kernel.accept_all("cali-tw-cali3server")
+    eventually(lambda: any(way.arrived for way in probes.denied), what="a leak")
     with pytest.raises(AssertionError, match="leaked"):
         probes.judge()
     world.process.send_signal(signal.SIGCONT)
     matrix.settles()
     probes.clear()
     world.ip("route add blackhole 10.65.0.3/32 metric 1")
-    time.sleep(0.5)
+    (way,) = probes.allowed
+    before = len(way.sent)
+    eventually(lambda: len(way.sent) > before + 10, what="datagrams to nowhere")
     with pytest.raises(AssertionError, match="lost"):
-        probes.judge()
+        probes.judge(patience=3.0)
     world.ip("route del blackhole 10.65.0.3/32 metric 1")
 
 

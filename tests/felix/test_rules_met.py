@@ -14,6 +14,7 @@ from collections import Counter
 import pytest
 
 from tests.felix.world import Pod, World, eventually
+from tests.support.patience import HANG
 
 PORT, PACKETS = 5353, 2000
 GROUP, LONERS = 30, 10
@@ -54,8 +55,8 @@ def connected(client: Pod, server: Pod) -> tuple[socket.socket, socket.socket]:
     here, there = sockets(client), sockets(server)
     there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     there.bind((server.address, PORT))
-    there.settimeout(5)
-    here.settimeout(5)
+    there.settimeout(HANG)
+    here.settimeout(HANG)
     here.connect((server.address, PORT))
     here.send(b"?")
     there.sendto(b"!", there.recvfrom(9)[1])

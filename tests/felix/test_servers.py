@@ -13,12 +13,13 @@ from felix.servers import Servers
 from libcalico.health import Reporter
 from tests.felix.world import eventually
 from tests.support.etcd import free_ports
+from tests.support.patience import HANG
 
 
 def page(port: int, path: str) -> int:
     """The status of a page; 0 when nobody listens."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=3) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=HANG) as answer:
             return int(answer.status)
     except HTTPError as error:
         return error.code

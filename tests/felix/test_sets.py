@@ -13,6 +13,7 @@ from felix.calc.policy_model import SetChange, SetKind
 from felix.dataplane.ipsets import BUSY_TRIES, Sets
 from linux.ipset import IPSets
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import HANG
 
 BOTH = frozenset({4, 6})
 NETS, PAIRS = SetKind.NETS, SetKind.ADDRESS_PORTS
@@ -203,7 +204,7 @@ def test_a_set_in_use_is_a_failure_only_when_it_stays_so(space: Namespace) -> No
     assert list(sets.sweep()) == ["cali40s:a"]
     assert not sets.to_sweep, "the failure is tried again by its own delay"
     space.run("iptables-nft", "-D", *rule.split())
-    wait = time.monotonic() + 60
+    wait = time.monotonic() + HANG
     while sets.sweep():
         assert time.monotonic() < wait
     sets.sweep()

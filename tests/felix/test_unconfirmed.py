@@ -13,6 +13,7 @@ from libcalico.model import ResourceKey
 from libcalico.model.codec import encode_value, resource_from_tree
 from tests.felix.stage import conditions_of
 from tests.felix.world import NODE, RESOURCES, World, eventually, reaches
+from tests.support.patience import HANG
 
 START = datetime(2026, 8, 22, 10, 0, 0, tzinfo=UTC)
 KEY = ResourceKey("GlobalNetworkPolicy", "p")
@@ -145,5 +146,5 @@ def test_a_node_that_is_cut_off_comes_back_by_itself(bare_world: World) -> None:
     world.stop_felix()
     world.start_felix()
     world.wait_ready()
-    assert reaches(world.outside, "10.99.7.1")
+    assert reaches(world.outside, "10.99.7.1", wait=HANG)
     eventually(lambda: "was not confirmed" in str(conditions_of(world, "closed")))

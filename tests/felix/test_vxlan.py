@@ -22,6 +22,7 @@ from felix.calc.absences import HOLD
 from libcalico.names import vxlan_mac
 from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, eventually, make_world
+from tests.support.patience import HANG
 
 OTHER = "node2"
 THEIR_BLOCK, THEIR_BLOCK6 = "10.65.1.0/26", "fd65::40/122"
@@ -150,7 +151,7 @@ def test_packets_go_through_the_tunnel_both_ways(world: World, version: int) -> 
     pod = world.pods[0]
     eventually(lambda: pod.reaches(THEIR_POD[version]), 10)
     before = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
-    assert pod.reaches(THEIR_POD[version], 5)
+    assert pod.reaches(THEIR_POD[version], 5, wait=HANG)
     after = json.loads(world.ip(f"-j -s link show {DEVICE[version]}"))[0]["stats64"]
     for way in ("tx", "rx"):
         assert after[way]["packets"] - before[way]["packets"] >= 5
@@ -326,7 +327,7 @@ def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: Worl
     """For five seconds (`felix.calc.absences`); then they go."""
     without = {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}}
     try:
-        for _ in range(5):
+        for _ in range(50):
             eventually(lambda: stands(world, 4) and stands(world, 6), 15)
             before, began = writes(world), time.monotonic()
             world.put("nodes", OTHER, "Node", without)
@@ -338,7 +339,7 @@ def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: Worl
             if time.monotonic() - began < HOLD / 2:
                 break
         assert all(stood)
-        assert world.pods[0].reaches(THEIR_POD[4])
+        assert world.pods[0].reaches(THEIR_POD[4], wait=HANG)
         assert writes(world) == before, "not a route, not an entry was touched"
         world.put("nodes", OTHER, "Node", without)
         eventually(lambda: not world.route(THEIR_BLOCK), 15, "gone for good")
@@ -398,7 +399,7 @@ def test_a_kernel_without_ipip_says_so_by_node_and_pool_and_nothing_else_suffers
         assert "tunl0" not in world.ip("-br link")
         assert world.ready()
         assert stands(world, 4)
-        assert world.pods[0].reaches(THEIR_POD[4])
+        assert world.pods[0].reaches(THEIR_POD[4], wait=HANG)
     finally:
         world.delete("ippools", "ipip")
         world.etcd.ctl("del", "/calico/ipam/v2/assignment/ipv4/block/10.66.0.0-26")
@@ -459,7 +460,7 @@ def test_who_is_no_node_speaks_to_nobody_through_the_tunnel(world: World) -> Non
     )
     calls()
     eventually(lambda: count() >= before + 5, 10)
-    assert world.pods[0].reaches(THEIR_POD[4])
+    assert world.pods[0].reaches(THEIR_POD[4], wait=HANG)
     try:  # unless the operator names it
         spec = {"externalNodesList": ["203.0.113.9/28"]}
         world.put("felixconfigurations", "default", "FelixConfiguration", spec)

@@ -24,7 +24,7 @@ import msgspec
 from tests.felix.in_kernel import InKernel
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 T = TypeVar("T")
 NODE = "node1"
@@ -127,7 +127,7 @@ class World:
         """End it and give its status."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(10)
+        return self.process.wait(HANG)
 
     def log(self) -> str:
         """What felix logged."""
@@ -137,7 +137,7 @@ class World:
         """Status and body of a page of felix's; 0 when nobody listens."""
         code = (
             "import sys,urllib.request,urllib.error\n"
-            "try: r=urllib.request.urlopen(sys.argv[1],timeout=3); print(r.status); "
+            "try: r=urllib.request.urlopen(sys.argv[1],timeout=60); print(r.status); "
             "print(r.read().decode())\n"
             "except urllib.error.HTTPError as e: print(e.code); print(e.read().decode())\n"
             "except OSError as e: print(0); print(e)\n"
