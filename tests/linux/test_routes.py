@@ -164,7 +164,9 @@ def test_replacing_loses_no_packet(world: World, version: int) -> None:
             "ping", "-q", "-c", "3", "-i", "0.01", "-W", "1", target, check=False
         ):
             assert time.monotonic() < deadline
-    ping = world.host.popen("ping", "-q", "-i", "0.002", "-c", "400", "-W", "2", target, stdout=-1)
+    ping = world.host.popen(
+        "ping", "-q", "-i", "0.002", "-c", "400", "-W", "120", target, stdout=-1
+    )
     changes = 0
     while ping.poll() is None:
         for route in shapes:

@@ -25,7 +25,16 @@ from libcalico.model.codec import shown_value
 from tests.netpol import pods
 from tests.netpol.matrix import Pair, as_wanted, differences, expectation, table
 from tests.netpol.pods import Prober
-from tests.netpol.world import NODES, World, add_pod, documents, patience, start_prober
+from tests.netpol.world import (
+    NODES,
+    World,
+    add_pod,
+    documents,
+    not_lasting,
+    patience,
+    start_prober,
+)
+from tests.support.patience import patient
 
 PODS = tuple(f"{space}/{pod}" for space in "xyzw" for pod in "ab")
 GUESTS = {"w/a": NODES[0], "w/b": NODES[1]}
@@ -79,23 +88,26 @@ class Houses:
             wrong = [door for door in wanted if differences(wanted[door], seen[door])]
             if not wrong:
                 break
-            if looks >= LEAST_LOOKS and time.monotonic() - begun > SECONDS:
+            if looks >= LEAST_LOOKS and time.monotonic() - begun > patient(SECONDS):
                 tables = [f"{door}\n{table(wanted[door], seen[door])}" for door in wrong]
                 raise AssertionError("not as expected: " + "\n".join(tables))
             time.sleep(0.05)
-        again = self._observe(wanted, OPEN_TRIES, patience(looks - 1))
-        for door in wanted:
-            text = table(wanted[door], again[door])
-            assert not differences(wanted[door], again[door]), f"{door} changed:\n{text}"
+        again = not_lasting(
+            wanted, lambda timeout: self._observe(wanted, OPEN_TRIES, timeout), patience(looks - 1)
+        )
+        for door, seen_again in again.items():
+            raise AssertionError(f"{door} changed:\n{table(wanted[door], seen_again)}")
 
     def poke(self, pokes: Sequence[Poke]) -> None:
         """Single connections become as they say."""
         begun, looks = time.monotonic(), 0
         while wrong := [poke for poke in pokes if not self._poke(poke, patience(looks))]:
             looks += 1
-            late = looks >= LEAST_LOOKS and time.monotonic() - begun > SECONDS
+            late = looks >= LEAST_LOOKS and time.monotonic() - begun > patient(SECONDS)
             assert not late, f"not as expected: {wrong}"
-        assert [poke for poke in pokes if not self._poke(poke, patience(looks))] == []
+        # What is open may be late once more, what is shut was shut at this patience before.
+        times = {poke: patience(LEAST_LOOKS if poke[3] else looks) for poke in pokes}
+        assert [poke for poke, timeout in times.items() if not self._poke(poke, timeout)] == []
 
     def _poke(self, poke: Poke, timeout: float) -> bool:
         client, door, server, open_ = poke

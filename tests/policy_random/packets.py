@@ -37,7 +37,7 @@ from tests.policy_random.generator import (
     pod_places,
 )
 from tests.policy_random.oracle import Flow, Oracle
-from tests.support.patience import patient
+from tests.support.patience import HANG, patient
 
 AGENT = Path(__file__).with_name("agent.py")
 SERVED = (
@@ -138,7 +138,7 @@ class PacketLab:
         if documents:
             text = yaml.safe_dump_all(documents, sort_keys=False)
             command = ["calicoctl", word, "-f", "-"]
-            self.lab.nodes[0].run(command, stdin=text.encode(), timeout=60)
+            self.lab.nodes[0].run(command, stdin=text.encode(), timeout=HANG)
 
     def become(self, world: World) -> None:
         """Apply a world by differences; returns when every node has seen the fence."""

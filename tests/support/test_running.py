@@ -11,6 +11,7 @@ import pytest
 
 from tests import junit, left_out, promises, spread, tiers, turns
 from tests.support.etcd import free_ports
+from tests.support.patience import HANG
 
 CONFTEST = f"""\
 import sys
@@ -97,7 +98,7 @@ def test_groups_stay_together_and_the_report_is_whole(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     told = junit.cases(report)
@@ -222,7 +223,7 @@ def test_property_tests_take_new_examples_where_ci_is_set(tmp_path: Path) -> Non
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=HANG,
         )
         told.add(next(line for line in done.stdout.splitlines() if "taken:" in line))
     assert len(told) == 2

@@ -48,7 +48,7 @@ class Scene:
     """The lab and its pods, by node. `patience`: seconds for what takes a moment."""
 
     lab: Lab
-    patience: float = 20.0
+    patience: float = 120.0
     pods: dict[str, Pod] = field(default_factory=dict)
 
     @property

@@ -20,6 +20,7 @@ from linux.ipset import IPSets
 from linux.monitor import ADDRESSES, LINKS, NEIGHBOURS, ROUTES, decode
 from linux.netlink.socket import Socket, split
 from linux.routes import NextHop, Route
+from tests.support.patience import HANG
 
 Operation = tuple[Any, ...]
 HOST_LINKS = ("eth0", "eth1")
@@ -162,7 +163,7 @@ class Player:
         """Until the kernel's worker has seen the carrier come or go."""
         if step[0] not in ("up", "down", "peer up", "peer down"):
             return
-        until = time.monotonic() + 10
+        until = time.monotonic() + HANG
         while time.monotonic() < until:
             link = links.get(self.sock, step[1])
             if link is None or not link.up or link.operstate == (6 if link.carrier else 2):
