@@ -116,6 +116,7 @@ def test_a_successor_is_never_met_by_its_predecessors_policy(world: World) -> No
             world.put_endpoint("comeback", pod, container="a" * 60 + f"{number:04}")
             eventually(lambda: arrived(0.05), what="an open endpoint receives")
             world.delete_endpoint("comeback")
+            eventually(lambda: not world.route("10.65.0.30/32"))
             eventually(lambda: not arrived(0.05))
             world.put_endpoint(
                 "comeback", pod, container="b" * 60 + f"{number:04}", profiles=["kns.closed"]

@@ -29,6 +29,7 @@ def refusing(bare_world: World) -> tuple[World, Path]:
             f'/usr/sbin/{name} "$@" < "$text"; code=$?; rm "$text"; exit $code\n'
         )
         shim.chmod(0o755)
+    bare_world.program = ("tests.felix.restore_only",)
     bare_world.environment |= {
         "PATH": f"{folder}:{os.environ['PATH']}",
         "FELIX_IPTABLESBACKEND": "NFT",

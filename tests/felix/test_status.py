@@ -15,6 +15,7 @@ from felix.agent import Agent, Paths
 from felix.calc.endpoints import Endpoint
 from felix.endpoint_status import EndpointStatus
 from libcalico.model import ResourceKey
+from tests.support.patience import HANG
 
 
 def endpoint(name: str, interface: str) -> Endpoint:
@@ -153,11 +154,12 @@ async def test_what_can_wait_is_done_after_a_burst_and_in_a_long_one() -> None:
     later = Afterwards(act, quiet=0.1, latest=0.4)
     for _ in range(3):
         later.moved()
-        await asyncio.sleep(0.01)
+    moved = clock()
     assert not done
     await called.wait()
     assert len(done) == 1
-    until = clock() + 1.5
+    assert done[0] > moved + 0.09
+    until = clock() + HANG
     while len(done) == 1 and clock() < until:
         later.moved()
         await asyncio.sleep(0.01)
