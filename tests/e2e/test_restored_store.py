@@ -69,6 +69,11 @@ class Site:
         except LabError:
             return False
 
+    def settled(self, node: str) -> bool:
+        """Whether a node gives out addresses again (tests/cni/test_restored_store.py)."""
+        status = self.lab.machine(node).run(["cat", "/var/run/calico/status/cni.json"]).stdout
+        return "earlier state" not in status
+
     def endpoints(self) -> str:
         return self.ctl("get", "workloadendpoints", "--all-namespaces")
 
@@ -159,6 +164,7 @@ def test_nodes_come_to_the_restored_state_and_no_address_is_given_twice(
     site.remove("young-a")
     site.remove("young-b")
     site.ctl("datastore", "migrate", "unlock")
+    until(lambda: site.settled("node1") and site.settled("node2"), "no pod is waited for")
     for number, node in enumerate(("node1", "node2", "node1", "node2")):
         site.add(f"new{number}", node)
     addresses = [pod.address for pod in site.pods.values()]
