@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controllers import metrics
 from controllers.counts import count
@@ -81,16 +82,47 @@ def test_a_pod_holds_its_address(pod: PodView, leaks: bool) -> None:
         (1, "", POD, 7),
         (1, "net.c1", {"namespace": "s", "pod": "p"}, 7),
         (1, "net.c1", {"node": "n1"}, 7),
+        (1, "net.c1", {"node": "n1", "pod": "p"}, 7),
+        (1, "net.c1", {"node": "n1", "namespace": "s"}, 7),
         (1, "net.c1", POD, None),
         (1, "net.c1", {**POD, "vmi-name": "v"}, 7),
         (1, "net.c1", {**POD, "node": "outside"}, 7),
         (1, "t", {"node": "n1", "type": "vxlanTunnelAddress"}, 7),
         (1, "windows-reserved-ipam-handle", {"note": "windows host rsvd"}, 7),
     ],
-    ids=["handle", "node", "kind", "sequence", "machine", "outside", "tunnel", "windows"],
+    ids=[
+        "handle",
+        "node",
+        "kind",
+        "namespace",
+        "pod",
+        "sequence",
+        "machine",
+        "outside",
+        "tunnel",
+        "windows",
+    ],
 )
 def test_missing_information_means_in_use(held: Any) -> None:
     assert judge([block(held)], view(nodes={"n1": "k1", "outside": ""})).unused == {}, "GC-1"
+
+
+def test_what_a_torn_block_says_proves_nothing() -> None:
+    torn = replace(block(HELD), unallocated=[0, 1])
+    assert judge([torn], view()).unused == {}, "GC-1"
+
+
+@pytest.mark.parametrize(
+    "other", [{"node": "n2"}, {"pod": "other"}, {"vmi": "v"}, {"type": "vxlanTunnelAddress"}]
+)
+def test_a_doubt_about_one_address_keeps_all_of_the_handle(other: dict[str, str]) -> None:
+    doubtful = (2, "net.c1", {**POD, **other}, 8)
+    known = view(nodes={"n1": "k1", "n2": "k1"})
+    if "type" not in other:
+        assert judge([block(HELD, doubtful)], known).unused == {}, "GC-1"
+        assert judge([block((1, *doubtful[1:]), (2, *HELD[1:]))], known).unused == {}
+    alive = view({("s", "p"): PodView("k1", frozenset({"10.70.0.1"}))})
+    assert judge([block(HELD, doubtful)], alive).unused == {}
 
 
 def test_all_addresses_of_a_handle_leak_or_none_does() -> None:

@@ -129,7 +129,15 @@ def main(words: Sequence[str]) -> int:
         print(f"{word} {line_of(answer.mutant)}    {by}", file=say, flush=True)
         return answer
 
+    texts = {one.file: (ROOT / one.file).read_text() for one in drawn}
+
+    def unchanged(mutants: Sequence[Mutant]) -> None:
+        """Places were drawn in these texts: in others the changes would be other ones."""
+        if any((ROOT / one.file).read_text() != texts[one.file] for one in mutants):
+            raise RuntimeError("the tree was changed while its mutants were tried")
+
     def alone(mutant: Mutant, tests: Sequence[str], not_by: Sequence[str] = ()) -> Verdict:
+        unchanged([mutant])
         return tell(judge(ROOT, mutant, tests, not_by))
 
     def portion(mutants: Sequence[Mutant]) -> list[Verdict]:
@@ -141,6 +149,7 @@ def main(words: Sequence[str]) -> int:
             elif asked.quick:
                 few = [] if by is not None else filter(nearest.quick, near[mutant])
                 left[mutant] = list(few)
+        unchanged(mutants)
         return [told.get(one) or alone(one, left[one]) for one in mutants]
 
     with ThreadPoolExecutor(asked.jobs) as pool:
