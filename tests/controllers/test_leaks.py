@@ -121,8 +121,17 @@ def test_a_doubt_about_one_address_keeps_all_of_the_handle(other: dict[str, str]
     if "type" not in other:
         assert judge([block(HELD, doubtful)], known).unused == {}, "GC-1"
         assert judge([block((1, *doubtful[1:]), (2, *HELD[1:]))], known).unused == {}
-    alive = view({("s", "p"): PodView("k1", frozenset({"10.70.0.1"}))})
-    assert judge([block(HELD, doubtful)], alive).unused == {}
+    both = frozenset({"10.70.0.1", "10.70.0.2"})
+    choices: list[dict[str, str] | None] = [None, {}]
+    for nodes in choices:
+        alive = view({("s", "p"): PodView("k1" if nodes is None else "n1", both)}, nodes)
+        assert judge([block(HELD, doubtful)], alive).unused == {}, "whether its node is gone or not"
+
+
+def test_an_allocation_without_a_number_keeps_its_handle_while_its_node_is_there() -> None:
+    pair = block(HELD, (2, "net.c1", POD, None))
+    assert judge([pair], view()).unused == {}, "GC-1"
+    assert judge([pair], view(nodes={})).unused
 
 
 def test_all_addresses_of_a_handle_leak_or_none_does() -> None:
