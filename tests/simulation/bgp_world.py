@@ -24,7 +24,7 @@ from libcalico.datastore.syncer import Syncer
 from libcalico.local import framing, node_api
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
-from tests.simulation import cluster
+from tests.simulation import bgp_settings, cluster
 from tests.simulation.runner import Run
 from tests.simulation.stores.weather import Weather
 
@@ -146,6 +146,7 @@ class World:
     fabric: Fabric = field(default_factory=Fabric)
     nodes: dict[str, Node] = field(default_factory=dict)
     claims: dict[str, str] = field(default_factory=dict)
+    settings: bgp_settings.Settings = field(default_factory=bgp_settings.Settings)
 
     def heard(self, task: asyncio.Task[Any]) -> None:
         """A part ended."""
@@ -188,7 +189,7 @@ async def run(run: Run) -> None:
 async def _one(world: World) -> None:
     acts: list[tuple[int, Act]] = [
         (6, _claim), (3, _unclaim), (1, _pool), (2, _felix), (2, _restart), (2, _flap),
-        (2, _outage), (1, _compact), (1, _node),
+        (2, _outage), (1, _compact), (1, _node), (3, _settings),
     ]  # fmt: skip
     chosen = world.run.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
     await chosen(world)
@@ -201,6 +202,11 @@ async def _claim(world: World) -> None:
         world.run.trace.story(f"{owner} claims {cidr}")
         world.claims[cidr] = owner
         await world.cluster.block(cidr, owner)
+
+
+async def _settings(world: World) -> None:
+    run = world.run
+    await world.settings.change(world.cluster, run.chance, BLOCKS, run.trace.story)
 
 
 async def _unclaim(world: World) -> None:
@@ -285,18 +291,31 @@ async def _settle(world: World) -> None:
 
 def _wrong(world: World) -> Iterator[str]:
     """What somebody was told and is not so, by the store."""
+    settings = world.settings
+    passing = settings.passes(world.claims)
     for name, node in world.nodes.items():
-        wanted = {cidr: [NODES[owner]] for cidr, owner in world.claims.items() if owner != name}
+        wanted = {
+            cidr: [NODES[owner]]
+            for cidr, owner in world.claims.items()
+            if owner != name and cidr in passing
+        }
+        table = dict(node.felix.table)
+        for found in (wanted, table):
+            found.pop(settings.doubtful, None)
         if not node.felix.complete:
             yield f"quiet: felix of {name} was never told everything"
-        if node.felix.table != wanted:
-            yield f"quiet: felix of {name} was told {_shown(node.felix.table, wanted)}"
-        own = {cidr for cidr, owner in world.claims.items() if owner == name}
+        if table != wanted:
+            yield f"quiet: felix of {name} was told {_shown(table, wanted)}"
+        own = settings.passes([cidr for cidr, owner in world.claims.items() if owner == name])
         assert node.speaker is not None
         told = node.speaker.offered()
         for other, address in NODES.items():
-            if other != name and told.get(address) != own:
-                yield f"quiet: {name} told {other} {told.get(address)}, its blocks are {own}"
+            if other == name:
+                continue
+            if (address in told) != settings.sessions:
+                yield f"quiet: {name} speaks with {sorted(told)}, and is to: {settings.sessions}"
+            elif (told.get(address, set()) ^ own) - {settings.doubtful}:
+                yield f"quiet: {name} told {other} {told.get(address)}, wanted: {own}"
 
 
 def _shown(table: dict[str, list[str]], wanted: dict[str, list[str]]) -> str:

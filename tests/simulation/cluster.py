@@ -51,6 +51,10 @@ class Cluster:
         """Whether an object is stored."""
         raise NotImplementedError
 
+    def address_of(self, node: str) -> str:
+        """The address of a node with its prefix length, as it is stored; empty without a Node."""
+        raise NotImplementedError
+
     def store(self, weather: Weather) -> Datastore:
         """A client of its own."""
         raise NotImplementedError
@@ -178,6 +182,11 @@ class EtcdCluster(Cluster):
     def has(self, key: Key) -> bool:
         return self.database.get(key) is not None
 
+    def address_of(self, node: str) -> str:
+        raw = self.database.get(ResourceKey("Node", node))
+        bgp = json.loads(raw)["spec"].get("bgp") if raw else None
+        return str(bgp.get("ipv4Address", "")) if bgp else ""
+
     async def node(self, name: str, address: str) -> None:
         await self.resource("Node", name, {"bgp": {"ipv4Address": address}})
 
@@ -220,6 +229,11 @@ class ApiCluster(Cluster):
             return f"{self._CRD}/blockaffinities/{name}" in self.api.objects
         assert isinstance(key, ResourceKey)
         return f"/api/v1/nodes/{key.name}" in self.api.objects
+
+    def address_of(self, node: str) -> str:
+        found = self.api.objects.get(f"/api/v1/nodes/{node}") or {"metadata": {}}
+        notes = found["metadata"].get("annotations") or {}
+        return str(notes.get("projectcalico.org/IPv4Address", ""))
 
     def store(self, weather: Weather) -> Datastore:
         return KubernetesDatastore(ApiClient(self.api, weather))

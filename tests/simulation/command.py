@@ -43,6 +43,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="tell the result as JSON")
     parser.add_argument("--trace", action="store_true", help="show all of each run")
     parser.add_argument("--stop", action="store_true", help="end at the first failure")
+    parser.add_argument("--cold", action="store_true", help="for a seed or two: begin sooner")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     return parser.parse_args(words)
 
@@ -59,7 +60,7 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
     from tests.simulation import runner
 
     began = time.perf_counter()
-    runner.prepare()
+    runner.prepare(() if asked.cold else asked.world or runner.WORLDS)
     failed = []
     digests: dict[str, str] = {}
     for seed in range(asked.first, asked.first + asked.seeds):

@@ -264,6 +264,7 @@ def _install_settings() -> None:
 
     def write(fd: int, data: Any) -> int:
         if fd not in opened:
+            WORLD.stir()
             return real_write(fd, data)
         WORLD.machine.settings[opened[fd]] = bytes(data).decode().strip()
         return len(data)

@@ -14,7 +14,7 @@ from linux.errors import KernelError
 from linux.netlink import Socket
 from linux.prefixes import parse
 from linux.routes import NextHop
-from tests.simulation import cluster, felix_wanted
+from tests.simulation import cluster, felix_trouble, felix_wanted
 from tests.simulation.felix_world import COLOURS, NODE, PODS, POOL, QUIET, Node
 from tests.simulation.kernel.state import MAIN
 from tests.simulation.runner import Run
@@ -43,6 +43,7 @@ async def play(run: Run) -> None:
     await node.build_cluster()
     guard = felix_wanted.Guard(node)
     machine.log = guard.kernel_did
+    machine.chains.changed = guard.rules_changed
     node.start_felix()
     line = asyncio.create_task(node.client.run())
     acts: list[asyncio.Task[None]] = []
@@ -75,6 +76,8 @@ async def _one(node: Node) -> None:
         (8, _add), (4, _delete), (2, _relabel), (3, _policy), (1, _broken_policy), (2, _path),
         (1, _speaker), (1, _pool), (1, _restart), (1, _outage), (1, _compact), (2, _steal_route),
         (1, _bounce), (1, _foreign_route), (1, _fail_programs), (1, _namespace_noise),
+        (2, felix_trouble.steal_in_a_dump), (2, felix_trouble.burst), (1, felix_trouble.forget),
+        (1, felix_trouble.delete_again),
     ]  # fmt: skip
     chosen = node.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
     await chosen(node)
@@ -172,18 +175,22 @@ async def _restart(node: Node) -> None:
     if node.felix is not None and not node.restarting:
         node.restarting = True
         node.run.trace.story("felix is killed")
+        node.trouble()
         await node.stop_felix()
         await asyncio.sleep(node.chance.random() * 2)
         node.run.trace.story("felix starts")
         node.start_felix()
+        node.trouble()
         node.restarting = False
 
 
 async def _outage(node: Node) -> None:
     node.run.trace.story("the store is away")
+    node.trouble()
     node.weather.away = True
     await asyncio.sleep(node.chance.random() * 8)
     node.weather.away = False
+    node.trouble()
     node.run.trace.story("the store is back")
 
 
@@ -230,6 +237,7 @@ async def _foreign_route(node: Node) -> None:
 
 async def _fail_programs(node: Node) -> None:
     node.run.trace.story("the next writes of rules fail")
+    node.trouble()
     node.run.machine.chains.failing = node.chance.randint(1, 6)
 
 

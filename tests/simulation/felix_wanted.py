@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 OURS = 109
 NODE_NAME = "node1"
+OUTSIDE = "192.0.2.77"
+SELECTED = "cali40s:"
+"""What names of sets of selectors begin with."""
 
 
 def lacking_rules(machine: Machine, interface: str) -> str:
@@ -31,8 +34,7 @@ def lacking_rules(machine: Machine, interface: str) -> str:
     for name in (f"cali-tw-{interface}", f"cali-fw-{interface}"):
         if not table.get(name):
             return f"chain {name}"
-        jumps = [r for rules in table.values() for r in rules if name in r.split()]
-        if not jumps:
+        if not any(name in rule for rules in table.values() for rule in rules):
             return f"a way to {name}"
     if not any("cali-FORWARD" in rule for rule in table["FORWARD"]):
         return "the hook"
@@ -72,6 +74,15 @@ class Guard:
         if not port or port == self._node.host.port:
             return
         self._taken(port)
+
+    def rules_changed(self) -> None:
+        """A restore was done: what a running pod had, it still has."""
+        for pod in self._node.pods.values():
+            if not (pod.asked and pod.running):
+                continue
+            lacking = lacking_rules(self._node.run.machine, pod.attachment.host_interface)
+            if lacking:
+                self._node.run.trace.fail(f"the rules of {pod.name} were taken away: {lacking}")
 
     def _taken(self, port: int) -> None:
         machine = self._node.run.machine
@@ -127,6 +138,15 @@ def _check_verdicts(node: Node) -> None:
         return
     running = {name: pod for name, pod in sorted(node.pods.items()) if pod.running}
     colours = {name: node.cluster.colour(name, NODE_NAME) for name in running}
+    _check_sets(node, {pod.address: colours[name] for name, pod in running.items()})
+    for name, pod in running.items():
+        packet = Packet(OUTSIDE, str(pod.address), "eth0", pod.attachment.host_interface)
+        wanted = may_speak(policies, "", colours[name])
+        if allowed(node.run.machine, packet) != wanted:
+            node.run.trace.fail(
+                f"quiet: {OUTSIDE} to {name} ({colours[name]}):"
+                f" the policies say {wanted}, the kernel {not wanted}"
+            )
     for one, sender in running.items():
         for other, receiver in running.items():
             if one == other:
@@ -143,6 +163,18 @@ def _check_verdicts(node: Node) -> None:
                     f"quiet: {one} ({colours[one]}) to {other} ({colours[other]}):"
                     f" the policies say {wanted}, the kernel {not wanted}"
                 )
+
+
+def _check_sets(node: Node, colours: Mapping[IPv4Address, str]) -> None:
+    """A selector's set that a rule asks has whom that of some policy takes, and nobody else."""
+    fitting = [
+        sorted(str(address) for address, found in colours.items() if found == colour)
+        for colour in ("red", "blue", "green")
+    ]
+    sets = node.run.machine.sets
+    for name, held in sorted(sets.found.items()):
+        if name.startswith(SELECTED) and sets.used.get(name) and held.shown() not in fitting:
+            node.run.trace.fail(f"quiet: the set {name} has {held.shown()}, wanted: {fitting}")
 
 
 def _in_force(node: Node) -> Mapping[str, Mapping[str, Any]] | None:

@@ -36,6 +36,8 @@ POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
 REMOTE = {"10.65.1.0/26": "10.99.0.2", "10.65.2.0/26": "10.99.0.3"}
 PODS = ("web", "db", "job")
 QUIET = 16.0
+EXCUSED = 12.0
+"""Seconds after trouble in which an ADD may begin that fails."""
 COLOURS = ("red", "blue", "green")
 
 
@@ -71,9 +73,12 @@ class Node:
     garbage: set[str] = field(default_factory=set)
     pool_disabled: bool = False
     restarting: bool = False
+    past: list[Pod] = field(default_factory=list)
+    troubles: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = self.run.chance
+        self.undoing: asyncio.Task[None] | None = None
         self.speaker = Speaker(self.run, REMOTE)
         self.client = FelixClient(paths.NODE_SOCKET, paths.ENDPOINT_STATUS)
         self.host = Socket()
@@ -86,7 +91,7 @@ class Node:
             "FELIX_ENDPOINTSTATUSPATHPREFIX": str(paths.RUN),
             "FELIX_HEALTHENABLED": "false",
             "FELIX_PROMETHEUSMETRICSENABLED": "false",
-            "FELIX_ROUTEREFRESHINTERVAL": str(self.chance.choice((1, 1, 3, 12, 90))),
+            "FELIX_ROUTEREFRESHINTERVAL": str(self.chance.choice((1, 3, 12, 90, 90))),
             "FELIX_INTERFACEREFRESHINTERVAL": str(self.chance.choice((5, 20, 90))),
             "FELIX_IPTABLESREFRESHINTERVAL": str(self.chance.choice((7, 30, 180))),
             "FELIX_IPSETSREFRESHINTERVAL": str(self.chance.choice((9, 30, 90))),
@@ -163,7 +168,11 @@ class Node:
         subject = Subject("default", attachment.endpoint_key.name, container)
         change = writer.change(None, [pod.address])
         pod.asked = True
+        began = self.run.clock.now
         self.client.offer(subject, writer.stored_bytes(), wired=True)
+        again = next((one for one in reversed(self.past) if one.name == name), None)
+        if again is not None and self.chance.random() < 0.5:
+            self.undoing = asyncio.create_task(self.undo(again))
         commit = asyncio.create_task(self._store(writer, change, pod, subject))
         try:
             await self._pause(0.002)
@@ -180,6 +189,8 @@ class Node:
             )
         except (MuslinError, KernelError, TimeoutError) as error:
             story(f"cni: ADD {name} failed: {error}")
+            if not any(began - EXCUSED < time for time in self.troubles):
+                self.run.trace.fail(f"ADD {name} failed, and nothing was wrong: {error}")
             await asyncio.wait([commit])
             with contextlib.suppress(BaseException):
                 commit.result()
@@ -238,6 +249,20 @@ class Node:
         pod = self.pods[name]
         self.run.trace.story(f"cni: DEL {name}")
         pod.asked = pod.running = False
+        await self._take_down(pod)
+        self.past.append(pod)
+        if self.pods.get(name) is pod:
+            del self.pods[name]
+        await self._pause(0.01)
+        await self.cluster.pod_gone(name, NODE)
+        self.run.trace.story(f"cni: DEL {name} done")
+
+    async def undo(self, pod: Pod) -> None:
+        """A DEL of what is gone already."""
+        self.run.trace.story(f"cni: DEL {pod.name} {pod.container[-4:]} again")
+        await self._take_down(pod)
+
+    async def _take_down(self, pod: Pod) -> None:
         removed = await asyncio.get_running_loop().run_in_executor(
             None, wiring.remove, pod.attachment.host_interface, pod.attachment.mark
         )
@@ -245,11 +270,6 @@ class Node:
         self.client.retract(self._subject(pod), forgotten=removed)
         await self._pause(0.002)
         await self._release(pod)
-        if self.pods.get(name) is pod:
-            del self.pods[name]
-        await self._pause(0.01)
-        await self.cluster.pod_gone(name, NODE)
-        self.run.trace.story(f"cni: DEL {name} done")
 
     async def _release(self, pod: Pod) -> None:
         companion = remover(pod.attachment)
@@ -267,6 +287,10 @@ class Node:
                 await self._pause(1.0)
 
     # -- others -----------------------------------------------------------------------------------
+
+    def trouble(self) -> None:
+        """Something that may make an ADD fail."""
+        self.troubles.append(self.run.clock.now)
 
     def disturb(self, name: str) -> None:
         """Somebody else meddles with what is a pod's."""

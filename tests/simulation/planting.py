@@ -1,7 +1,8 @@
 """`python -m tests.simulation.planting [NAME ...] [--seeds N]`: are planted bugs found?
 
 Each patch in `planted/` (its name begins with the world that must find it) is applied to a copy of
-the tree, in which seeds run until one fails. A table says which seed that was.
+the tree, in which seeds run until one fails. A table says which seed that was. What a patch does
+not touch is linked, with what was compiled of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,19 +45,19 @@ def world_of(name: str) -> str:
     return name.partition("_")[0]
 
 
-def hunt(name: str, most: int = MOST, known: tuple[str, ...] = ()) -> Found:
-    """Run seeds of its world in a copy of the tree with this bug.
+def hunt(name: str, most: int = MOST, known: tuple[str, ...] = (), first: int = 0) -> Found:
+    """Run seeds of its world, from `first` on, in a copy of the tree with this bug.
 
     `known`: what failures of today's code begin with; they do not count.
     """
+    patch = PLANTED / f"{name}.patch"
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Path(folder)
-        _copy(copy)
-        patch = str(PLANTED / f"{name}.patch")
-        subprocess.run(["git", "apply", "-C1", patch], cwd=copy, check=True)
-        first = 0
-        while first < most:
-            one = _first_failure(copy, world_of(name), first, most - first)
+        _copy(copy, [Path(one) for one in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M)])
+        subprocess.run(["git", "apply", "-C1", str(patch)], cwd=copy, check=True)
+        end = first + most
+        while first < end:
+            one = _first_failure(copy, world_of(name), first, end - first)
             if one is None:
                 break
             for failure in one["failures"]:
@@ -65,24 +67,39 @@ def hunt(name: str, most: int = MOST, known: tuple[str, ...] = ()) -> Found:
     return Found(name, None)
 
 
-def _copy(copy: Path) -> None:
-    skipped = shutil.ignore_patterns("__pycache__", "*.patch")
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, copy / room, ignore=skipped)
-    (copy / "tests").mkdir()
-    (copy / "tests" / "__init__.py").write_text("")
-    (copy / "tests" / "bgp").mkdir()
-    for name in ("__init__.py", "memory_speaker.py"):
-        shutil.copy(ROOT / "tests" / "bgp" / name, copy / "tests" / "bgp" / name)
-    shutil.copytree(ROOT / "tests" / "simulation", copy / "tests" / "simulation", ignore=skipped)
+def _copy(copy: Path, patched: Sequence[Path]) -> None:
+    """A tree of links, but for the files that are patched and the folders above them."""
+    for name in (*ROOMS, "tests"):
+        (copy / name).symlink_to(ROOT / name)
+    for path in patched:
+        for folder in reversed(path.parents[:-1]):
+            _open(copy / folder, ROOT / folder)
+        (copy / path).unlink()
+        shutil.copy(ROOT / path, copy / path)
+        for compiled in (copy / path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            compiled.unlink()
+
+
+def _open(link: Path, folder: Path) -> None:
+    """A folder of links in place of a link to a folder."""
+    if not link.is_symlink():
+        return
+    link.unlink()
+    link.mkdir()
+    for each in folder.iterdir():
+        (link / each.name).symlink_to(each)
+    compiled = link / "__pycache__"
+    if compiled.is_symlink():
+        _open(compiled, folder / "__pycache__")
 
 
 def _first_failure(copy: Path, world: str, first: int, count: int) -> dict[str, Any] | None:
     words = ["--world", world, "--first", str(first), "--seeds", str(count), "--json"]
+    words += ["--cold"] if count == 1 else []
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation.command", *words, "--jobs", "1", "--stop"],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy)},
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,

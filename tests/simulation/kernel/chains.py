@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.simulation.kernel.sets import Sets
@@ -38,6 +39,7 @@ class Chains:
     sets: Sets = field(default_factory=Sets)
     writes: int = 0
     failing: int = 0
+    changed: Callable[[], None] = lambda: None
 
     def run(self, arguments: tuple[str, ...], data: bytes) -> tuple[int, bytes, bytes]:
         """What iptables-save or iptables-restore does: its status, output and complaint."""
@@ -54,6 +56,7 @@ class Chains:
             self._restore(data.decode())
         except Bad as bad:
             return 1, b"", f"iptables-restore: {bad}".encode()
+        self.changed()
         return 0, b"", b""
 
     def _saved(self, name: str) -> str:

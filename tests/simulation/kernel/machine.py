@@ -2,7 +2,7 @@
 
 `entered` is called at each system call: what others do meanwhile happens there (`Threads.pause`).
 `room`: how many datagrams a new socket holds. `dump_parts`: how many objects one datagram of a dump
-has; between two of them others may change the tables, and the dump says so where Linux does.
+has; between two of them others may change the tables (`between_parts` is called there).
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from tests.simulation.kernel.sockets import OPEN, NetlinkSocket, datagram
 from tests.simulation.kernel.state import Namespace
 
 FIRST_FD = 1 << 20
-_numbers = itertools.count(1)
+_numbers = [itertools.count(1)]
 """Descriptors and ports are of one process, whatever machine they are on."""
 _GROUPS = {"link": 1, "neighbour": 3, "address": 5, "route": 7, "netconf": 24}
+
+
+def begin_anew() -> None:
+    """A run in a process that had others."""
+    _numbers[0] = itertools.count(1)
+    OPEN.clear()
 
 
 @dataclass
@@ -36,6 +42,7 @@ class Machine:
     chains: Chains = field(default_factory=Chains)
     settings: dict[str, str] = field(default_factory=dict)
     losses: int = 0
+    between_parts: Callable[[], None] = lambda: None
     boot: str = "boot-1"
     host: str = "host"
 
@@ -45,7 +52,7 @@ class Machine:
 
     def socket(self, protocol: int) -> NetlinkSocket:
         """A new socket."""
-        number = next(_numbers)
+        number = next(_numbers[0])
         found = NetlinkSocket(self, protocol, FIRST_FD + number, 5000 + number)
         self.sockets[found.fileno()] = OPEN[found.fileno()] = found
         return found

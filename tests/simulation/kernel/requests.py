@@ -90,6 +90,7 @@ def _walk(machine: Machine, rows: Callable[[], Rows], sequence: int, port: int) 
         reached = part[-1][0]
         flags = m.NLM_F_MULTI
         yield b"".join(_message(kind, body, sequence, port, flags) for _, kind, body in part)
+        machine.between_parts()
     yield _done(sequence, port)
 
 
