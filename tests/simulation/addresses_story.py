@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import IPv4Network
@@ -11,6 +12,7 @@ from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
 from tests.simulation import cluster
 from tests.simulation.addresses_world import GRACE, POOL, Node, World
 from tests.simulation.cluster import EtcdCluster
+from tests.simulation.kernel.state import Refused
 from tests.simulation.runner import Run
 
 Act = Callable[[World], Awaitable[None]]
@@ -98,6 +100,7 @@ async def _one(world: World) -> None:
         (10, _add), (4, _delete), (2, _delete_affinity), (1, _delete_block), (2, _delete_node),
         (1, _delete_endpoint), (1, _pool), (2, _restart_node), (1, _power), (1, _clone),
         (2, _outage), (1, _restart_controllers), (1, _lost_answers),
+        (2, _collect), (1, _rename), (1, _compact),
     ]  # fmt: skip
     chosen = world.run.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
     await chosen(world)
@@ -149,6 +152,7 @@ async def _delete_block(world: World) -> None:
     if blocks:
         block = world.run.chance.choice(blocks)
         world.run.trace.story(f"operator: deletes the block {block['cidr']}")
+        world.ledger.doomed.add(IPv4Network(block["cidr"]))
         await world.cluster.delete(BlockKey(IPv4Network(block["cidr"])))
 
 
@@ -233,6 +237,37 @@ async def _lost_answers(world: World) -> None:
     node.weather.lost_answers = 0.0
 
 
+async def _compact(world: World) -> None:
+    world.run.trace.story("the store forgets its history")
+    world.cluster.compact()
+
+
+async def _collect(world: World) -> None:
+    node = _node(world)
+    if node.daemon is not None:
+        world.run.trace.story(f"{node.name}: CNI GC of another network")
+        node.daemon.server.collect("other", [])
+
+
+async def _rename(world: World) -> None:
+    """Once, for less than the gap of the collector, whose second look may see it otherwise."""
+    pods = sorted(world.ledger.pods)
+    if not pods or world.renamed:
+        return
+    world.renamed = True
+    pod = world.ledger.pods[world.run.chance.choice(pods)]
+    node = world.nodes[pod.node]
+    space = node.machine.namespace
+    with contextlib.suppress(Refused):
+        link = space.named(pod.attachment.host_interface)
+        world.run.trace.story(f"{node.name}: somebody renames the link of {pod.name} for a while")
+        link.name = "renamed"
+        if node.daemon is not None:
+            node.daemon.server.collect("other", [])
+        await asyncio.sleep(world.run.chance.random() * 7)
+        link.name = pod.attachment.host_interface
+
+
 async def _restart_controllers(world: World) -> None:
     if world.controllers:
         world.run.trace.story("kube-controllers are killed")
@@ -246,8 +281,9 @@ def _not_owned(world: World) -> Iterator[str]:
     """What a living node owns, and what is neither there again nor a condition."""
     for node in world.nodes.values():
         conditions = _conditions(node)
-        if not world.cluster.has(ResourceKey("Node", node.name)) and "Node" not in conditions:
-            yield f"quiet: the Node of {node.name}, which lives, is gone"
+        stored = world.cluster.address_of(node.name)
+        if stored != node.address:
+            yield f"quiet: the Node of {node.name}, which lives, has the address {stored!r}"
         for block in _blocks(world):
             if block["affinity"] != f"host:{node.name}":
                 continue

@@ -223,6 +223,7 @@ class World:
     clients: int = 0
     controllers: list[asyncio.Task[Any]] = field(default_factory=list)
     ending: bool = False
+    renamed: bool = False
     starting: set[str] = field(default_factory=set)
     clones: list[Node] = field(default_factory=list)
 

@@ -31,6 +31,10 @@ class Ledger:
     def __init__(self, trace: Trace, cluster: Cluster) -> None:
         self._trace, self._cluster = trace, cluster
         self.pods: dict[str, Pod] = {}
+        self.doomed: set[IPv4Network] = set()
+        """Blocks that an operator is about to delete."""
+        self._deleted: set[IPv4Network] = set()
+        """Blocks that an operator deleted and that are not back yet."""
 
     def of(self, node: str) -> list[Pod]:
         """The living pods of a node."""
@@ -79,13 +83,15 @@ class Ledger:
             return
         holders = self.holders()
         standing = {IPv4Network(block["cidr"]) for block in self.blocks()}
+        self._deleted = (self._deleted | self.doomed) - standing
+        self.doomed &= standing
         for pod in self.pods.values():
             holder = holders.get(str(pod.address))
             if holder == pod.handle:
                 pod.had = True
                 continue
-            if not any(pod.address in network for network in standing):
-                continue  # an operator deleted the block: `check` looks whether it came back
+            if any(pod.address in network for network in self._deleted):
+                continue  # `lacking` looks whether it came back whole
             if holder is None and pod.had:
                 self._trace.fail(f"{pod.address} of {pod.name}, which lives, was freed")
             elif holder:
