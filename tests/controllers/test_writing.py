@@ -19,6 +19,8 @@ from libcalico.model import (
     BGPPeer,
     BGPPeerSpec,
     BlockAffinity,
+    ClusterInformation,
+    ClusterInformationSpec,
     HostEndpoint,
     HostEndpointSpec,
     Metadata,
@@ -107,6 +109,24 @@ def test_the_claims_of_a_node_that_is_gone_stay_while_a_block_holds_an_address()
         assert world.store.blocks() == before
         assert world.held == held
         assert len(held) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_while_the_datastore_is_locked_nothing_is_judged(ready: bool) -> None:
+    """GC-4."""
+
+    async def story() -> None:
+        world = World()
+        await world.begin(num4=1)
+        held = world.held
+        spec = ClusterInformationSpec(datastoreReady=ready)
+        value = ClusterInformation(metadata=Metadata(name="default"), spec=spec)
+        await world.store.commit([Put(ResourceKey("ClusterInformation", "default"), value)])
+        await world.look_twice()
+        assert world.held == (set() if ready else held)
+        assert world.part.looks == (2 if ready else 0)
 
     asyncio.run(story())
 
