@@ -87,10 +87,11 @@ def test_a_doubt_about_one_address_keeps_all_of_the_handle(
     assert HANDLE in found.kept
 
 
-def test_without_an_endpoint_each_address_must_be_a_pods() -> None:
+@pytest.mark.parametrize("kind", [{}, {"pod": "web"}, {"namespace": "default"}])
+def test_without_an_endpoint_each_address_must_be_a_pods(kind: dict[str, str]) -> None:
     """The list of sandboxes knows nothing of another tool's container."""
     block = block_with().value
-    block, _ = blocks.assign(block, 1, HANDLE, {"node": "n1"})
+    block, _ = blocks.assign(block, 1, HANDLE, {"node": "n1", **kind})
     assert not judge("n1", [Entry(BlockKey(CIDR), block, 7, b"")], [], GONE).dead
 
 
