@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,6 +33,14 @@ async def until(check: Callable[[], object], what: object = "", pause: float = 0
     while not (found := check()):
         assert time.monotonic() < end, f"never: {told(what)}; last: {found!r}"
         await asyncio.sleep(pause)
+
+
+async def until_asked(ask: Callable[[], Awaitable[object]], what: object = "") -> None:
+    """The same where the answer must be awaited."""
+    end = time.monotonic() + HANG
+    while not (found := await ask()):
+        assert time.monotonic() < end, f"never: {told(what)}; last: {found!r}"
+        await asyncio.sleep(0.02)
 
 
 def told(what: object) -> object:
