@@ -112,6 +112,10 @@ def test_no_text_leads_out_of_its_folder(build: Build, trap: Path) -> None:
     assert all(len(name) == 64 + len(".json") for name in names), names
 
 
+OWN = ("attachments", "pending", "private", "status")
+"""The daemon's own folders, in which no name is anybody else's."""
+
+
 def tree(folder: Path) -> set[str]:
     return {str(path) for path in folder.rglob("*")}
 
@@ -147,5 +151,5 @@ async def test_the_daemon_builds_no_path_from_names(node: World, trap: Path) -> 
         node.assert_clean()
     assert not (trap / "ran").exists()
     grown = {path for path in (tree(trap) | tree(node.folder)) - before if "/etcd/" not in path}
-    own = tuple(f"{node.folder}/{name}" for name in ("pending", "status", "private"))
+    own = tuple(f"{node.folder}/{name}" for name in OWN)
     assert [path for path in grown if not path.startswith(own)] == []
