@@ -40,6 +40,8 @@ def _steal(node: Node, pod: Pod, route: Route) -> None:
 
 def _is_back(node: Node, pod: Pod, agent: object, since: float) -> None:
     same = node.agent is agent and node.felix is not None and not node.felix.done()
+    if node.weather.away:
+        return  # A felix that began meanwhile has not read the datastore: it programs nothing yet.
     alone = node.disturbed.get(pod.name) == since and node.pods.get(pod.name) is pod
     if not (same and alone and pod.running and pod.name not in node.busy):
         return
