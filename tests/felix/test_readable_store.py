@@ -13,7 +13,7 @@ import pytest
 from felix import readable_store
 from felix.readable_store import ReadableStore
 from libcalico.model import ResourceKey
-from tests.support.patience import patient
+from tests.support.patience import until
 
 
 def key(number: int = 0) -> ResourceKey:
@@ -45,14 +45,6 @@ def life(folder: Path, act: Callable[[ReadableStore], Awaitable[None]], cluster:
         store.close()
 
     asyncio.run(lives())
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(patient(20)):
-        while True:
-            if true():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def written(store: ReadableStore) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from libcalico import tasks
 from libcalico.backoff import Backoff
 from libcalico.tasks import Background, beside
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 
 
 async def fails() -> None:
@@ -19,11 +18,6 @@ async def fails() -> None:
 
 async def until_cancelled() -> None:
     await asyncio.Event().wait()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0.001)
 
 
 async def turns(number: int = 10) -> None:

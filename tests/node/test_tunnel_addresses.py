@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -26,7 +26,7 @@ from node.tunnel_addresses import Keeper
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
 from tests.support.netns import network_namespace
-from tests.support.patience import HANG
+from tests.support.patience import until, until_asked
 
 NAME = "n1"
 
@@ -41,21 +41,6 @@ async def keeping(store: Datastore, *, devices: bool = False) -> AsyncIterator[K
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(check: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(HANG):
-        while True:
-            if await check():
-                return
-            await asyncio.sleep(0.02)
-
-
-def is_true(check: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
-    async def asked() -> bool:
-        return check()
-
-    return asked
 
 
 async def has(store: Datastore, *tunnels: Tunnel) -> bool:
@@ -73,11 +58,11 @@ async def test_a_pools_mode_gives_and_takes_addresses(etcd: Etcd) -> None:
         await put_pool(store, "p", "10.0.0.0/26", 28)
         async with keeping(store):
             await put_pool(store, "p", "10.0.0.0/26", 28, ipipMode="CrossSubnet")
-            await until(lambda: has(store, IPIP))
+            await until_asked(lambda: has(store, IPIP))
             await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
-            await until(lambda: has(store, VXLAN))
+            await until_asked(lambda: has(store, VXLAN))
             await put_pool(store, "p", "10.0.0.0/26", 28)
-            await until(lambda: has(store))
+            await until_asked(lambda: has(store))
             report = check(await snapshot.read(store))
             assert not report.records, "what is not asked for is given back"
 
@@ -99,18 +84,16 @@ async def test_an_address_is_told_when_its_device_unwraps_and_never_without(
             async with keeping(store, devices=True):
                 space.run("ip", "link", "add", "vxlan.calico", "type", "bridge")
                 told = "no address is told before its device is up: tunl0, vxlan.calico"
-                await until(is_true(lambda: told in caplog.text))
+                await until(lambda: told in caplog.text)
                 assert await has(store), "it is not up"
                 space.run("ip", "link", "set", "vxlan.calico", "up")
-                await until(lambda: has(store, VXLAN))
-                await until(
-                    is_true(lambda: "device is up: tunl0; told so far: vxlan" in caplog.text)
-                )
+                await until_asked(lambda: has(store, VXLAN))
+                await until(lambda: "device is up: tunl0; told so far: vxlan" in caplog.text)
                 await asyncio.sleep(0.5)
                 assert await has(store, VXLAN), "still no tunl0"
                 space.run("ip", "link", "add", "tunl0", "type", "bridge")
                 space.run("ip", "link", "set", "tunl0", "up")
-                await until(lambda: has(store, IPIP, VXLAN))
+                await until_asked(lambda: has(store, IPIP, VXLAN))
 
 
 @pytest.mark.asyncio
@@ -131,16 +114,16 @@ async def test_an_address_is_withdrawn_when_its_device_stays_away(
             for device in ("vxlan.calico", "tunl0"):
                 space.run("ip", "link", "add", device, "up", "type", "bridge")
             async with keeping(store, devices=True):
-                await until(lambda: has(store, IPIP, VXLAN))
+                await until_asked(lambda: has(store, IPIP, VXLAN))
                 begun = time.monotonic()
                 space.run("ip", "link", "del", "vxlan.calico")
-                await until(lambda: has(store, IPIP))
+                await until_asked(lambda: has(store, IPIP))
                 assert time.monotonic() - begun >= 1.0, "it may be made anew"
                 assert "vxlan.calico has been missing" in caplog.text
                 report = check(await snapshot.read(store))
                 assert [each.handle_id for each in report.records] == ["ipip-tunnel-addr-n1"]
                 space.run("ip", "link", "add", "vxlan.calico", "up", "type", "bridge")
-                await until(lambda: has(store, IPIP, VXLAN))
+                await until_asked(lambda: has(store, IPIP, VXLAN))
 
 
 @pytest.mark.asyncio
@@ -164,10 +147,10 @@ async def test_a_pool_that_asks_while_another_is_looked_at_waits_for_the_device_
         async with etcd.connect() as store:
             await put_node(store, NAME)
             async with keeping(store, devices=True):
-                await until(is_true(lambda: "before its device is up: tunl0" in caplog.text))
+                await until(lambda: "before its device is up: tunl0" in caplog.text)
                 assert await has(store)
                 space.run("ip", "link", "add", "tunl0", "up", "type", "bridge")
-                await until(lambda: has(store, IPIP))
+                await until_asked(lambda: has(store, IPIP))
 
 
 @pytest.mark.asyncio
@@ -189,14 +172,14 @@ async def test_a_device_is_missed_only_while_its_address_is_told(
         await put_node(store, NAME)
         await put_pool(store, "p", "10.0.0.0/26", 28, ipipMode="Always")
         async with keeping(store, devices=True) as keeper:
-            await until(is_true(lambda: len(looks) > 30))
+            await until(lambda: len(looks) > 30)
             assert keeper._lost == {}
             up.add("tunl0")
-            await until(lambda: has(store, IPIP))
+            await until_asked(lambda: has(store, IPIP))
             up.clear()
-            await until(is_true(lambda: keeper._lost.keys() == {"tunl0"}))
+            await until(lambda: keeper._lost.keys() == {"tunl0"})
             up.add("tunl0")
-            await until(is_true(lambda: keeper._lost == {}))
+            await until(lambda: keeper._lost == {})
 
 
 @pytest.mark.asyncio
@@ -205,8 +188,8 @@ async def test_nothing_is_written_while_nothing_changes(etcd: Etcd) -> None:
         await put_node(store, NAME)
         await put_pool(store, "p", "10.0.0.0/26", 28, vxlanMode="Always")
         async with keeping(store) as keeper:
-            await until(lambda: has(store, VXLAN))
-            await until(is_true(lambda: keeper.settled >= 2))
+            await until_asked(lambda: has(store, VXLAN))
+            await until(lambda: keeper.settled >= 2)
             before = etcd.revision()
             await put_node(store, "n10")
             await asyncio.sleep(0.3)
@@ -225,9 +208,9 @@ async def test_a_full_pool_is_tried_again(
         await put_pool(store, "p", "10.0.0.0/30", 30, vxlanMode="Always")
         await library.auto_assign(store, AssignRequest("n2", "pods", {"pod": "a"}, num4=4))
         async with keeping(store):
-            await until(is_true(lambda: "tunnel addresses: " in caplog.text))
+            await until(lambda: "tunnel addresses: " in caplog.text)
             await library.release_by_handle(store, "pods")
-            await until(lambda: has(store, VXLAN))
+            await until_asked(lambda: has(store, VXLAN))
 
 
 def test_a_heartbeat_of_the_own_node_asks_nothing_of_the_allocator() -> None:

@@ -57,7 +57,6 @@ from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
-from libcalico.tasks import ended
 
 PAGE = 2000
 """Keys in one page."""
@@ -170,7 +169,7 @@ class EtcdDatastore:
         finally:
             if ahead is not None:
                 ahead.cancel()
-                await ended([ahead])
+                await tasks.ended([ahead])
 
     async def _values(
         self, wanted: Sequence[bytes], revision: int, selection: Selection
