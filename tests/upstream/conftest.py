@@ -142,6 +142,16 @@ def told(request: pytest.FixtureRequest, upstream_home: Home) -> dict[str, Resul
 
 
 @pytest.fixture
+def told_of_all(request: pytest.FixtureRequest, upstream_home: Home) -> dict[str, Result]:
+    """The same, where every spec is asked for: a run of some tells nothing of the rest."""
+    suite: Suite = request.module.SUITE
+    asked = chosen(request, upstream_home.name)
+    if left := [one for one in suite.specs() if possible(one) and one not in asked]:
+        pytest.skip(f"this run leaves out {len(left)} of the suite's specs")
+    return upstream_home.run(suite, asked)
+
+
+@pytest.fixture
 def outcome(told: dict[str, Result], spec: str) -> Result:
     """What the module's suite reported of one spec."""
     if not possible(spec):

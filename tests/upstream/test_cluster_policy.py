@@ -17,5 +17,5 @@ def test_spec(outcome: Result) -> None:
 
 
 @on_both
-def test_the_suite_was_whole(told: dict[str, Result]) -> None:
-    check_whole(SUITE, told)
+def test_the_suite_was_whole(told_of_all: dict[str, Result]) -> None:
+    check_whole(SUITE, told_of_all)

@@ -17,8 +17,8 @@ def test_spec(outcome: Result) -> None:
 
 
 @on_every
-def test_the_suite_was_whole(told: dict[str, Result]) -> None:
-    check_whole(SUITE, told)
+def test_the_suite_was_whole(told_of_all: dict[str, Result]) -> None:
+    check_whole(SUITE, told_of_all)
 
 
 @on_every
