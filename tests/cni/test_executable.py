@@ -303,6 +303,15 @@ def test_out_of_memory_is_a_cni_error(away: dict[str, str]) -> None:
     assert (done.error["code"], done.error["msg"]) == (999, "out of memory")
 
 
+def test_a_configuration_has_two_mebibytes_at_most(exe: Build, away: dict[str, str]) -> None:
+    """Spaces behind it count, and say nothing."""
+    status = away | {"CNI_COMMAND": "STATUS"}
+    largest = json.dumps(config()).ljust(2 << 20)
+    assert "larger" not in call(exe.hasty(), status, largest).error["msg"]
+    error = call(exe.hasty(), status, largest + " ").error
+    assert (error["code"], error["msg"].rpartition(": ")[2]) == (6, "larger than 2 MiB")
+
+
 def test_no_secret_is_ever_echoed(exe: Build, away: dict[str, str]) -> None:
     canary = "canary-b7e1"
     broken = json.dumps(config(policy={"k8s_auth_token": canary}))

@@ -259,3 +259,12 @@ def test_a_plugin_that_fails_without_an_error_object(recorder: Recorder) -> None
     (recorder.folder / "bin/first").unlink()
     with pytest.raises(PluginFailed, match="failed to find plugin 'first' in path"):
         recorder.client.add(recorder.network(), ON)
+
+
+@pytest.mark.parametrize("said", [{}, {"cniVersion": None}])
+def test_a_network_that_names_no_version_has_none(said: dict[str, None], tmp_path: Path) -> None:
+    """A plugin takes that for 0.1.0; a version of ours would promise what was not asked."""
+    one = parse(json.dumps(said | {"name": "n", "plugins": [{"type": "p"}]}).encode())
+    assert (one.version, one.speaks("0.1.0"), one.speaks("0.3.0")) == ("", True, False)
+    (tmp_path / "n.conf").write_text(json.dumps(said | {"name": "n", "type": "p"}))
+    assert load(tmp_path, "n").version == ""
