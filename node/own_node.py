@@ -133,15 +133,19 @@ class Keeper:
             log.warning(
                 "the Node of this node is missing or incomplete", extra={"node": self._name}
             )
+            # What is heard from here on is looked at once more, also while this is at work.
+            self._missing.clear()
             try:
                 await self._again()
             except InvalidValue as error:
                 # Whoever wrote it knows what was meant: nothing is written over it.
                 log.error("the Node of this node cannot be read: mend or delete it: %s", error)
                 self._warn("own Node", f"it cannot be read: {error}")
+                self._missing.set()
             except MuslinError as error:
                 log.error("Node(%s) is missing and cannot be written: %s", self._name, error)
                 self._warn("own Node", f"it was deleted and cannot be written: {error}")
+                self._missing.set()
             # One that is deleted again and again waits longer each time.
             await backoff.wait()
             ended = time.monotonic()
@@ -174,12 +178,16 @@ class Keeper:
 
     async def _write_all(self) -> None:
         await self.own_name()
+        stored = await self._store.get(ResourceKey("Node", self._name))
+        if stored is None and not self._makes:
+            return
+        if stored is not None and self._is_whole(stored.value):
+            return
         machine = await self._look()
         known = remembered(self._last) if self._last else None
         await startup.register(self._store, self._name, self._chosen, machine, known)
         await startup.ensure_objects(self._store, self._name)
         self.written += 1
-        self._missing.clear()
         text = "it was deleted while calico-node runs here, and is written again"
         log.warning("Node(%s): %s", self._name, text)
         self._warn("own Node", text)

@@ -80,6 +80,39 @@ async def test_a_deleted_node_is_written_again_as_it_was(
 
 
 @pytest.mark.asyncio
+async def test_a_node_that_goes_again_while_it_is_written_comes_back(
+    etcd_inside: Etcd, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second deletion is heard before the first one's work has ended."""
+    async with keeping(etcd_inside, environ) as (keeper, store, warned):
+        deleted, heard = False, asyncio.Event()
+        whole, ensure = keeper._is_whole, startup.ensure_objects
+
+        def is_whole(node: Node | None) -> bool:
+            if deleted and node is None:
+                heard.set()
+            return bool(whole(node))
+
+        async def ensure_objects(*arguments: Any) -> None:
+            nonlocal deleted
+            if not deleted:
+                # What was written is heard of first, or both would be one piece of news.
+                await until(lambda: keeper._last.metadata.uid != before.value.metadata.uid)
+                deleted = True
+                await store.commit([Delete(NODE)])
+                await heard.wait()
+            await ensure(*arguments)
+
+        monkeypatch.setattr(keeper, "_is_whole", is_whole)
+        monkeypatch.setattr(startup, "ensure_objects", ensure_objects)
+        before = await store.get(NODE)
+        await store.commit([Delete(NODE)])
+        await until(lambda: keeper.written == 2)
+        assert resource(etcd_inside, "nodes/node1")["spec"]["bgp"]["ipv4Address"] == "10.99.1.1/24"
+        assert len(warned) == 2
+
+
+@pytest.mark.asyncio
 async def test_a_node_that_cannot_be_read_is_said_to_be_so_and_left(
     etcd_inside: Etcd, environ: dict[str, str]
 ) -> None:
