@@ -46,12 +46,13 @@ from ipam.errors import AddressInUse
 from ipam.naming import pod_attributes
 from ipam.pools import containing
 from ipam.requests import Allocate, Companion
+from ipam.restoration import Use
 from ipam.view import View
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put, Refusing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import WorkloadEndpoint
-from libcalico.model.keys import BlockKey, HandleKey, Key
+from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
 from linux.errors import KernelError
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,18 @@ class Restorer:
         self._unread: Mapping[Key, str] = {}
         self.looked = 0
         services.cluster.node_came = self._records.wanted.set
+        services.allocator.remembered = self.remembered
+
+    def remembered(self, cidr: IPNetwork) -> list[Use]:
+        """The addresses of a block that attachments of this node have: for a block that is made
+        anew where its endpoints were deleted as well.
+        """
+        return [
+            Use(address, record.attachment.handle_id, _attributes(record))
+            for record in self._records.all()
+            for address in record.addresses
+            if address.version == cidr.version and address in cidr
+        ]
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -111,9 +111,22 @@ async def to_create(
     if host.startswith(blocks.VIRTUAL):
         return fresh
     if not known_claim:
-        return restoration.filled(fresh, await restoration.in_use(store, cidr, host))
+        return restoration.filled(fresh, await in_use(store, view, cidr, host))
     known = view.before(BlockKey(cidr))
-    return restoration.put_back(known, fresh, await restoration.in_use(store, cidr))
+    return restoration.put_back(known, fresh, await in_use(store, view, cidr))
+
+
+async def in_use(
+    store: Datastore, view: View, cidr: IPNetwork, host: str = ""
+) -> list[restoration.Use]:
+    """The addresses of a block that its owner's pods have, stored or only remembered, and others'.
+
+    An endpoint may have been deleted as well: its pod runs on. `host`: of its endpoints alone.
+    """
+    remembered = list(view.remembered(cidr))
+    known = {use.address for use in remembered}
+    stored = await restoration.in_use(store, cidr, host)
+    return remembered + [use for use in stored if use.address not in known]
 
 
 def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
@@ -239,7 +252,7 @@ async def _recover(
         if (
             entry is None
             and (pool is None or pool.disabled or cidr.prefixlen != pool.block_size)
-            and not await restoration.in_use(store, cidr)
+            and not await in_use(store, view, cidr)
         ):
             # A claim from before the pool was remade would overlap the blocks of today.
             await store.commit([Delete(affinity.key, affinity.revision)])

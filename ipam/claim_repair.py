@@ -57,7 +57,7 @@ async def restore(
             # Writing the block again fences a release of the claim that is under way.
             block, guard = blocks.written(entry.value, entry.value), entry.revision
         else:
-            if not await restoration.in_use(store, cidr):
+            if not await affinities.in_use(store, view, cidr):
                 return State.NOT_OURS
             await sizes.require_room(store, cidr)
             block, guard = (

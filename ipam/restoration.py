@@ -10,7 +10,8 @@ Invariants (tests/ipam/test_restoration.py):
   IPAM-32  What cannot be read has the addresses that its text holds; a block of which nobody can
            say so is not made.
   IPAM-31  A block is never created without the addresses of it that endpoints and tunnels of its
-           owner have; where the owner's claim stood already, those of all nodes.
+           owner have, nor without those that its owner remembers of what runs there; where the
+           owner's claim stood already, also those of all other nodes.
 """
 
 from __future__ import annotations

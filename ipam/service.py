@@ -25,6 +25,7 @@ from ipam import claim_repair, planner
 from ipam.facts import Facts, read_facts
 from ipam.requests import Granted, Request
 from ipam.tickets import Ticket
+from ipam.view import Remembered
 from ipam.worker import Worker
 from libcalico.datastore.interface import Datastore, Replaced
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
@@ -50,7 +51,9 @@ class NodeAllocator:
     ) -> None:
         self._store, self._host = store, host
         self._current_facts = facts
-        self._worker = Worker(store, host, clock)
+        self.remembered: Remembered = lambda _: ()
+        """What runs on this node has these addresses of a block (IPAM-31)."""
+        self._worker = Worker(store, host, clock, lambda cidr: self.remembered(cidr))
         self._queue: list[Ticket] = []
         self._wake = asyncio.Event()
         self._stopped = False

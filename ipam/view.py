@@ -7,19 +7,26 @@ never of safety (IPAM-6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipam import blocks
+from ipam.restoration import Use
 from libcalico.datastore.interface import Change, Delete, Entry, Put, revision_of
 from libcalico.model.codec import encode_value
-from libcalico.model.keys import BlockKey, Key, ResourceKey
+from libcalico.model.keys import BlockKey, IPNetwork, Key, ResourceKey
+
+Remembered = Callable[[IPNetwork], Sequence[Use]]
 
 
 class View:
-    """Known entries by key; a key may be known to be absent, or not known at all."""
+    """Known entries by key; a key may be known to be absent, or not known at all.
 
-    def __init__(self) -> None:
+    `remembered`: what runs here has these addresses of a block, whatever the datastore says.
+    """
+
+    def __init__(self, remembered: Remembered = lambda _: ()) -> None:
+        self.remembered = remembered
         self._entries: dict[Key, Entry | None] = {}
         self._lost: dict[Key, Entry] = {}
         self._sound: dict[Key, tuple[int, bool]] = {}

@@ -22,7 +22,7 @@ from ipam.pools import Pool
 from ipam.requests import Allocate, Answer, Granted, Refused, Release, Request, Short, Unclaimed
 from ipam.settings import get_config
 from ipam.tickets import Ticket
-from ipam.view import View
+from ipam.view import Remembered, View
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry
 from libcalico.model import IPAMConfig
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
@@ -34,9 +34,15 @@ BORROW_SECONDS = 30.0
 class Worker:
     """What one owner (`host`, a node's name or `blocks.LOAD_BALANCER`) has at hand."""
 
-    def __init__(self, store: Datastore, host: str, clock: affinities.Clock = time.time_ns) -> None:
+    def __init__(
+        self,
+        store: Datastore,
+        host: str,
+        clock: affinities.Clock = time.time_ns,
+        remembered: Remembered = lambda _: (),
+    ) -> None:
         self._store, self._host, self._clock = store, host, clock
-        self._view = View()
+        self._view = View(remembered)
         self._affine: list[IPNetwork] | None = None
         self._borrowable: list[IPNetwork] = []
         self._borrowed_at = 0.0

@@ -11,11 +11,14 @@ import msgspec
 import pytest
 
 from cni.daemon import Daemon
+from cni.restore import Restorer
 from ipam import node_removal
+from ipam.requests import Allocate
 from libcalico.datastore.interface import Entry, Put, Selection
 from libcalico.model import IPPool, Metadata, Node, ResourceKey
 from libcalico.model.node import NodeBGPSpec, NodeSpec
 from tests.cni.world import (
+    NETWORK,
     NODE,
     WAITS,
     World,
@@ -127,6 +130,39 @@ async def test_what_an_operator_deletes_of_a_running_pod_is_put_back(
             await until(lambda: len(node.stored("/calico/ipam/v2/host/")) == 1)
             assert (await node.delete(pod)).status == 0
         node.assert_clean()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("claim", ["stands", "deleted"])
+@pytest.mark.parametrize("daemon_was", ["running", "started again"])
+async def test_a_block_is_made_anew_with_what_runs_and_has_no_endpoint_any_more(
+    node: World, monkeypatch: pytest.MonkeyPatch, claim: str, daemon_was: str
+) -> None:
+    """IPAM-31: other nodes would borrow the address that only this node remembers."""
+
+    async def later(_: Restorer) -> None:
+        return None
+
+    monkeypatch.setattr(Restorer, "look", later)
+    keys = ["/calico/ipam/v2/assignment/", "/calico/resources/v3/projectcalico.org/workloadend"]
+    keys += ["/calico/ipam/v2/host/"] if claim == "deleted" else []
+    another = Allocate("another", {"node": NODE})
+    with pod_namespace() as runs:
+        async with node.daemon() as daemon:
+            had = addresses(await node.add(runs, "runs"))
+            if daemon_was == "running":
+                for key in keys:
+                    node.etcd.delete(key)
+                fresh = await daemon.services.allocator.perform(another)
+        if daemon_was == "started again":
+            for key in keys:
+                node.etcd.delete(key)
+            async with node.daemon() as daemon:
+                fresh = await daemon.services.allocator.perform(another)
+        assert str(fresh.addresses[0]) not in had[0]
+        (block,) = node.stored("/calico/ipam/v2/assignment/").values()
+        given = {one["handle_id"] for one in block["attributes"]}
+        assert given == {f"{NETWORK}.{container_id('runs')}", "another"}
 
 
 @pytest.mark.asyncio

@@ -22,6 +22,7 @@ from cni.daemon import Daemon
 from cni.endpoint import EndpointWriter, remover
 from cni.errors import CNIError
 from cni.pod_source import PodFacts, RuntimePodSource
+from cni.records import Record
 from cni.services import Settings, check_node_known
 from controllers.process import Options, Process
 from ipam.errors import IPAMError
@@ -95,6 +96,7 @@ class Node:
         settings = Settings(
             run / "nodename", run / "mtu", run / "cni.sock", run / "node.sock",
             run / "endpoint-status", run / "pending", run / "status", host=run / "host",
+            attachments=run / "attachments",
         )  # fmt: skip
         store = self.world.store(self.weather)
         daemon = Daemon(store, self.name, settings, RuntimePodSource())
@@ -166,6 +168,11 @@ class Node:
                 async with asyncio.timeout(10):
                     granted = await ticket.done
                 pod.address = granted.addresses[0]
+                services = daemon.services
+                services.records.refuse_taken(granted.addresses, attachment)
+                assert writer.written is not None
+                link, addresses = attachment.host_interface, tuple(granted.addresses)
+                services.records.remember(Record(attachment, link, addresses, writer.written.value))
                 world.ledger.lives(pod)
             story(f"{self.name}: ADD {name} has {pod.address}")
             world.cluster.running(name, str(pod.address))
@@ -178,7 +185,8 @@ class Node:
     def _link(self, attachment: Attachment, *, there: bool) -> None:
         space, interface = self.machine.namespace, attachment.host_interface
         if there:
-            space.add_cable(interface, "ee:ee:ee:ee:ee:ee", 1450, up=True)
+            link = space.add_cable(interface, "ee:ee:ee:ee:ee:ee", 1450, up=True)
+            link.alias = attachment.mark
             return
         with contextlib.suppress(Refused):
             space.delete_link(space.named(interface))
@@ -198,6 +206,7 @@ class Node:
             if daemon is not None:
                 with contextlib.suppress(MuslinError, IPAMError, TimeoutError):
                     async with daemon.server.turn(attachment.container_id), asyncio.timeout(5):
+                        daemon.services.records.drop(attachment)
                         release = Release(attachment.handle_id, companion=remover(attachment))
                         await daemon.services.allocator.perform(release)
                         return
