@@ -47,6 +47,8 @@ class Responder(threading.Thread):
         """One socket."""
         if kind == "raw":
             server = socket.socket(family, socket.SOCK_RAW, number)
+            # It answers from the address that was asked, whichever way the answer goes.
+            server.bind((address, 0))
             handler = self.raw4 if family == socket.AF_INET else self.raw6
         elif kind == "udp":
             server = socket.socket(family, socket.SOCK_DGRAM)
@@ -133,7 +135,7 @@ class Round:
             link.bind((self.own[version], source))
             link.connect_ex((address, port))
             if protocol == UDP:
-                link.send(self.round)
+                self.sent(link.send, self.round)
             wanted = select.EPOLLOUT if protocol == TCP else select.EPOLLIN
             self.poll.register(link, wanted)
             self.sockets[link.fileno()] = (link, protocol, index)
@@ -147,7 +149,13 @@ class Round:
             packet = struct.pack("!BBH", kind, code, total) + body
         else:
             packet = b"Q" + name + self.round
-        link.sendto(packet, (address, 0))
+        self.sent(link.sendto, packet, (address, 0))
+
+    @staticmethod
+    def sent(send: Any, *what: Any) -> None:
+        """Send; a host whose own rules drop it is told so at once."""
+        with contextlib.suppress(PermissionError):
+            send(*what)
 
     def raw(self, version: int, protocol: int) -> socket.socket:
         """The one socket of a protocol without ports."""

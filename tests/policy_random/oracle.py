@@ -320,6 +320,10 @@ def has_account(labels: Labels) -> bool:
     return SERVICE_ACCOUNT in labels
 
 
+Tiers = list[tuple[str, bool, list[Policy]]]
+"""In order: its name, whether its end denies, and its policies in order."""
+
+
 class Oracle:
     """The verdicts of one world: a list of Calico documents, endpoints included.
 
@@ -342,7 +346,7 @@ class Oracle:
             name: {d: self.compile(spec.get(d) or [], "") for d in ("ingress", "egress")}
             for name, spec in self.profiles.items()
         }
-        self._applied: dict[str, list[tuple[str, bool, list[Policy]]]] = {}
+        self._applied: dict[str, Tiers] = {}
 
     @classmethod
     def from_yaml(cls, text: str) -> Oracle:
@@ -421,11 +425,11 @@ class Oracle:
         return found + [Policy(d, self) for d in self.of("GlobalNetworkPolicy")]
 
     @cached_property
-    def tiers(self) -> list[tuple[str, bool, list[Policy]]]:
+    def tiers(self) -> Tiers:
         """The tiers of workloads."""
         return self.ordered([policy for policy in self.policies if policy.for_workloads])
 
-    def ordered(self, policies: list[Policy]) -> list[tuple[str, bool, list[Policy]]]:
+    def ordered(self, policies: list[Policy]) -> Tiers:
         """(name, ends in deny, policies in order) in order; a tier nobody defined comes last."""
         known: dict[str, tuple[Any, ...]] = {}
         denies: dict[str, bool] = {}
@@ -445,14 +449,18 @@ class Oracle:
             for name in sorted(known, key=known.__getitem__)
         ]
 
-    def lists(self, title: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
-        """A host endpoint's lists by stage: (tier, titles of ingress, titles of egress)."""
+    def stages(self, title: str) -> dict[str, list[Policy]]:
+        """The policies that select a host endpoint, by where on a packet's way they act."""
         selecting = [policy for policy in self.policies if policy.selects(self.hosts[title])]
-        stages = {
+        found = {
             name: [policy for policy in selecting if policy.stage == name]
             for name in ("tiers", "untracked", "pre_dnat")
         }
-        stages["forward"] = [p for p in stages["tiers"] if p.spec.get("applyOnForward")]
+        found["forward"] = [p for p in found["tiers"] if p.spec.get("applyOnForward")]
+        return found
+
+    def lists(self, title: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
+        """A host endpoint's lists by stage: (tier, titles of ingress, titles of egress)."""
         return {
             name: [
                 (
@@ -463,10 +471,10 @@ class Oracle:
                 for tier, _, policies in self.ordered(chosen)
                 if policies
             ]
-            for name, chosen in stages.items()
+            for name, chosen in self.stages(title).items()
         }
 
-    def applied(self, endpoint: Endpoint) -> list[tuple[str, bool, list[Policy]]]:
+    def applied(self, endpoint: Endpoint) -> Tiers:
         """The tiers with those policies that select an endpoint."""
         if endpoint.title not in self._applied:
             self._applied[endpoint.title] = [
@@ -486,7 +494,12 @@ class Oracle:
     def direction(self, title: str, packet: Packet, direction: str) -> Decision:
         """What an endpoint's policy says about a packet in one direction."""
         endpoint = self.endpoints[title]
-        for name, denies, selecting in self.applied(endpoint):
+        found = self.through(self.applied(endpoint), packet, direction)
+        return found or self.behind(endpoint.profiles, packet, direction)
+
+    def through(self, tiers: Tiers, packet: Packet, direction: str) -> Decision | None:
+        """What the tiers of an endpoint say; None when they leave it to what comes behind."""
+        for name, denies, selecting in tiers:
             policies = [policy for policy in selecting if direction in policy.types]
             if not policies:
                 continue
@@ -496,7 +509,11 @@ class Oracle:
                     return Decision(False, f"end of tier {name}")
             elif decided[0] != "Pass":
                 return Decision(decided[0] == "Allow", decided[1], decided[2])
-        for name in endpoint.profiles:
+        return None
+
+    def behind(self, profiles: list[str], packet: Packet, direction: str) -> Decision:
+        """What an endpoint's profiles say."""
+        for name in profiles:
             rules = self.profile_rules.get(name)
             if rules is None:
                 return Decision(False, f"profile {name} is missing")
