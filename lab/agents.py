@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from lab import datastore, proc
 from lab.machine import Machine
@@ -19,6 +20,9 @@ from libcalico import paths
 
 REFERENCE_PLUGINS = Path("/usr/lib/cni")
 LOG = paths.LOG / "calico-node.log"
+KUBERNETES = "kubernetes"
+"""The DATASTORE_TYPE of a lab whose nodes have a Kubernetes API, which is not the lab's own."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 IPV6_ONLY = {"IP": "none", "IP6": "autodetect", "CALICO_ROUTER_ID": "hash"}
 
@@ -29,6 +33,14 @@ metadata:
 spec:
   datastoreType: etcdv3
   etcdEndpoints: {endpoint}
+"""
+CALICOCTL_KUBERNETES = """\
+apiVersion: projectcalico.org/v3
+kind: CalicoAPIConfig
+metadata:
+spec:
+  datastoreType: kubernetes
+  kubeconfig: {KUBECONFIG}
 """
 CALICOCTL_TLS = """\
   etcdKeyFile: {ETCD_KEY_FILE}
@@ -62,20 +74,22 @@ def environment(plan: Plan, node: str) -> dict[str, str]:
     }
 
 
-def install(machine: Machine, plan: Plan) -> None:
+def install(machine: Machine, plan: Plan, extra: Mapping[str, str] = NOTHING) -> None:
     """calicoctl's configuration, the distribution's CNI plugins, our CNI plugin."""
-    write_config(machine, plan)
+    write_config(machine, plan, extra)
     for plugin in sorted(REFERENCE_PLUGINS.iterdir()):
         machine.path(paths.CNI_BIN / plugin.name).symlink_to(plugin)
     # Our plugin alone: what a chain costs and does is no part of what the lab shows.
     command = [sys.executable, "-m", "cni.install", "--chain="]
-    machine.run(command, environment=environment(plan, machine.name))
+    machine.run(command, environment={**environment(plan, machine.name), **extra})
 
 
-def write_config(machine: Machine, plan: Plan) -> None:
+def write_config(machine: Machine, plan: Plan, extra: Mapping[str, str] = NOTHING) -> None:
     """calicoctl.cfg, which names files of keys and is for root alone."""
     text = CALICOCTL_CONFIG.format(endpoint=plan.etcd_endpoint)
-    if plan.tls:
+    if extra.get("DATASTORE_TYPE") == KUBERNETES:
+        text = CALICOCTL_KUBERNETES.format(**extra)
+    elif plan.tls:
         text += CALICOCTL_TLS.format(**datastore.FILES)
     path = machine.path(paths.CALICOCTL_CONFIG)
     path.touch(mode=0o600)

@@ -61,6 +61,11 @@ class Lab:
         """Where a node hangs in the topology."""
         return self.plan.node(name)
 
+    @property
+    def kubernetes(self) -> bool:
+        """Whether the nodes' datastore is a Kubernetes API: then namespaces and pods are there."""
+        return self.state.environment.get("DATASTORE_TYPE") == agents.KUBERNETES
+
     def link(self, node: str, *, up: bool, interface: str = "eth0") -> float:
         """Plug or pull a node's rack cable; when it happened (time.monotonic)."""
         host = self.host(node)
@@ -81,12 +86,14 @@ def up(
     ipv6_only: bool = False,
     scenario: str = "",
     environment: Mapping[str, str] | None = None,
+    prepared: Callable[[Lab], object] | None = None,
     say: Say = print,
 ) -> Lab:
     """Make a lab. On failure what was made is taken down again and LabError says why.
 
-    With `tls` etcd asks every client for a certificate, and the nodes have one. `scenario` is
-    only remembered; `lab.scenarios.up` makes one.
+    `prepared` gets the machines before anything of ours starts on them. With `tls` etcd asks every
+    client for a certificate, and the nodes have one. `scenario` is only remembered;
+    `lab.scenarios.up` makes one.
     """
     plan = make_plan(nodes, topology, tls=tls, reflectors=reflectors, ipv6_only=ipv6_only)
     state.check_name(name)
@@ -101,6 +108,8 @@ def up(
         finally:
             restore_host()
     try:
+        if prepared is not None:
+            prepared(lab)
         if agents_too:
             start_agents(lab, say)
     except BaseException:
@@ -166,7 +175,7 @@ def start_agents(lab: Lab, say: Say) -> None:
     """Install and start Muslin on every node at once; returns when every node is ready."""
 
     def one(node: Machine) -> None:
-        agents.install(node, lab.plan)
+        agents.install(node, lab.plan, lab.state.environment)
         agents.start(node, lab.plan, lab.state.environment)
         try:
             agents.wait(node, timeout=READY_SECONDS)

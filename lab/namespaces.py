@@ -43,6 +43,8 @@ def add(
     """Make a namespace or change its labels; the YAML that was converted. Raises LabError."""
     if not lab.state.agents:
         raise LabError(f"lab {lab.name} is bare: nobody there knows namespaces")
+    if lab.kubernetes:
+        raise LabError(f"the namespaces of lab {lab.name} are those of its Kubernetes API")
     text = documents(name, labels or {}, account_labels or {})
     with _lock:
         node = lab.nodes[0]
@@ -55,8 +57,8 @@ def add(
 
 
 def ensure(lab: Lab, name: str) -> None:
-    """Make a namespace unless it was made before; a bare lab has none."""
-    if lab.state.agents and not record(lab, name).exists():
+    """Make a namespace unless it was made before; a bare lab has none, an API its own."""
+    if lab.state.agents and not lab.kubernetes and not record(lab, name).exists():
         add(lab, name)
 
 

@@ -93,12 +93,13 @@ def add(
     ports: Sequence[str] = (),
     named_ports: Mapping[str, str] | None = None,
     prepared: Callable[[str], object] | None = None,
+    uid: str = "",
     timeout: float = PLUGIN_TIMEOUT,
 ) -> Pod:
     """Start a pod: profiles of its namespace if absent, loopback, network, responder on `ports`.
 
     `named_ports` is what the pod declares, name to `tcp:80`; nothing listens because of it.
-    `prepared` gets the network namespace while it is still empty.
+    `prepared` gets the network namespace while it is still empty. `uid`: of the Pod in an API.
     After a failure one DEL as containerd does, whose own failure hides nothing; then the error.
     """
     if record_path(lab, namespace, name).exists():
@@ -119,7 +120,7 @@ def add(
         place,
         namespace,
         name,
-        str(uuid.uuid4()),
+        uid or str(uuid.uuid4()),
         labels or {},
         annotations or {},
         named_ports or {},
