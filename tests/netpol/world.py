@@ -147,6 +147,10 @@ class World:
         """Apply resources, then swap the fence's port, and wait for it on every node."""
         self._fence = 161 - self._fence
         self.ctl.run("apply", [*resources, converted(fence_policy(self._fence))])
+        self.wait_for_fence()
+
+    def wait_for_fence(self) -> None:
+        """Until the fence's pods let packets in at its port."""
         both = [self.probers[name] for name in FENCE]
         deadline, timeout = time.monotonic() + patient(FENCE_SECONDS), 0.05
         while True:
@@ -282,7 +286,7 @@ def pod_yaml(namespace: str, name: str) -> str:
     )
 
 
-def add_pod(lab: Lab, name: str, node: str) -> Pod:
+def add_pod(lab: Lab, name: str, node: str, uid: str = "") -> Pod:
     """What kubelet makes of a pod's YAML: labels and named ports go to the CNI call."""
     (document,) = documents(pod_yaml(*name.split("/")))
     meta, (container,) = document["metadata"], document["spec"]["containers"]
@@ -297,6 +301,7 @@ def add_pod(lab: Lab, name: str, node: str) -> Pod:
         namespace=meta["namespace"],
         labels=meta["labels"],
         named_ports=declared,
+        uid=uid,
     )
 
 
@@ -311,19 +316,37 @@ def start_prober(lab: Lab, pod: Pod) -> Prober:
 def world(lab_name: str) -> Iterator[World]:
     """A lab with everything in it, taken down at the end."""
     lab = cluster.up(lab_name, nodes=len(NODES), topology="flat")
-    probers: dict[str, Prober] = {}
+    with living(lab) as ctl:
+        ctl.run("apply", [POOL])
+        with inhabited(lab, add_pod) as (probers, places):
+            yield World(lab, ctl, probers, places)
+
+
+@contextmanager
+def living(lab: Lab) -> Iterator[Ctl]:
+    """A calicoctl on the lab's first node; the lab is taken down at the end."""
     ctl = Ctl.start(lab.nodes[0])
     try:
-        ctl.run("apply", [POOL])
+        yield ctl
+    finally:
+        ctl.end()
+        cluster.down(lab.name)
+
+
+@contextmanager
+def inhabited(
+    lab: Lab, add: Callable[[Lab, str, str], Pod]
+) -> Iterator[tuple[dict[str, Prober], dict[str, Pod]]]:
+    """The pods, made by `add`, and the processes in them."""
+    probers: dict[str, Prober] = {}
+    try:
         wanted = {name: NODES[index % 2] for index, name in enumerate((*PODS, *FENCE[::-1]))}
         with ThreadPoolExecutor(max_workers=2) as pool:
-            made = list(pool.map(lambda item: add_pod(lab, *item), wanted.items()))
+            made = list(pool.map(lambda item: add(lab, *item), wanted.items()))
         for pod in made:
             probers[pod.title] = start_prober(lab, pod)
         pods.ready(probers.values())
-        yield World(lab, ctl, probers, {pod.title: pod for pod in made})
+        yield probers, {pod.title: pod for pod in made}
     finally:
-        ctl.end()
         for prober in probers.values():
             prober.end()
-        cluster.down(lab_name)

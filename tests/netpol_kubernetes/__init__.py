@@ -1,0 +1,1 @@
+"""The scenarios of tests/netpol on a real kube-apiserver."""
