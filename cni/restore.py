@@ -305,7 +305,9 @@ class Restorer:
         if wanted := unallocated(record, found):
             # Nothing that is remembered of blocks counts: they may be gone, and others now.
             known = services.cluster.facts(services.node)
-            await allocate_once(services.store, services.node, _allocation(record, wanted), known)
+            allocation = _allocation(record, wanted)
+            store, remembered = services.store, self.remembered
+            await allocate_once(store, services.node, allocation, known, remembered)
         elif entry is None and record.endpoint is not None:
             await services.store.commit([_endpoint(record)])
         else:

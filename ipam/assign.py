@@ -16,6 +16,7 @@ from ipam.facts import Facts, read_facts
 from ipam.pools import SERVICE, WORKLOAD
 from ipam.requests import Allocate
 from ipam.tickets import Ticket
+from ipam.view import Remembered
 from ipam.worker import Worker
 from libcalico.datastore.interface import Datastore
 from libcalico.model.keys import ResourceKey
@@ -105,10 +106,18 @@ async def assign_ip(
 
 
 async def allocate_once(
-    store: Datastore, host: str, request: Allocate, known: Facts | None = None
+    store: Datastore,
+    host: str,
+    request: Allocate,
+    known: Facts | None = None,
+    remembered: Remembered = lambda _: (),
 ) -> list[IPAddress]:
-    """Serve one request from what the datastore has now. Raises IPAMError, DatastoreError."""
-    return await _serve(Worker(store, host), request, known or await read_facts(store, host))
+    """Serve one request from what the datastore has now. Raises IPAMError, DatastoreError.
+
+    `remembered`: what the host has of a block that has to be made for it (IPAM-31).
+    """
+    worker = Worker(store, host, remembered=remembered)
+    return await _serve(worker, request, known or await read_facts(store, host))
 
 
 def _part(request: AssignRequest, family: int, count: int) -> Allocate:
