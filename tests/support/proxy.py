@@ -53,10 +53,11 @@ class Proxy:
         self._flowing.set()
 
     async def stop(self) -> None:
-        """Stop listening."""
-        self.cut()
+        """Stop listening; what was forwarded has ended."""
         if self._server is not None:
             self._server.close()
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
