@@ -44,9 +44,10 @@ _LIST_NAMES, _LIST_HEADER = 2, 4
 _PROTOCOL_VERSION = 6
 _MEMBERS_PER_MESSAGE = 1000
 _EXIST_SET = errno.EEXIST
+_NO_TYPE = 4098
 _ERRORS = {
     4097: "the kernel found the request malformed: does the member suit the set?",
-    4098: "the kernel does not know this set type",
+    _NO_TYPE: "the kernel does not know this set type",
     4099: "there are as many sets as the kernel allows",
     4100: "the set is in use by a rule",
     4102: "a set of that name has another type",
@@ -132,7 +133,14 @@ class IPSets(Closing):
     def names(self) -> list[str]:
         """The names of all sets."""
         request = _message(_LIST, 0, _be32(_FLAGS, _LIST_NAMES))
-        found = self._dump(request, "list IP sets")
+        try:
+            found = self._dump(request, "list IP sets")
+        except KernelError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # So nfnetlink answers for a subsystem that it does not know.
+            lack = "this kernel has no IP sets (modprobe ip_set)"
+            raise KernelError(errno.EINVAL, "list IP sets", lack) from None
         return [m.as_text(attributes[_SETNAME]) for attributes in found]
 
     def info(self, name: str) -> SetInfo | None:
@@ -181,6 +189,10 @@ class IPSets(Closing):
         if known is None:
             body = m.text(_TYPENAME, type) + m.u8(_FAMILY, family)
             result = self._transact([_message(_TYPE, 0, body, family)])[0]
+            if result.errno == _NO_TYPE:
+                module = f"ip_set_{type.replace(':', '_').replace(',', '')}"
+                lack = f"this kernel has no such sets (modprobe {module})"
+                raise KernelError(errno.EINVAL, f"look up IP set type {type}", lack)
             _check(result, f"look up IP set type {type}")
             found = m.parse_attributes(result.answers[0][1], 4)
             known = min(found[_REVISION][0], _REVISIONS[type])

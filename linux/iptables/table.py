@@ -27,6 +27,7 @@ from typing import Literal
 
 from linux import programs
 from linux.errors import CommandError, KernelError
+from linux.iptables.absence import with_cure
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Drifted, Packer
@@ -198,9 +199,9 @@ class Table:
         self.saves += 1
         try:
             output = await programs.run(self._save)
-        except CommandError:
+        except CommandError as error:
             self.save_errors += 1
-            raise
+            raise with_cure(error) from None
         text = output.decode(errors="replace")
         if len(text) < _LONG:
             self._actual = parse_save(text, self.name, self._scheme)
@@ -447,9 +448,9 @@ class Table:
         self.lines += len(lines)
         try:
             await self._restore.run("\n".join((f"*{self.name}", *lines, "COMMIT", "")).encode())
-        except CommandError:
+        except CommandError as error:
             self.restore_errors += 1
-            raise
+            raise with_cure(error) from None
 
     def matches(self, desired: Desired) -> bool:
         """Whether the remembered state equals `desired` (no program runs)."""
