@@ -18,7 +18,7 @@ import ssl
 import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NoReturn
 
 from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
@@ -31,8 +31,10 @@ SOON = timedelta(days=14)
 """A certificate that ends within this time is worth a warning."""
 
 LISTEN_SECONDS = 0.3
-PLAIN_SECONDS = 0.5
+PLAIN_SECONDS = 5.0
 """How long a server without TLS may take to turn a handshake away."""
+CONNECT_SECONDS = 1.0
+"""How long the kernel there may take to take a connection: no busy process is waited for."""
 
 # A client's first bytes of HTTP/2 (RFC 9113 section 3.4): the preface and empty settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -81,7 +83,10 @@ async def probe(config: DatastoreConfig, timeout: float = 3.0) -> list[Finding]:
 
 
 async def explain(endpoint: str, config: DatastoreConfig, timeout: float) -> str:
-    """Why the handshake with one endpoint fails; empty when TLS is not what is wrong."""
+    """Why the handshake with one endpoint fails; empty when TLS is not what is wrong.
+
+    Takes `timeout` seconds at most, and CONNECT_SECONDS where no kernel answers.
+    """
     found = await _probe(endpoint, config, timeout)
     return found.text if found.level == "error" and found.area == "tls" else ""
 
@@ -107,10 +112,11 @@ class _Probe:
 
     async def run(self) -> Finding:
         try:
-            _, writer = await asyncio.open_connection(self.host, self.port)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(self.host, self.port)
             writer.close()
         except OSError as problem:
-            text = f"no TCP connection: {problem.strerror or problem}"
+            text = f"no TCP connection: {problem.strerror or problem or 'no answer'}"
             return Finding("error", self.endpoint, text, "network")
         if not self.secure:
             return await self._plain()
@@ -147,9 +153,24 @@ class _Probe:
         try:
             held = writer.get_extra_info("ssl_object")
             der = held.getpeercert(binary_form=True)
-            if talk:
-                await _first_word(reader, writer)
+            if talk and not await _first_word(reader, writer):
+                # It closed, and our bytes may have cost the reason: again, without them.
+                await self._listen(context)
             return x509.parse(der) if der else None
+        finally:
+            writer.close()
+
+    async def _listen(self, context: ssl.SSLContext) -> NoReturn:
+        """A handshake behind which nothing is said; always raises ssl.SSLError, OSError, EOFError.
+
+        For a server that has closed once: it closes again.
+        """
+        reader, writer = await asyncio.open_connection(
+            self.host, self.port, ssl=context, server_hostname=self.host
+        )
+        try:
+            await reader.read(1)
+            raise EOFError("end of stream")
         finally:
             writer.close()
 
@@ -215,21 +236,28 @@ class _Probe:
         return Finding("error", self.endpoint, text)
 
 
-async def _first_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _first_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """The server's answer behind the handshake: in TLS 1.3 it judges our certificate there.
 
     It is listened for first: bytes sent to a server that has closed would reset the connection,
-    and with it the reason, which lies unread.
+    and with it the reason, which lies unread. False: that may have happened. Raises ssl.SSLError,
+    OSError, EOFError.
     """
     try:
         async with asyncio.timeout(LISTEN_SECONDS):
             heard = await reader.read(1)
     except TimeoutError:
-        writer.write(_HELLO)
-        await writer.drain()
-        heard = await reader.read(1)
+        try:
+            writer.write(_HELLO)
+            await writer.drain()
+            return bool(await reader.read(1))
+        except ssl.SSLError:
+            raise
+        except OSError:
+            return False
     if not heard:
         raise EOFError("end of stream")
+    return True
 
 
 def _context(material: Material) -> ssl.SSLContext:

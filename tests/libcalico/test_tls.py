@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +35,8 @@ AES = ("-aes256", "-passout", "pass:geheim")
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take its time to say what is wrong."""
-    monkeypatch.setattr(connection, "EXPLAIN_SECONDS", HANG)
+    monkeypatch.setattr(connection, "EXPLAIN_SHARE", HANG)
+    monkeypatch.setattr(tls, "CONNECT_SECONDS", HANG)
     monkeypatch.setattr(tls, "LISTEN_SECONDS", HANG)
     monkeypatch.setattr(tls, "PLAIN_SECONDS", HANG)
 
@@ -280,6 +282,61 @@ async def test_a_clients_certificate_that_the_server_refuses_is_described(
         assert text in said, said
 
 
+@asynccontextmanager
+async def slow(port: int) -> AsyncIterator[int]:
+    """The port of a relay to another one, which hands on no answer in the first second."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        there = asyncio.create_task(carry(reader, far_writer))
+        await asyncio.sleep(1.5)
+        await asyncio.gather(carry(far_reader, writer), there)
+
+    listener = await asyncio.start_server(taken, "127.0.0.1", 0)
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-32")
+async def test_a_server_that_takes_its_time_is_described(secured: Etcd, world: World) -> None:
+    """A call that has time leaves time for the reason."""
+    stale = world.ca.issue("c-slow", start=-9 * DAY, end=-2 * DAY)
+    port = int(secured.endpoint.rpartition(":")[2])
+    async with slow(port) as relay:
+        chosen = config(f"https://127.0.0.1:{relay}", world, **files_of(stale))
+        said = await refusal(chosen)
+    assert "refused the client certificate" in said
+    assert "expired on" in said
+
+
+@pytest.mark.asyncio
+@pytest.mark.promise("PAIN-32")
+async def test_a_refusal_that_comes_late_is_heard(
+    secured: Etcd, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """We have said something before the server did, which then closed: it is asked again."""
+    monkeypatch.setattr(tls, "LISTEN_SECONDS", 0.0)
+    stale = files_of(world.ca.issue("c-late", start=-9 * DAY, end=-2 * DAY))
+    port = int(secured.endpoint.rpartition(":")[2])
+    async with slow(port) as relay:
+        for endpoint in (secured.endpoint, f"https://127.0.0.1:{relay}"):
+            for _ in range(3):
+                (found,) = await tls.probe(config(endpoint, world, **stale), HANG)
+                assert "refused the client certificate" in found.text, found
+    (found,) = await tls.probe(config(secured.endpoint, world), HANG)
+    assert found.level == "ok", found.text
+
+
 @pytest.mark.asyncio
 @pytest.mark.promise("PAIN-32")
 async def test_the_wrong_scheme_is_said(secured: Etcd, etcd: Etcd, world: World) -> None:
@@ -302,7 +359,7 @@ async def test_a_server_that_never_shakes_hands_is_no_silent_hang(
     listener = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     chosen = config(f"https://127.0.0.1:{port}", world, timeout=1.0)  # type: ignore[arg-type]
-    monkeypatch.setattr(connection, "EXPLAIN_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "EXPLAIN_SHARE", 0.5)
     store = await connect(chosen)
     try:
         with pytest.raises(DatastoreUnavailable, match="no connection within the deadline"):

@@ -54,7 +54,8 @@ PATIENCE = 1.5
 """Seconds after which a guarded write is sent again: a leader that died took it along."""
 FREQUENT = 3
 """Guarded writes after which the next ones get a connection of their own (express.py)."""
-EXPLAIN_SECONDS = 1.0
+EXPLAIN_SHARE = 0.5
+"""Of the time that a call has, what it may take besides to say why a handshake fails."""
 WARN_AGAIN = 300.0
 
 # etcd refuses a call with this at once where it would wait for a leader otherwise.
@@ -351,7 +352,7 @@ class Connection:
             await link.close()
 
     async def _unavailable(self, problems: dict[str, NotSent]) -> DatastoreUnavailable:
-        # What never came up may be a matter of certificates; that costs a second at most.
+        # What never came up may be a matter of certificates.
         unknown = [one for one, problem in problems.items() if not problem.connected]
         explained = await asyncio.gather(*map(self._explain, unknown))
         reasons = dict.fromkeys(problems, "") | dict(zip(unknown, explained, strict=True))
@@ -366,7 +367,7 @@ class Connection:
     async def _explain(self, endpoint: str) -> str:
         from libcalico.datastore import tls
 
-        return await tls.explain(endpoint, self._config, EXPLAIN_SECONDS)
+        return await tls.explain(endpoint, self._config, EXPLAIN_SHARE * self.timeout)
 
     async def _warn(self, endpoint: str, problem: NotSent, instead: str) -> None:
         reason = "" if problem.connected else await self._explain(endpoint)
