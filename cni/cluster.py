@@ -52,6 +52,8 @@ class Cluster:
         self._syncer = Syncer(
             store,
             [*(Selection(family) for family in FAMILIES), *own],
+            # A claim may be deleted before it was told that it was made.
+            fleeting=True,
             on_connection=self.connection_changed.set,
             on_replaced=self.replaced,
         )

@@ -115,6 +115,7 @@ class Syncer:
     trouble was. `on_connection` is called whenever `connected` may be another, `on_replaced` when
     a selection is about to be listed anew because the store is another one (a backup was put back).
 
+    `fleeting`: what was made and deleted before the consumer heard of it is told as deleted, too.
     `resident` takes all that the process has made out of the collector's sight after each
     first listing; what is garbage in a cycle at that moment stays for ever.
     """
@@ -127,6 +128,7 @@ class Syncer:
         backoff_maximum: float = 2.0,
         sinks: Mapping[str, Sink] = MappingProxyType({}),
         resident: bool = False,
+        fleeting: bool = False,
         on_connection: Callable[[], None] = lambda: None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
@@ -137,7 +139,7 @@ class Syncer:
             for one in selections
         ]
         self._backoff_maximum = backoff_maximum
-        self._resident = resident
+        self._resident, self._fleeting = resident, fleeting
         self._pending: OrderedDict[Key, tuple[int, Entry | None]] = OrderedDict()
         self._delivered: dict[Key, int] = {}
         self._wake = asyncio.Event()
@@ -199,7 +201,7 @@ class Syncer:
             if self._before_sync:
                 self._before_sync -= 1
             if entry is None:
-                if self._delivered.pop(key, None) is not None:
+                if self._delivered.pop(key, None) is not None or self._fleeting:
                     taken.append((revision, Update(key, None)))
             elif self._delivered.get(key) != (mark := _mark(entry)):
                 self._delivered[key] = mark

@@ -21,7 +21,7 @@ from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import UnsupportedKind
 from libcalico.model import Handle, HandleKey, Key, Metadata, Node, ResourceKey
 from tests.support.etcd import Etcd
-from tests.support.patience import patient
+from tests.support.patience import patient, until
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
@@ -126,6 +126,24 @@ async def test_a_burst_on_one_key_costs_few_updates(etcd: Etcd) -> None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         assert [update.key for update in (await anext(batches)).updates] == [handle("c")]
+        await batches.aclose()  # type: ignore[attr-defined]
+
+
+async def test_what_was_made_and_deleted_between_two_batches_is_told_of_on_request(
+    etcd: Etcd,
+) -> None:
+    async with etcd.connect() as store:
+        syncer = Syncer(store, [Selection("Handle")], fleeting=True)
+        batches = syncer.batches()
+        while not (await anext(batches)).in_sync:
+            pass
+        await put(store, "fleeting")
+        await store.commit([Delete(handle("fleeting"))])
+        await put(store, "stays")
+        await until(lambda: handle("stays") in syncer._pending)
+        told = {update.key: update.entry for update in (await anext(batches)).updates}
+        assert told.keys() == {handle("fleeting"), handle("stays")}
+        assert told[handle("fleeting")] is None
         await batches.aclose()  # type: ignore[attr-defined]
 
 
