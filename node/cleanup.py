@@ -1,9 +1,10 @@
 """`calico-node cleanup`: a node that is given up is left as it was before Muslin came.
 
-Rules, chains and sets of every back end; routes of protocol 109; tunnel devices; the CNI plugin and
-its configuration; sockets, status and state. Logs, sysctls, kernel modules and objects in the
+Rules, chains and sets of every back end, portmap's empty ones too; routes of protocol 109; tunnel
+devices; the CNI plugin, its configuration, and the plugins of others that came with it; sockets,
+status and state. Logs, sysctls, kernel modules and objects in the
 datastore stay. What is gone already is no error, so it can be run again. Tested in
-tests/e2e/test_cleanup.py, tests/node/test_cleanup.py.
+tests/e2e/test_cleanup.py, tests/node/test_cleanup.py, tests/k8s/test_removal.py.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from libcalico.errors import MuslinError
 from linux import addresses, links, routes
 from linux.links import Link
 from linux.netlink import Socket
+from node import hostports
 
 LOCK_WAIT = 10.0
 WORKLOAD = "cali"
@@ -43,6 +45,8 @@ async def clean(
             # First: no new pod is given to a plugin that is about to go.
             remove_plugin(environ, say)
         failures = await backend.remove_everything(LOCK_WAIT)
+        if not keep_cni:
+            failures |= await hostports.remove(LOCK_WAIT, say)
         say("rules, chains and sets: none of ours is left" if not failures else "rules: see below")
         remove_routes(sock, say)
         remove_links(sock, attached, say)
@@ -87,7 +91,7 @@ def _answers(path: Path) -> bool:
 
 
 def remove_plugin(environ: Mapping[str, str], say: Say) -> None:
-    """The configuration, the credentials, then both executables; plugins of others stay."""
+    """The configuration, the credentials, then the executables that only we brought."""
     settings = settings_from(environ, parts=())
     try:
         configuration.remove(settings)

@@ -1,14 +1,18 @@
 """The executables: our two names of one file, and the plugins that an image brings along.
 
 `calico` and `calico-ipam` are one executable that looks at its own name (CAL-32).
+
+INS-12: a plugin that we brought where none was goes with us; `RECORD`, beside the plugins, names
+those. One that was there before, or that somebody replaced since, stays.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from cni import twin as python_twin
@@ -21,6 +25,8 @@ NAMES = ("calico", "calico-ipam")
 BUILT = Path(__file__).parents[1] / "_bin" / "calico"
 NOT_COPIED = (*NAMES, "install", "install-cni")
 """What lies beside the plugins in an image and is none, or is made from BUILT."""
+RECORD = ".calico-brought"
+"""A line for each plugin of others that only we brought: its SHA-256, and its name."""
 
 
 class NoExecutable(MuslinError):
@@ -51,16 +57,57 @@ def install_binaries(
     with opened(bin_dir) as folder:
         for name in NAMES:
             _place(folder, name, content, skip, update)
-        for path in _plugins(others, bin_dir):
+        plugins = [path for path in _plugins(others, bin_dir) if path.name not in skip]
+        # First: a plugin that was placed without a record would stay for ever.
+        _record(folder, plugins)
+        for path in plugins:
             _place(folder, path.name, path.read_bytes(), skip, update)
 
 
 def remove_binaries(bin_dir: Path) -> None:
-    """Remove `calico` and `calico-ipam`; plugins of others stay. Raises OSError, Busy."""
+    """Remove `calico`, `calico-ipam` and the plugins that only we brought (INS-12).
+
+    Raises OSError, Busy.
+    """
     if bin_dir.is_dir():
         with opened(bin_dir) as folder:
             for name in NAMES:
                 folder.remove(name)
+            for name in _brought(folder):
+                folder.remove(name)
+            folder.remove(RECORD)
+
+
+def _record(folder: Folder, plugins: Sequence[Path]) -> None:
+    known = _brought(folder)
+    coming = [path for path in plugins if path.name in known or not folder.exists(path.name)]
+    if coming:
+        digests = known | {
+            path.name: {*known.get(path.name, ()), _digest(path.read_bytes())} for path in coming
+        }
+        lines = sorted(f"{digest}  {name}\n" for name in digests for digest in digests[name])
+        folder.replace(RECORD, "".join(lines).encode(), 0o644)
+
+
+def _brought(folder: Folder) -> dict[str, set[str]]:
+    """The plugins that only we brought and nobody replaced since, with what they may hold.
+
+    More than one digest: that of an upgrade is noted before it is there.
+    """
+    noted: dict[str, set[str]] = {}
+    for line in (folder.read(RECORD) or b"").decode(errors="replace").splitlines():
+        digest, _, name = line.partition("  ")
+        if name and "/" not in name:
+            noted.setdefault(name, set()).add(digest)
+    return {
+        name: digests
+        for name, digests in noted.items()
+        if (content := folder.read(name)) is not None and _digest(content) in digests
+    }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _plugins(others: Path | None, bin_dir: Path) -> list[Path]:

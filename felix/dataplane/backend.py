@@ -50,7 +50,7 @@ _LEGACY: dict[Family, Path] = {
     4: Path("/proc/net/ip_tables_names"),
     6: Path("/proc/net/ip6_tables_names"),
 }
-_VARIANTS: tuple[Literal["nft", "legacy"], ...] = ("nft", "legacy")
+VARIANTS: tuple[Literal["nft", "legacy"], ...] = ("nft", "legacy")
 
 log = logging.getLogger(__name__)
 
@@ -253,11 +253,11 @@ async def remove_leftovers(used: str, lock_wait: float) -> dict[str, str]:
     failures: dict[str, str] = {}
     if used != NATIVE:
         await asyncio.to_thread(_remove_tables, failures)
-    for variant in _VARIANTS:
+    for variant in VARIANTS:
         if used == f"iptables-{variant}":
             continue
         for family in cast("tuple[Family, ...]", (4, 6)):
-            for name in await asyncio.to_thread(_ours, variant, family):
+            for name in await asyncio.to_thread(holding, variant, family):
                 await _empty(name, family, variant, lock_wait, failures)
     if used == NATIVE and not failures:
         await asyncio.to_thread(_remove_ipsets, failures)
@@ -297,8 +297,15 @@ def _remove_tables(failures: dict[str, str]) -> None:
         tables.close()
 
 
-def _ours(variant: Literal["nft", "legacy"], family: Family) -> list[str]:
-    """The tables of iptables in which a chain is ours; no program runs where there is none."""
+def holding(
+    variant: Literal["nft", "legacy"],
+    family: Family,
+    owns: Callable[[str], bool] = iptables.SCHEME.owns,
+) -> list[str]:
+    """The tables of iptables in which a chain is ours (`owns`); legacy: that are there at all.
+
+    No program runs.
+    """
     if variant == "legacy":
         there = _legacy_tables(family)
         return [name for name in iptables.NAMES if name in there]
@@ -308,7 +315,7 @@ def _ours(variant: Literal["nft", "legacy"], family: Family) -> list[str]:
             for name in iptables.NAMES
             if connection is not None
             and any(
-                iptables.SCHEME.owns(as_text(chain[CHAIN_NAME]))
+                owns(as_text(chain[CHAIN_NAME]))
                 for chain in connection.objects(GETCHAIN, family, name)
             )
         ]

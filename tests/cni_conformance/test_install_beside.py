@@ -76,7 +76,60 @@ def test_uninstalling_removes_what_is_ours(host: Host, monkeypatch: pytest.Monke
     assert gone[0] == "10-calico.conf"
     assert sorted(os.listdir(host.net)) == ["99-other.conf", "calico-tls"]
     assert os.listdir(host.net / "calico-tls") == ["own"]
-    assert sorted(os.listdir(host.bin)) == ["host-local", "portmap"]
+    assert os.listdir(host.bin) == []
+
+
+@pytest.mark.cni("INS-12")
+def test_a_plugin_that_only_we_brought_goes_with_us(host: Host) -> None:
+    """What was there before stays, and so does what somebody put in our plugin's place."""
+    for name in ("bridge", "tuning"):
+        (host.image / name).write_bytes(name.encode())
+        (host.image / name).chmod(0o755)
+    (host.bin / "host-local").write_bytes(b"the administrator's")
+    host.run("--binaries-only", SKIP_CNI_BINARIES="tuning")
+    (host.image / "portmap").write_bytes(b"a newer one")
+    host.run("--binaries-only")
+    assert (host.bin / "portmap").read_bytes() == b"a newer one"
+    (host.bin / "bridge").write_bytes(b"a package's")
+    host.run("--binaries-only", UPDATE_CNI_BINARIES="false")
+    assert (host.bin / "tuning").exists()
+    host.run("--uninstall")
+    assert sorted(os.listdir(host.bin)) == ["bridge", "host-local"]
+    assert (host.bin / "bridge").read_bytes() == b"a package's"
+    # A package that came between two installations keeps its plugin too.
+    host.run("--binaries-only")
+    (host.bin / "portmap").write_bytes(b"a package's")
+    host.run("--binaries-only")
+    host.run("--uninstall")
+    assert sorted(os.listdir(host.bin)) == ["bridge", "host-local", "portmap"]
+
+
+@pytest.mark.cni("INS-12")
+def test_killed_before_a_plugin_was_placed_it_is_still_ours(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first installation, and at an upgrade."""
+    replace = Folder.replace
+
+    def killed(self: Folder, name: str, content: bytes, mode: int) -> bool:
+        if name == "portmap":
+            raise KeyboardInterrupt
+        return replace(self, name, content, mode)
+
+    def run_killed(content: bytes) -> None:
+        (host.image / "portmap").write_bytes(content)
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "replace", killed)
+            host.run("--binaries-only")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_killed(b"the first")
+    host.run("--binaries-only")
+    with pytest.raises(KeyboardInterrupt):
+        run_killed(b"the second")
+    assert (host.bin / "portmap").read_bytes() == b"the first"
+    host.run("--uninstall")
+    assert os.listdir(host.bin) == []
 
 
 @pytest.mark.cni("INS-13")

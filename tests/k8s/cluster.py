@@ -6,11 +6,13 @@ network is inside. Logs stay in the test's folder; the disks go.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.k8s.api import Api
@@ -21,6 +23,9 @@ from tests.k8s.releases import CURRENT, Release
 from tests.k8s.wires import Wires
 
 DISKS = "muslin-k8s-"
+API_SERVICE = re.compile("KUBE-SVC-NPX46M4P|service-.*-default/kubernetes/tcp/https")
+"""The chain of default/kubernetes:https in each mode of kube-proxy."""
+RULES = "nft list ruleset; iptables-legacy-save"
 TWO = {"node1": Flavour(), "node2": Flavour()}
 
 
@@ -63,6 +68,13 @@ class Cluster:
             node.join()
         self.api.wait("the nodes joined", lambda: set(self.nodes) <= set(self.conditions("Ready")))
 
+    def wait_proxies(self) -> None:
+        """Until kube-proxy of every node has written the API's own service."""
+        for node in self.nodes.values():
+            if node.flavour.proxy:
+                what = f"kube-proxy of {node.name} has written its rules"
+                self.api.wait(what, partial(_served, node))
+
     def _prepare(self, node: Node) -> None:
         node.start()
         node.load(self.archives)
@@ -91,6 +103,11 @@ class Cluster:
             stack.callback(self.control.stop)
             for node in self.nodes.values():
                 stack.callback(node.stop)
+
+
+def _served(node: Node) -> bool:
+    said = node.run("sh", "-c", RULES, check=False).stdout
+    return API_SERVICE.search(said) is not None
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from tests.k8s.world import CASES, World, world
 HERE = Path(__file__).parent
 PLAIN = ("test_binaries.py",)
 """Files that need no cluster."""
-LATER = ("test_changes.py",)
-"""Files that leave a cluster other than they found it."""
+LATER = ("test_changes.py", "test_removal.py")
+"""Files that leave a cluster other than they found it, in the order in which they run."""
 FAST = ("test_the_manifest_makes_a_bare_cluster_work[etcd]",)
 FULL_SIZE = "MUSLIN_FULL_SIZE" in os.environ
 
@@ -55,8 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if why := reason or release(item).missing():
             item.add_marker(pytest.mark.skip(reason=why))
     # A cluster serves the tests of several files; those that change it come last.
-    later = {item for item in mine if item.path.name in LATER}
-    items.sort(key=later.__contains__)
+    places = {item: 1 + LATER.index(item.path.name) for item in mine if item.path.name in LATER}
+    items.sort(key=lambda item: places.get(item, 0))
 
 
 @pytest.fixture(scope="session")

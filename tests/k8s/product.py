@@ -96,23 +96,26 @@ def with_etcd(made: Cluster, text: str, folder: Path) -> str:
     return path.read_text()
 
 
-def install_etcd(made: Cluster, images: Images, folder: Path) -> float:
-    """`kubectl apply` of calico-etcd.yaml; seconds until all of it is Ready."""
-    text = pool(render(folder, images, "calico-etcd.yaml"))
-    made.api.apply(with_etcd(made, text, folder))
-    return wait_ready(made)
+def manifest_etcd(made: Cluster, images: Images, folder: Path) -> str:
+    """calico-etcd.yaml as it is applied."""
+    return with_etcd(made, pool(render(folder, images, "calico-etcd.yaml")), folder)
 
 
-def install_kubernetes(made: Cluster, images: Images, folder: Path) -> float:
+def manifest_kubernetes(made: Cluster, images: Images, folder: Path) -> str:
     """The same, of calico.yaml."""
-    made.api.apply(pool(render(folder, images, "calico.yaml")))
-    return wait_ready(made)
+    return pool(render(folder, images, "calico.yaml"))
 
 
-INSTALL: dict[str, Callable[[Cluster, Images, Path], float]] = {
-    "etcd": install_etcd,
-    "kubernetes": install_kubernetes,
+MANIFEST: dict[str, Callable[[Cluster, Images, Path], str]] = {
+    "etcd": manifest_etcd,
+    "kubernetes": manifest_kubernetes,
 }
+
+
+def install(made: Cluster, text: str) -> float:
+    """`kubectl apply` of a manifest; seconds until all of it is Ready."""
+    made.api.apply(text)
+    return wait_ready(made)
 
 
 def wait_ready(made: Cluster, timeout: float = 600.0) -> float:

@@ -21,14 +21,6 @@ LIST = f"{NET_DIR}/10-calico.conflist"
 LABEL = "kubernetes.io/os"
 
 
-def ready(world: World, node: str) -> tuple[str, str]:
-    """What a node says of its readiness, and why."""
-    for one in world.api.get(f"/api/v1/nodes/{node}")["status"]["conditions"]:
-        if one["type"] == "Ready":
-            return one["status"], one["message"]
-    return "", ""
-
-
 def configure(world: World, text: str) -> None:
     """Another configuration of CNI, for pods of ours that start from now on."""
     patch = json.dumps({"data": {"cni_network_config": text}})
@@ -82,10 +74,10 @@ def test_containerd_2_asks_us_and_the_node_says_why_it_is_not_ready(
         addresses = installed.wait_pods(space, 2)
         installed.api.kubectl("label", "node", "node2", f"{LABEL}=elsewhere", "--overwrite")
         installed.api.wait(
-            f"STATUS makes the node not ready: {ready(installed, 'node2')}",
-            lambda: "calico-cni" in ready(installed, "node2")[1],
+            f"STATUS makes the node not ready: {installed.readiness('node2')}",
+            lambda: "calico-cni" in installed.readiness("node2")[1],
         )
-        status, why = ready(installed, "node2")
+        status, why = installed.readiness("node2")
         assert status == "False"
         assert "the daemon calico-cni on this node does not answer" in why
         goal = f"{addresses['on-node2']}:{PORT}"

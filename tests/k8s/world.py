@@ -19,7 +19,7 @@ from typing import Any
 
 from lab import proc
 from tests.cri.binaries import CONTAINERD2
-from tests.k8s import images, pods, product
+from tests.k8s import footprint, images, pods, product
 from tests.k8s.api import Api, ready_pods
 from tests.k8s.cluster import Cluster, cluster
 from tests.k8s.control_plane import ADMIN, ETCD
@@ -63,8 +63,15 @@ done
 class World:
     """The cluster of one case."""
 
-    def __init__(self, made: Cluster, case: Case, seconds: float) -> None:
-        self.cluster, self.case, self.install_seconds = made, case, seconds
+    def __init__(self, made: Cluster, case: Case, mine: product.Images, folder: Path) -> None:
+        self.cluster, self.case, self.mine = made, case, mine
+        made.wait_proxies()
+        for node in made.nodes.values():
+            # A node's disk shows what this machine has of ours.
+            node.run("rm", "-rf", "/var/lib/calico", "/var/log/calico")
+        self.before = {name: footprint.of(node) for name, node in made.nodes.items()}
+        self.text = product.MANIFEST[case.mode](made, mine, folder)
+        self.install_seconds = product.install(made, self.text)
 
     @property
     def api(self) -> Api:
@@ -181,6 +188,17 @@ class World:
                 return one["status"], one.get("reason", "")
         return "", ""
 
+    def readiness(self, node: str) -> tuple[str, str]:
+        """What a node says of its readiness, and why."""
+        for one in self.api.get(f"/api/v1/nodes/{node}")["status"]["conditions"]:
+            if one["type"] == "Ready":
+                return one["status"], one["message"]
+        return "", ""
+
+    def came_and_went(self, node: str) -> dict[str, list[str]]:
+        """What is another on a node than before we came, by kind."""
+        return footprint.differences(self.before[node], footprint.of(self.cluster.nodes[node]))
+
     def node_pod(self, node: str) -> str:
         """The name of our pod on a node."""
         for pod in self.api.items(product.NODE_PODS):
@@ -196,7 +214,7 @@ def world(
     """A cluster of two nodes with our manifest applied, all of it ready."""
     archives = [*others, *mine.archives.values()]
     with cluster(folder, archives, flavours=case.flavours(), release=case.release) as made:
-        yield World(made, case, product.INSTALL[case.mode](made, mine, folder))
+        yield World(made, case, mine, folder)
 
 
 def pair(space: str) -> list[dict[str, Any]]:
