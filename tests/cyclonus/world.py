@@ -11,8 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lab import namespaces
-from lab import pods as lab_pods
 from tests.cyclonus.cluster import DOORS, START, Cluster, Document, namespace, pod
 from tests.netpol import pods
 from tests.netpol.matrix import Pair, differences, table
@@ -23,12 +21,9 @@ from tests.netpol.world import (
     NODES,
     OPEN_TRIES,
     World,
-    add_pod,
-    converted,
     documents,
     namespace_yaml,
     patience,
-    start_prober,
 )
 from tests.support.patience import patient
 
@@ -54,46 +49,31 @@ class Runner:
         stands = self.stands
         policies = [d for key, d in stands.policies.items() if key not in wanted.policies]
         spaces = [namespace(name) for name in stands.namespaces if name not in wanted.namespaces]
-        self.world.ctl.run("delete", [converted(document) for document in policies])
+        self.world.drop(policies)
         for title in set(stands.pods) - set(wanted.pods):
-            self.remove(title)
-        self.world.ctl.run("delete", [converted(document) for document in spaces])
+            self.world.stop(title)
+        self.world.drop(spaces)
         changed: list[Document] = [
             namespace(name, **labels)
             for name, labels in wanted.namespaces.items()
             if labels != stands.namespaces.get(name)
         ]
         changed += [d for key, d in wanted.policies.items() if d != stands.policies.get(key)]
-        resources = [converted(document) for document in changed]
-        resources += [
-            self.world.labelled(pod(title, **labels))
+        changed += [
+            pod(title, **labels)
             for title, labels in wanted.pods.items()
             if title in stands.pods and labels != stands.pods[title]
         ]
         new = [title for title in wanted.pods if title not in stands.pods]
         if new:
-            # Their namespaces are there before them, as in a cluster. The lab makes each once,
-            # without labels; what is applied after that stays.
+            # Their namespaces are there before them, as in a cluster.
             for space in {title.partition("/")[0] for title in new}:
-                namespaces.ensure(self.world.lab, space)
-            self.world.ctl.run("apply", resources)
-            resources = []
-            for number, title in enumerate(new):
-                self.add(title, NODES[number % 2])
+                self.world.have_namespace(space)
+        self.world.store(changed)
+        for number, title in enumerate(new):
+            self.world.start(title, NODES[number % 2])
         self.stands = wanted
-        self.world.behind_the_fence(resources)
-
-    def add(self, title: str, node: str) -> None:
-        """A pod comes by CNI."""
-        made = add_pod(self.world.lab, title, node)
-        self.world.places[title] = made
-        self.world.probers[title] = start_prober(self.world.lab, made)
-        pods.ready([self.world.probers[title]])
-
-    def remove(self, title: str) -> None:
-        """A pod goes by CNI."""
-        self.world.probers.pop(title).end()
-        lab_pods.remove(self.world.lab, self.world.places.pop(title))
+        self.world.fence()
 
     def expect(self, expected: Matrices, title: str) -> None:
         """All doors become as expected within a deadline.
@@ -128,10 +108,7 @@ class Runner:
     def leave(self) -> None:
         """The world as tests/netpol has it: namespaces without labels, no policies."""
         self.become(Cluster(START.namespaces, START.pods))
-        self.world.behind_the_fence([converted_plain(name) for name in START.namespaces])
-
-
-def converted_plain(name: str) -> str:
-    """A namespace as tests/netpol leaves it."""
-    (document,) = documents(namespace_yaml(name))
-    return converted(document)
+        self.world.store(
+            [one for name in START.namespaces for one in documents(namespace_yaml(name))]
+        )
+        self.world.fence()

@@ -28,13 +28,13 @@ from typing import Any
 
 import yaml
 
-from lab import cluster
+from lab import cluster, namespaces
 from lab import pods as lab_pods
 from lab.cluster import Lab
 from lab.machine import Machine
 from lab.pods import Pod
 from libcalico import names
-from libcalico.conversion import POLICY_PREFIX, convert
+from libcalico.conversion import POLICY_PREFIX, NodeAddresses, convert
 from libcalico.model.codec import shown_value
 from tests.felix.in_kernel import NFTABLES
 from tests.netpol import pods
@@ -104,33 +104,66 @@ class World:
 
     def apply(self, changed: Sequence[Document]) -> None:
         """Create or change objects, in order; returns when every node enforces them."""
-        out = []
         for document in changed:
             meta = document["metadata"]
             self._changed[document["kind"], meta.get("namespace", ""), meta["name"]] = document
-            is_pod = document["kind"] == "Pod"
-            out.append(self.labelled(document) if is_pod else converted(document))
-        self.behind_the_fence(out)
+        self.store(changed)
+        self.fence()
 
     def delete(self, gone: Sequence[Document]) -> None:
         """Delete policies or namespaces; returns when every node has forgotten them."""
-        self.ctl.run("delete", [converted(document) for document in gone])
+        self.drop(gone)
         for document in gone:
             meta = document["metadata"]
             self._changed.pop((document["kind"], meta.get("namespace", ""), meta["name"]), None)
-        self.behind_the_fence([])
+        self.fence()
 
     def reset(self) -> None:
         """Undo what the case changed: policies go, namespaces and pods get their labels back."""
         changed = list(self._changed)
-        gone = [converted(d) for (kind, _, _), d in self._changed.items() if kind == POLICY]
-        if gone:
-            self.ctl.run("delete", gone)
+        self.drop([one for (kind, _, _), one in self._changed.items() if kind == POLICY])
         back = [namespace_yaml(name) for kind, _, name in changed if kind == "Namespace"]
         back += [pod_yaml(space, name) for kind, space, name in changed if kind == "Pod"]
         if back:
             self.apply(documents("---\n".join(back)))
         self._changed.clear()
+
+    def store(self, changed: Sequence[Document]) -> None:
+        """Create or change objects of Kubernetes; of a pod that runs its labels."""
+        is_pod = [document["kind"] == "Pod" for document in changed]
+        both = zip(changed, is_pod, strict=True)
+        self.ctl.run("apply", [self.labelled(d) if pod else converted(d) for d, pod in both])
+
+    def drop(self, gone: Sequence[Document]) -> None:
+        """Delete policies or namespaces."""
+        self.ctl.run("delete", [converted(document) for document in gone])
+
+    def store_cluster(self, changed: Sequence[Document], nodes: Sequence[NodeAddresses]) -> None:
+        """Create or change ClusterNetworkPolicies; `nodes` are those that their rules may mean."""
+        self.ctl.run("apply", [converted(document, nodes) for document in changed])
+
+    def drop_cluster(self, gone: Sequence[Document], nodes: Sequence[NodeAddresses]) -> None:
+        """Delete ClusterNetworkPolicies."""
+        self.ctl.run("delete", [converted(document, nodes) for document in gone])
+
+    def have_namespace(self, name: str) -> None:
+        """Make a namespace without labels; what was applied to one that is there stays."""
+        namespaces.ensure(self.lab, name)
+
+    def start(self, title: str, node: str) -> None:
+        """A pod comes by CNI, and its process serves."""
+        self.places[title] = self.add(title, node)
+        self.probers[title] = start_prober(self.lab, self.places[title])
+        pods.ready([self.probers[title]])
+
+    def add(self, title: str, node: str) -> Pod:
+        """A pod comes by CNI."""
+        return add_pod(self.lab, title, node)
+
+    def stop(self, title: str) -> None:
+        """A pod goes by CNI."""
+        self.probers.pop(title).end()
+        lab_pods.remove(self.lab, self.places.pop(title))
 
     def labelled(self, pod: Document) -> str:
         """The pod's WorkloadEndpoint with the labels that the pod has now."""
@@ -143,10 +176,10 @@ class World:
         endpoint["metadata"]["labels"] = {**meta["labels"], **own}
         return yaml.safe_dump(endpoint)
 
-    def behind_the_fence(self, resources: list[str]) -> None:
-        """Apply resources, then swap the fence's port, and wait for it on every node."""
+    def fence(self) -> None:
+        """Swap the fence's port, and wait for it: every node enforces what was changed before."""
         self._fence = 161 - self._fence
-        self.ctl.run("apply", [*resources, converted(fence_policy(self._fence))])
+        self.ctl.run("apply", [converted(fence_policy(self._fence))])
         self.wait_for_fence()
 
     def wait_for_fence(self) -> None:
@@ -178,7 +211,7 @@ class World:
                 raise AssertionError(f"not all rules are in {backend} alone")
             time.sleep(0.1)
         self.backend = backend
-        self.behind_the_fence([])
+        self.fence()
 
     def expect(self, step: Expect) -> None:
         """The matrix becomes as expected within a deadline, and is the same at a second look."""
@@ -252,9 +285,9 @@ def places_of_rules(node: Machine) -> set[str]:
     return {backend for backend, text in shown.items() if "cali-" in text}
 
 
-def converted(document: Document) -> str:
+def converted(document: Document, nodes: Sequence[NodeAddresses] = ()) -> str:
     """The Calico form of a Kubernetes object, all of it, as `calicoctl convert` names it."""
-    conversion = convert(document)
+    conversion = convert(document, nodes)
     assert not conversion.dropped, conversion.dropped
     shown: Document = json.loads(shown_value(conversion.resource))
     shown["metadata"]["name"] = shown["metadata"]["name"].removeprefix(POLICY_PREFIX)

@@ -18,21 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab import namespaces
-from lab import pods as lab_pods
-from libcalico.conversion import NodeAddresses, convert
-from libcalico.model.codec import shown_value
+from libcalico.conversion import NodeAddresses
 from tests.netpol import pods
 from tests.netpol.matrix import Pair, as_wanted, differences, expectation, table
 from tests.netpol.pods import Prober
 from tests.netpol.world import (
     NODES,
     World,
-    add_pod,
     documents,
+    namespace_yaml,
     not_lasting,
     patience,
-    start_prober,
 )
 from tests.support.patience import patient
 
@@ -55,7 +51,7 @@ class Houses:
     world: World
     probers: Mapping[str, Prober]
     nodes: Sequence[NodeAddresses]
-    _applied: dict[str, str] = field(default_factory=dict)
+    _applied: dict[str, Document] = field(default_factory=dict)
 
     def address(self, name: str) -> str:
         """Where a pod or node is found."""
@@ -65,16 +61,13 @@ class Houses:
         """Create or change objects; returns when every node enforces them."""
         own = [document for document in changed if document["kind"] == CLUSTER]
         self.world.apply([document for document in changed if document["kind"] != CLUSTER])
-        for document in own:
-            conversion = convert(document, self.nodes)
-            assert not conversion.dropped, conversion.dropped
-            text = json.dumps(json.loads(shown_value(conversion.resource))) + "\n"
-            self._applied[document["metadata"]["name"]] = text
-        self.world.behind_the_fence([self._applied[one["metadata"]["name"]] for one in own])
+        self._applied |= {document["metadata"]["name"]: document for document in own}
+        self.world.store_cluster(own, self.nodes)
+        self.world.fence()
 
     def reset(self) -> None:
         """Take away what the case applied."""
-        self.world.ctl.run("delete", list(self._applied.values()))
+        self.world.drop_cluster([*self._applied.values()], self.nodes)
         self._applied.clear()
         self.world.reset()
 
@@ -129,31 +122,32 @@ class Houses:
 @contextmanager
 def houses(world: World) -> Iterator[Houses]:
     """The fourth house and the nodes' servers, gone afterwards."""
-    lab, made = world.lab, []
-    guests: dict[str, Prober] = {}
+    lab = world.lab
     listed = documents("---\n".join(_each(world.ctl(["get", "nodes", "-o", "yaml"]))))
     addresses = {
         node["metadata"]["name"]: node["spec"]["bgp"]["ipv4Address"].partition("/")[0]
         for node in listed
     }
-    # Cases of tests/cyclonus may have deleted the namespace, of which the lab knows nothing.
-    namespaces.add(lab, "w")
+    # Cases of tests/cyclonus may have deleted the namespace or left labels on it.
+    world.have_namespace("w")
+    world.store(documents(namespace_yaml("w")))
+    servers: dict[str, Prober] = {}
     try:
         for name, node in GUESTS.items():
-            made.append(add_pod(lab, name, node))
-            guests[name] = start_prober(lab, made[-1])
+            world.start(name, node)
         for node in NODES:
             machine = lab.machine(node)
             command = machine.command([*pods.COMMAND, node, *pods.SERVED])
-            guests[node] = pods.start(command, machine.environment(), node, addresses[node])
-        pods.ready(guests.values())
+            servers[node] = pods.start(command, machine.environment(), node, addresses[node])
+        pods.ready(servers.values())
         nodes = [NodeAddresses(LINUX, (addresses[node],)) for node in NODES]
-        yield Houses(world, {**world.probers, **guests}, nodes)
+        yield Houses(world, {**world.probers, **servers}, nodes)
     finally:
-        for prober in guests.values():
+        for prober in servers.values():
             prober.end()
-        for pod in made:
-            lab_pods.remove(lab, pod)
+        for name in GUESTS:
+            if name in world.places:
+                world.stop(name)
 
 
 def _each(text: str) -> Iterator[str]:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cyclonus.world import Runner
 from tests.felix.in_kernel import BACKENDS, NFTABLES
 from tests.k8s import binaries
+from tests.netpol_cluster.houses import Houses, houses
 from tests.netpol_kubernetes.world import KubernetesWorld, kubernetes_world
 
 HERE = Path(__file__).parent
@@ -55,3 +57,28 @@ def clean(nine_kubernetes_pods: KubernetesWorld, backend: str) -> Iterator[Kuber
     nine_kubernetes_pods.said.clear()
     yield nine_kubernetes_pods
     nine_kubernetes_pods.reset()
+
+
+@pytest.fixture(scope="module")
+def runner(nine_kubernetes_pods: KubernetesWorld, backend: str) -> Iterator[Runner]:
+    """What a case of tests/cyclonus changes, the next one takes back."""
+    nine_kubernetes_pods.use(backend)
+    made = Runner(nine_kubernetes_pods)
+    yield made
+    made.leave()
+    print(f"{backend}: right only at a later look: {made.late or 'none'}")
+
+
+@pytest.fixture(scope="module")
+def four_houses(nine_kubernetes_pods: KubernetesWorld) -> Iterator[Houses]:
+    """The world with what the cases of tests/netpol_cluster add to it."""
+    with houses(nine_kubernetes_pods) as made:
+        yield made
+
+
+@pytest.fixture
+def tidy(four_houses: Houses, backend: str) -> Iterator[Houses]:
+    """The houses without policies."""
+    four_houses.world.use(backend)
+    yield four_houses
+    four_houses.reset()

@@ -10,8 +10,9 @@ import time
 
 import pytest
 
-from tests.netpol.case import Case
+from tests.netpol.case import Case, expect
 from tests.netpol.test_scenarios import PLAYED
+from tests.netpol.world import documents, namespace_yaml
 from tests.netpol_kubernetes.world import KubernetesWorld
 
 
@@ -21,3 +22,12 @@ def test_scenario(clean: KubernetesWorld, scenario: Case) -> None:
     begun = time.monotonic()
     clean.run(scenario)
     print(f"{time.monotonic() - begun:.2f} s; {'; '.join(clean.said)}")
+
+
+@pytest.mark.promise("M-117", "F-12")
+def test_a_namespace_that_is_not_known_is_closed(clean: KubernetesWorld) -> None:
+    """Without the profile that opens a namespace its pods are shut in, whatever policies say."""
+    clean.delete(documents(namespace_yaml("z")))
+    clean.expect(expect("tcp:80", "no */* -> z/*", "no z/* -> */*"))
+    clean.apply(documents(namespace_yaml("z")))
+    clean.expect(expect("tcp:80"))

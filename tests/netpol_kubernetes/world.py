@@ -26,6 +26,8 @@ from lab import agents, cluster
 from lab.cluster import Lab
 from lab.machine import Machine
 from lab.pods import Pod
+from libcalico.conversion import NodeAddresses
+from manifests.variants import CRDS
 from tests.apiserver import kdd
 from tests.lab_scenarios.relay import relayed
 from tests.netpol.case import policy
@@ -41,9 +43,9 @@ from tests.netpol.world import (
     documents,
     inhabited,
     living,
-    namespace_yaml,
     pod_yaml,
 )
+from tests.netpol_cluster.houses import LINUX
 from tests.support import crds
 from tests.support.apiserver import ADMIN, ApiRefused, ApiServer
 
@@ -53,6 +55,7 @@ KUBECONFIG, ADMINS = "/etc/calico/kubeconfig", "/etc/calico/admin.kubeconfig"
 AUTHORITY = "/etc/calico/kube-ca.pem"
 SETTINGS = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": KUBECONFIG, "ETCD_ENDPOINTS": ""}
 TURN = "turn"
+CLUSTER_POLICIES = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"
 
 
 @dataclass
@@ -62,39 +65,51 @@ class KubernetesWorld(World):
     api: ApiServer = field(kw_only=True)
     turn: int = 0
 
-    def apply(self, changed: Sequence[Document]) -> None:
-        """Create or change objects, in order; returns when every node enforces them."""
+    def store(self, changed: Sequence[Document]) -> None:
+        """Create or change objects; of a pod that runs its labels."""
         for document in changed:
-            meta = document["metadata"]
-            self._changed[document["kind"], meta.get("namespace", ""), meta["name"]] = document
             if document["kind"] == POLICY:
                 written(self.api, document)
-            else:
-                labelled(self.api, document)
-        self.behind_the_fence([])
+                continue
+            if document["kind"] == "Namespace":
+                self.have_namespace(document["metadata"]["name"])
+            labelled(self.api, document)
 
-    def delete(self, gone: Sequence[Document]) -> None:
-        """Delete policies; returns when every node has forgotten them."""
+    def drop(self, gone: Sequence[Document]) -> None:
+        """Delete policies or namespaces."""
         for document in gone:
             meta = document["metadata"]
-            self._changed.pop((document["kind"], meta["namespace"], meta["name"]), None)
-            self.api.delete(f"{policies(meta['namespace'])}/{meta['name']}")
-        self.behind_the_fence([])
+            if document["kind"] == POLICY:
+                self.api.delete(f"{policies(meta['namespace'])}/{meta['name']}")
+            else:
+                delete_namespace(self.api, meta["name"])
 
-    def reset(self) -> None:
-        """Undo what the case changed: policies go, namespaces and pods get their labels back."""
-        back = [namespace_yaml(name) for kind, _, name in self._changed if kind == "Namespace"]
-        back += [pod_yaml(space, name) for kind, space, name in self._changed if kind == "Pod"]
-        gone = [one for (kind, _, _), one in self._changed.items() if kind == POLICY]
-        if gone:
-            self.delete(gone)
-        if back:
-            self.apply(documents("---\n".join(back)))
-        self._changed.clear()
+    def store_cluster(self, changed: Sequence[Document], nodes: Sequence[NodeAddresses]) -> None:
+        """Which nodes a rule means is what felix finds out."""
+        for document in changed:
+            written(self.api, document)
 
-    def behind_the_fence(self, resources: list[str]) -> None:
+    def drop_cluster(self, gone: Sequence[Document], nodes: Sequence[NodeAddresses]) -> None:
+        """Of the API."""
+        for document in gone:
+            self.api.delete(f"{CLUSTER_POLICIES}/{document['metadata']['name']}")
+
+    def have_namespace(self, name: str) -> None:
+        """With its service account; what is there stays."""
+        have_namespace(self.api, name)
+
+    def add(self, title: str, node: str) -> Pod:
+        """A pod of the API comes by CNI."""
+        return start_pod(self.api, self.lab, title, node)
+
+    def stop(self, title: str) -> None:
+        """A pod goes by CNI, and from the API."""
+        super().stop(title)
+        space, _, name = title.partition("/")
+        self.api.delete(f"/api/v1/namespaces/{space}/pods/{name}?gracePeriodSeconds=0")
+
+    def fence(self) -> None:
         """Give the fence its next turn, and wait for it on every node."""
-        assert not resources, "what a case changes is changed in the API"
         self._fence, self.turn = 161 - self._fence, self.turn + 1
         turn = {TURN: str(self.turn)}
         for title in FENCE:
@@ -106,20 +121,36 @@ class KubernetesWorld(World):
         self.wait_for_fence()
 
 
+def have_namespace(api: ApiServer, name: str) -> None:
+    """A namespace and its service account, which no controller makes here."""
+    api.namespace(name)
+    api.ensure(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+
+
+def delete_namespace(api: ApiServer, name: str) -> None:
+    """Delete a namespace and say, in its controller's place, that nothing is left in it."""
+    api.delete(f"/api/v1/namespaces/{name}")
+    body = {"metadata": {"name": name}, "spec": {"finalizers": []}}
+    api.call("PUT", f"/api/v1/namespaces/{name}/finalize", body)
+
+
 def policies(namespace: str) -> str:
     """Where the API has NetworkPolicies."""
     return f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
 
 
 def written(api: ApiServer, document: Document) -> None:
-    """Have a NetworkPolicy, whole: what it no longer says is gone."""
-    path, name = policies(document["metadata"]["namespace"]), document["metadata"]["name"]
+    """Have a policy, whole: what it no longer says is gone."""
+    meta = document["metadata"]
+    path = policies(meta["namespace"]) if document["kind"] == POLICY else CLUSTER_POLICIES
     try:
         api.call("POST", path, document)
     except ApiRefused as refused:
         if refused.status != 409:
             raise
-        api.call("PUT", f"{path}/{name}", document)
+        stands = api.call("GET", f"{path}/{meta['name']}")["metadata"]["resourceVersion"]
+        newer = {**document, "metadata": {**meta, "resourceVersion": stands}}
+        api.call("PUT", f"{path}/{meta['name']}", newer)
 
 
 def labelled(api: ApiServer, document: Document) -> None:
@@ -168,12 +199,17 @@ def start_pod(api: ApiServer, lab: Lab, title: str, node: str) -> Pod:
 def furnish(api: ApiServer, lab: Lab) -> None:
     """What a cluster has before its network: nodes, namespaces, accounts, definitions, a pool."""
     crds.install(api)
+    beside = yaml.safe_load(
+        (CRDS / "policy.networking.k8s.io_clusternetworkpolicies.yaml").read_text()
+    )
+    api.ensure(crds.PATH, beside)
+    crds.wait_served(api, beside)
     for node in lab.plan.nodes:
         kdd.node(api, node.name, str(node.address.ip))
+        labels = {"metadata": {"labels": LINUX}}
+        api.call("PATCH", f"/api/v1/nodes/{node.name}", labels, content=MERGE)
     for space in sorted({title.partition("/")[0] for title in (*PODS, *FENCE)}):
-        api.namespace(space)
-        account = {"metadata": {"name": "default"}}
-        api.ensure(f"/api/v1/namespaces/{space}/serviceaccounts", account)
+        have_namespace(api, space)
     pool = {**yaml.safe_load(POOL), "apiVersion": "crd.projectcalico.org/v1"}
     api.ensure(f"{kdd.CRD}/ippools", pool)
 
