@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from libcalico.model.keys import ResourceKey
 from linux import links
 from linux.errors import KernelError
 from linux.netlink import Socket
@@ -35,13 +34,12 @@ def _steal(node: Node, pod: Pod, route: Route) -> None:
     node.disturb(pod.name)
     with contextlib.suppress(Refused):
         node.run.machine.namespace.delete_route(route)
-    node.run.loop.call_later(HEALED, _is_back, node, pod, node.agent, node.run.clock.now)
+    if node.felix_has_read:
+        node.run.loop.call_later(HEALED, _is_back, node, pod, node.agent, node.run.clock.now)
 
 
 def _is_back(node: Node, pod: Pod, agent: object, since: float) -> None:
     same = node.agent is agent and node.felix is not None and not node.felix.done()
-    if node.weather.away:
-        return  # A felix that began meanwhile has not read the datastore: it programs nothing yet.
     alone = node.disturbed.get(pod.name) == since and node.pods.get(pod.name) is pod
     if not (same and alone and pod.running and pod.name not in node.busy):
         return
@@ -85,16 +83,17 @@ async def burst(node: Node) -> None:
 
 async def forget(node: Node) -> None:
     """Something is deleted while felix hears nothing, and the store forgets that."""
+    running = [pod for _, pod in sorted(node.pods.items()) if pod.running]
+    if running:
+        # One whose end somebody would notice.
+        await node.put_policy("one", node.chance.choice(running).labels["colour"])
+        await asyncio.sleep(node.chance.random())
     node.run.trace.story("the store is away; what happens meanwhile it forgets")
     node.trouble()
     node.weather.away = True
     await asyncio.sleep(node.chance.random() * 3)
     if node.policies:
-        name = node.chance.choice(sorted(node.policies))
-        node.run.trace.story(f"operator: deletes policy {name}")
-        await node.cluster.delete(ResourceKey("GlobalNetworkPolicy", name))
-        node.policies.pop(name, None)
-        node.garbage.discard(name)
+        await node.delete_policy(min(node.policies))
     await asyncio.sleep(10 + node.chance.random() * 3)
     node.cluster.compact()
     node.weather.away = False

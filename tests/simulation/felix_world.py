@@ -22,6 +22,7 @@ from felix.agent import Agent, Paths
 from libcalico import paths
 from libcalico.datastore.interface import CommitConflict, Datastore, revision_of
 from libcalico.errors import MuslinError
+from libcalico.model.keys import ResourceKey
 from linux.errors import KernelError
 from linux.netlink import Socket
 from tests.simulation import cluster, felix_wanted
@@ -36,6 +37,9 @@ POOL, BLOCK = "10.65.0.0/16", "10.65.0.0/26"
 REMOTE = {"10.65.1.0/26": "10.99.0.2", "10.65.2.0/26": "10.99.0.3"}
 PODS = ("web", "db", "job")
 QUIET = 16.0
+ROUTES_READ = (0.1, 1, 3, 12, 90, 90, 90)
+"""Seconds between two read-backs of the routes. With the first one there are some within ADDs, and
+with the last ones what felix does not hear of stays wrong."""
 EXCUSED = 12.0
 """Seconds after trouble in which an ADD may begin that fails."""
 COLOURS = ("red", "blue", "green")
@@ -91,7 +95,7 @@ class Node:
             "FELIX_ENDPOINTSTATUSPATHPREFIX": str(paths.RUN),
             "FELIX_HEALTHENABLED": "false",
             "FELIX_PROMETHEUSMETRICSENABLED": "false",
-            "FELIX_ROUTEREFRESHINTERVAL": str(self.chance.choice((1, 3, 12, 90, 90))),
+            "FELIX_ROUTEREFRESHINTERVAL": str(self.chance.choice(ROUTES_READ)),
             "FELIX_INTERFACEREFRESHINTERVAL": str(self.chance.choice((5, 20, 90))),
             "FELIX_IPTABLESREFRESHINTERVAL": str(self.chance.choice((7, 30, 180))),
             "FELIX_IPSETSREFRESHINTERVAL": str(self.chance.choice((9, 30, 90))),
@@ -172,7 +176,7 @@ class Node:
         self.client.offer(subject, writer.stored_bytes(), wired=True)
         again = next((one for one in reversed(self.past) if one.name == name), None)
         if again is not None and self.chance.random() < 0.5:
-            self.undoing = asyncio.create_task(self.undo(again))
+            self.undoing = asyncio.create_task(self.undo(again, within=0.3))
         commit = asyncio.create_task(self._store(writer, change, pod, subject))
         try:
             await self._pause(0.002)
@@ -257,8 +261,9 @@ class Node:
         await self.cluster.pod_gone(name, NODE)
         self.run.trace.story(f"cni: DEL {name} done")
 
-    async def undo(self, pod: Pod) -> None:
-        """A DEL of what is gone already."""
+    async def undo(self, pod: Pod, within: float = 0.0) -> None:
+        """A DEL of what is gone already, so many seconds later at most."""
+        await self._pause(self.chance.choice((0.1, 1.0)) * within)
         self.run.trace.story(f"cni: DEL {pod.name} {pod.container[-4:]} again")
         await self._take_down(pod)
 
@@ -287,6 +292,33 @@ class Node:
                 await self._pause(1.0)
 
     # -- others -----------------------------------------------------------------------------------
+
+    @property
+    def felix_has_read(self) -> bool:
+        """Whether this felix has read the datastore: before that it programs nothing."""
+        return self.agent is not None and self.agent.calc.in_sync
+
+    async def put_policy(self, name: str, to: str) -> None:
+        """An operator says whom a colour takes packets from."""
+        of = self.chance.choice((*COLOURS, ""))
+        rule = {"action": "Allow", "source": {"selector": f"colour == '{of}'"}}
+        spec = {
+            "selector": f"colour == '{to}'",
+            "types": ["Ingress"],
+            "order": 10,
+            "ingress": [rule] if of else [],
+        }
+        self.run.trace.story(f"operator: policy {name} {spec}")
+        revision = await self.cluster.resource("GlobalNetworkPolicy", name, spec)
+        self.policies[name] = self.readable[revision] = spec
+        self.garbage.discard(name)
+
+    async def delete_policy(self, name: str) -> None:
+        """An operator deletes it."""
+        self.run.trace.story(f"operator: deletes policy {name}")
+        await self.cluster.delete(ResourceKey("GlobalNetworkPolicy", name))
+        self.policies.pop(name, None)
+        self.garbage.discard(name)
 
     def trouble(self) -> None:
         """Something that may make an ADD fail."""

@@ -112,12 +112,14 @@ class Threads:
 
     At a system call (`pause`) the rest of the loop goes on for a few turns before the thread does.
     So a thread that began within another's pause ends before it; all else can happen.
+    `late`: how many times longer than on an idle machine it takes until one begins and is heard of.
     """
 
     def __init__(self, loop: Loop, chance: Random) -> None:
         self._loop, self._chance = loop, chance
         self._inside = [False]
         self.pausing = 0.3
+        self.late = 1.0
 
     def pause(self) -> None:
         """A system call: where a thread makes it, others may do something before it goes on."""
@@ -133,7 +135,7 @@ class Threads:
     def start(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """The result of a function that a thread is to run."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._loop.call_later(self._chance.random() * 1e-3, self._run, function, future)
+        self._loop.call_later(self._chance.random() * 1e-3 * self.late, self._run, function, future)
         return future
 
     def _run(self, function: Callable[[], Any], future: asyncio.Future[Any]) -> None:
@@ -147,7 +149,9 @@ class Threads:
             error = problem
         finally:
             self._inside.pop()
-        self._loop.call_later(self._chance.random() * 2e-3, _deliver, future, result, error)
+        self._loop.call_later(
+            self._chance.random() * 2e-3 * self.late, _deliver, future, result, error
+        )
 
 
 def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
