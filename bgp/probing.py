@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import select
 import socket
 import struct
 import time
@@ -63,17 +64,29 @@ async def _dial(peer: Peer, port: int, timeout: float) -> Reached:
                 dialling.bind((str(peer.local_address), 0))
             async with asyncio.timeout(timeout):
                 await asyncio.get_running_loop().sock_connect(dialling, (str(peer.address), port))
-        except ConnectionRefusedError:
-            return Reached.REFUSED
         except TimeoutError:
-            return Reached.SILENT
+            # What the kernel has heard counts, though this process stood still until now.
+            return _outcome(_answer(dialling))
         except OSError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
-                return Reached.NO_ADDRESS
-            if error.errno in _NO_ROUTE:
-                return Reached.NO_ROUTE
-            return Reached.REFUSED if error.errno == errno.ECONNRESET else Reached.SILENT
+            return _outcome(error.errno)
         return Reached.CONNECTED
+
+
+def _answer(dialling: socket.socket) -> int | None:
+    """What came of a connection: 0 if it stands, an errno, None while nothing came."""
+    ready = select.poll()
+    ready.register(dialling, select.POLLOUT)
+    return dialling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready.poll(0) else None
+
+
+def _outcome(number: int | None) -> Reached:
+    if number == 0:
+        return Reached.CONNECTED
+    if number in (errno.ECONNREFUSED, errno.ECONNRESET):
+        return Reached.REFUSED
+    if number == errno.EADDRNOTAVAIL:
+        return Reached.NO_ADDRESS
+    return Reached.NO_ROUTE if number in _NO_ROUTE else Reached.SILENT
 
 
 class KeyCounters:

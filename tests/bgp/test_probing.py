@@ -22,6 +22,7 @@ import pytest
 
 from bgp import probing
 from bgp.agent import Agent
+from bgp.diagnosis import Reached
 from bgp.passwords import Passwords, SecretRef
 from bgp.peering import Settings
 from bgp.publish import Publisher
@@ -30,7 +31,7 @@ from bgp.telling import describe
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from tests.bgp.agents import resource
-from tests.bgp.session_lab import Lab, RawPeer, namespace, session, until
+from tests.bgp.session_lab import Lab, RawPeer, namespace, peer, session, until
 from tests.support.patience import HANG
 
 PEERS: dict[str, tuple[int, str]] = {
@@ -169,3 +170,17 @@ def test_every_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             silent.bind(("10.9.0.13", 179))
             silent.listen(16)
             asyncio.run(asyncio.wait_for(body(lab), 5 * HANG))
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.asyncio
+async def test_an_answer_that_came_while_this_process_stood_still_counts(listens: bool) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        if listens:
+            other.listen()
+        port = other.getsockname()[1]
+        dialled = peer(IPv4Address("127.0.0.1"), any_source=True, port=port)
+        # Its time is over before the loop looks.
+        found = await probing.probe(dialled, 0.0)
+    assert found.reached is (Reached.CONNECTED if listens else Reached.REFUSED)
