@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path as FilePath
 from typing import Any, cast
@@ -295,7 +295,7 @@ def own_routes(world: World) -> list[str]:
 async def test_an_offer_that_is_repeated_outlives_its_first_connection(
     tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_server, "OFFER_GRACE", 1.0)
+    graces = held_timers(monkeypatch, node_server.OFFER_GRACE)
     plane = Dataplane(Calculator(NODE), PathTable(), Config(), lambda: None)
     server, socket = NodeServer(NODE), tmp_path / "private" / "node.sock"
     await server.start(plane, socket)
@@ -307,16 +307,21 @@ async def test_an_offer_that_is_repeated_outlives_its_first_connection(
         return plane.calc.endpoints.get(key) is not None
 
     try:
-        for _ in range(2):
+        for number in (1, 2):
             async with await connect_unix(socket, Hello("cni")) as cni:
                 await cni.send(offer)
                 await soon(known)
+            await soon(lambda: len(graces) == number)  # noqa: B023
         async with await connect_unix(socket, Hello("cni")) as cni:
             await cni.send(offer)
-            await asyncio.sleep(1.5)
+            await soon(lambda: any(peer.offers for peer in server._peers))
+            for ends in graces:
+                ends()
             assert known(), "the connection that offers it stands"
+        await soon(lambda: len(graces) == 3)
         assert known()
-        await soon(lambda: not known())
+        graces[-1]()
+        assert not known()
     finally:
         await server.stop()
 
@@ -403,6 +408,21 @@ async def test_a_late_end_of_another_container_leaves_an_offer_its_makers(
         await soon(lambda: plane.calc.endpoints.get(key) is None)
     finally:
         await server.stop()
+
+
+def held_timers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[Callable[[], object]]:
+    """What this loop is asked to do after so many seconds: it is done when the test does it."""
+    loop, held = asyncio.get_running_loop(), list[Callable[[], object]]()
+    call_later = loop.call_later
+
+    def later(delay: float, act: Callable[..., object], *given: Any, **more: Any) -> Any:
+        if delay != seconds:
+            return call_later(delay, act, *given, **more)
+        held.append(lambda: act(*given))
+        return call_later(HANG, lambda: None)
+
+    monkeypatch.setattr(loop, "call_later", later)
+    return held
 
 
 def offered(pod: str) -> tuple[str, dict[str, Any]]:

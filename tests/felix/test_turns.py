@@ -21,7 +21,7 @@ from felix.calc.paths import PathTable
 from felix.conditions import of_dataplane
 from felix.config.parameters import Config
 from felix.dataplane import ahead
-from felix.dataplane.loop import Dataplane
+from felix.dataplane.loop import READ_BACK, Dataplane
 from felix.dataplane.slices import in_slices
 from libcalico.model import (
     ClusterInformation,
@@ -63,7 +63,6 @@ async def running(
     task = asyncio.create_task(plane.run(lambda: None))
     try:
         await until(lambda: plane.state.applied or task.done())
-        await asyncio.sleep(0.3)  # the tables are read back, and what was marked is looked at
         turns: list[object] = []
         assert plane._desire is not None
         update = plane._desire.update
@@ -73,10 +72,28 @@ async def running(
             return update(*given)  # type: ignore[arg-type]
 
         plane._desire.update = spied  # type: ignore[assignment, method-assign]
+        await at_rest(plane, turns)
         yield plane, turns
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def at_rest(plane: Dataplane, turns: list[object]) -> None:
+    """Until all that was marked has been looked at: a turn about little ends, and no other waits.
+
+    What the kernel told of our own writes is heard by then: it tells before it answers.
+    """
+    while True:
+        turns.clear()
+        applies = plane.state.applies
+        plane.kick_some()
+        await until(lambda: plane.state.applies > applies)  # noqa: B023
+        await until(lambda: not plane.background.busy(READ_BACK))
+        waits = plane._wake.is_set() or plane._drifted or plane.view.stale
+        if turns and turns[-1] != ALL and not waits:
+            turns.clear()
+            return
 
 
 async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -290,8 +307,7 @@ def test_a_node_whose_time_ends_in_a_small_turn_makes_it_one_about_everything(
             calc.update(OTHER, other())
             plane.kick()
             await until(lambda: plane._held is not None)
-            await asyncio.sleep(0.3)
-            turns.clear()
+            await at_rest(plane, turns)
             version = calc.cluster_version
             # Its time is over, and nobody looks until an endpoint's word comes.
             until_when = calc._node_table._until
