@@ -133,10 +133,11 @@ async def test_a_write_that_comes_after_its_leaders_death_changes_nothing(
     proxy = await Proxy(stored.port).start()
     first = start("first", ETCD_ENDPOINTS=f"http://127.0.0.1:{proxy.port}")
     await until(lambda: stored.get(web))
-    second = start("second")
     held = proxy.hold(b"app == 'web'")
     policy(cluster, "late", "web", FROM_NAMESPACE)
     await asyncio.wait_for(held.wait(), patient(60.0))
+    # Not earlier: it would write this itself where the first lost its lease to a standstill.
+    second = start("second")
     first.stop(signal.SIGKILL)
     policy(cluster, "late", "web", ONLY_EGRESS)
     await until(lambda: b"Ingress" not in (stored.get(web) or b"Ingress"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -18,10 +20,14 @@ from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.objects import LEASES, LeaseSpec
 from tests.support.apiserver import ApiServer
-from tests.support.patience import until
+from tests.support.patience import HANG, until
 
 QUICK = Terms(duration=8, deadline=6.0, retry=0.2)
-"""Short; but a machine that stands still for some seconds loses no lease."""
+"""For leases that are lost."""
+KEPT = Terms(duration=int(HANG), deadline=HANG / 2, retry=0.2)
+"""A machine that stands still for long loses no such lease."""
+RENEWALS = 5
+E = TypeVar("E", bound=Elector)
 holders = st.sampled_from(["", "me", "you"])
 
 
@@ -65,6 +71,24 @@ async def test_who_sees_another_holder_writes_no_more_before_the_loop_hears_of_i
         elector.check()
 
 
+class Elder(Elector):
+    """To it half of what the lease lasts goes by after each renewal that it sees."""
+
+    renewals = 0
+    _aged = ""
+
+    async def _step(self) -> bool:
+        version, since = self._seen
+        if version != self._aged:
+            self._aged, self.renewals = version, self.renewals + 1
+            self._seen = version, since - self._terms.duration / 2
+        return await super()._step()
+
+    def saw_many(self) -> bool:
+        """Whether it has seen more renewals than one lease lasts."""
+        return self.renewals > RENEWALS
+
+
 class Team:
     """Candidates that note who works."""
 
@@ -81,8 +105,10 @@ class Team:
         finally:
             self.working.remove(name)
 
-    def candidate(self, name: str) -> tuple[Elector, asyncio.Task[None]]:
-        elector = Elector(self.cluster.client(timeout=2.0), "leases", name, QUICK)
+    def candidate(
+        self, name: str, kind: type[E], terms: Terms = KEPT
+    ) -> tuple[E, asyncio.Task[None]]:
+        elector = kind(self.cluster.client(timeout=2.0), "leases", name, terms)
         return elector, asyncio.create_task(elector.run(lambda: self.work(name)))
 
 
@@ -93,12 +119,17 @@ async def test_one_works_and_the_next_takes_over_at_once_where_it_was_given_back
     cluster.namespace("leases")
     cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
     team = Team(cluster)
-    _, first = team.candidate("a")
+    elector, first = team.candidate("a", Elector)
     await until(lambda: team.working == ["a"])
-    _, second = team.candidate("b")
-    await asyncio.sleep(QUICK.duration + 1)
+    elder, second = team.candidate("b", Elder)
+    await until(elder.saw_many)
     assert team.working == ["a"]
+    # It is given back with all the time that this may take.
+    elector._terms = replace(KEPT, retry=HANG / 2)
     first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    lease = await cluster.client().get(LEASES, "calico-kube-controllers", "leases")
+    assert lease.spec.holderIdentity != "a", "it was given back"
     await until(lambda: team.working == ["b"])
     lease = await cluster.client().get(LEASES, "calico-kube-controllers", "leases")
     assert (lease.spec.holderIdentity, lease.spec.leaseTransitions) == ("b", 1)
@@ -119,25 +150,19 @@ async def test_no_clock_that_jumps_gives_or_takes_a_lease(
         def now(cls, tz: tzinfo | None = None) -> Jumped:
             return super().now(tz) + timedelta(seconds=jump)
 
-    async def renewed(count: int) -> None:
-        seen = set[str]()
-        while len(seen) <= count:
-            lease = await cluster.client().get(LEASES, "calico-kube-controllers", "leases")
-            seen.add(lease.metadata.resourceVersion)
-            await asyncio.sleep(0.05)
-
     cluster.namespace("leases")
     cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
     team = Team(cluster)
-    elector, first = team.candidate("a")
+    elector, first = team.candidate("a", Elector)
     await until(lambda: elector.leading)
-    _, second = team.candidate("b")
+    elder, second = team.candidate("b", Elder)
     monkeypatch.setattr(leader, "datetime", Jumped)
     monkeypatch.setattr(time, "time", lambda: time.monotonic() + jump)
     # For longer than the lease lasts, counted in renewals.
-    await renewed(round(1.5 * QUICK.duration / QUICK.retry))
+    await until(elder.saw_many)
     monkeypatch.undo()
-    await renewed(2)
+    elder.renewals = 0
+    await until(elder.saw_many)
     elector.check()
     assert (team.working, team.most) == (["a"], 1)
     for task in (second, first):
@@ -150,7 +175,7 @@ async def test_who_cannot_renew_stops_before_somebody_else_may_begin(cluster: Ap
     cluster.namespace("leases")
     cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
     team = Team(cluster)
-    elector, first = team.candidate("a")
+    elector, first = team.candidate("a", Elector, QUICK)
     await until(lambda: elector.leading)
     cluster.pause()
     try:
@@ -159,7 +184,7 @@ async def test_who_cannot_renew_stops_before_somebody_else_may_begin(cluster: Ap
             await first
     finally:
         cluster.resume()
-    _, second = team.candidate("b")
+    _, second = team.candidate("b", Elector)
     await until(lambda: team.working == ["b"])
     assert team.most == 1, "LEAD-2"
     second.cancel()
@@ -172,23 +197,21 @@ async def test_work_that_holds_the_loop_does_not_hold_up_the_lease(cluster: ApiS
     cluster.namespace("leases")
     cluster.delete("/apis/coordination.k8s.io/v1/namespaces/leases/leases/calico-kube-controllers")
     team = Team(cluster)
-    elector, first = team.candidate("a")
+    elector, first = team.candidate("a", Elector)
     await until(lambda: elector.leading)
-    other = Elector(cluster.client(), "leases", "b", QUICK)
-    stealing = threading.Thread(
-        target=lambda: asyncio.run(_try_for(other, QUICK.duration * 1.25)), daemon=True
-    )
+    other = Elder(cluster.client(), "leases", "b", KEPT)
+    stealing = threading.Thread(target=lambda: asyncio.run(_try_often(other)), daemon=True)
     stealing.start()
-    ends = time.monotonic() + QUICK.duration * 1.25
-    while time.monotonic() < ends:
-        sum(range(10_000))  # busy, as the work may be
+    busy_until(lambda: not stealing.is_alive())
     elector.check()
-    stealing.join()
+    assert other.saw_many()
     assert not other.leading, "LEAD-3"
     assert team.working == ["a"]
+    elector._terms = QUICK
+    busy_until(lambda: elector._until < time.monotonic() + QUICK.deadline)
     cluster.pause()
     try:
-        time.sleep(QUICK.deadline + 0.5)  # noqa: ASYNC251 - the loop is to be held
+        busy_until(lambda: time.monotonic() >= elector._until)
         with pytest.raises(LostLease, match="does not hold the lease"):
             elector.check()
         assert team.working == ["a"], "the loop has not heard of it yet"
@@ -199,13 +222,24 @@ async def test_work_that_holds_the_loop_does_not_hold_up_the_lease(cluster: ApiS
     assert not team.working
 
 
-async def _try_for(elector: Elector, seconds: float) -> None:
+def busy_until(holds: Callable[[], object]) -> None:
+    """Hold the event loop, as the work may."""
+    end = time.monotonic() + HANG
+    while not holds():
+        assert time.monotonic() < end
+        sum(range(10_000))
+
+
+async def _try_often(elector: Elder) -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await elector.run(work)
+    trying = asyncio.create_task(elector.run(work))
+    try:
+        await until(elector.saw_many)
+    finally:
+        trying.cancel()
+        await asyncio.gather(trying, return_exceptions=True)
 
 
 @pytest.mark.asyncio
