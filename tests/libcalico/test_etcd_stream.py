@@ -355,14 +355,20 @@ async def test_a_peer_that_answers_its_pings_is_kept() -> None:
                 writer.write(http2.frame(http2.PING, http2.ACK, 0, stream._ALIVE))
 
     async with serving(polite) as port:
-        streams = Streams(Peer("127.0.0.1", port, None, (0.05, 3.0)), b"/x")
+        streams = Streams(Peer("127.0.0.1", port, None, (0.05, HANG)), b"/x")
         opened = await streams.open((), 0.0)
+        line = streams._line
+        assert line is not None
+        await until(lambda: 0 < line._pinged < line._heard)
+        # The time in which it is to answer is over, and then it is asked again.
+        assert line._look is not None
+        line._look.cancel()
+        line._look_after()
         await until(lambda: pings >= 2)
-        assert streams._line is not None
-        assert streams._line.ready
+        assert line.ready
         # Without streams it is left alone, as etcd wants it.
         opened.cancel()
-        streams._line._look_after()
+        line._look_after()
         before = pings
         await asyncio.sleep(0.3)
         assert pings - before <= 1
@@ -403,13 +409,24 @@ async def test_no_connection_costs_one_attempt_for_all_and_a_pause(
 @pytest.mark.parametrize("unusual", ["refused", "stalled", "nonsense"])
 @pytest.mark.asyncio
 async def test_what_is_unusual_while_a_watch_begins_is_left_to_grpc(
-    etcd: Etcd, unusual: str
+    etcd: Etcd, unusual: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limits, limit_at = list[asyncio.Timeout](), asyncio.timeout_at
+
+    def noted(when: float | None) -> asyncio.Timeout:
+        limits.append(limit_at(when))
+        return limits[-1]
+
+    monkeypatch.setattr(asyncio, "timeout_at", noted)
+
     async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(SETTINGS)
         cut = http2.Cutter()
         while came := await reader.read(65536):
             for kind, _, number, _ in cut.frames(came.removeprefix(http2.PREFACE)):
+                if kind == http2.DATA and unusual == "stalled":
+                    # Its half of the time is over, and gRPC's is long.
+                    limits[-1].reschedule(0.0)
                 if kind != http2.HEADERS:
                     continue
                 if unusual == "refused":
@@ -419,7 +436,7 @@ async def test_what_is_unusual_while_a_watch_begins_is_left_to_grpc(
 
     async with serving(odd) as port:
         store = await connect(
-            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, timeout=10.0)
+            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, timeout=HANG)
         )
         try:
             revision = await store.commit([put("unusual.0")])
