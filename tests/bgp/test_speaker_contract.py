@@ -35,6 +35,7 @@ from bgp.speaker.interface import (
     Withdrawn,
 )
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
+from tests.bgp.session_lab import HOLD
 from tests.support.etcd import free_ports
 from tests.support.patience import HANG
 
@@ -55,7 +56,7 @@ def peer(local: IPv4Address, remote: IPv4Address, port: int) -> Peer:
         passive=str(remote) > str(local),
         port=port,
         listen_port=port,
-        hold_time=30,
+        hold_time=HOLD,
     )
 
 

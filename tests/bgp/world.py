@@ -37,7 +37,7 @@ from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, patient
 
-HOLD = 30
+HOLD = 60
 """Long enough for a machine that stands still for seconds: after a third of it ExaBGP is asked, and
 after a quarter more without a word it is ended."""
 ROUTER = "10.99.0.254"

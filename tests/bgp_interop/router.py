@@ -67,7 +67,7 @@ class Setup:
     neighbours: tuple[Neighbour, ...]
     origins: tuple[Origin, ...] = ()
     cluster_id: str = ""
-    hold: int = 9
+    hold: int = 90
     restart_time: int = 20
 
 

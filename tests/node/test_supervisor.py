@@ -131,10 +131,10 @@ async def test_leftovers_die_before_the_successor_starts(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
-async def test_stopping_is_in_reverse_order_and_ends_the_stubborn_too(
+async def test_stopping_is_in_reverse_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.supervisor.STOP_SECONDS", 4.0)
+    monkeypatch.setattr("node.supervisor.STOP_SECONDS", HANG)
     order = tmp_path / "order"
     polite = (
         "import signal, sys, time\n"
@@ -142,20 +142,36 @@ async def test_stopping_is_in_reverse_order_and_ends_the_stubborn_too(
         "signal.signal(signal.SIGTERM, stop); open(sys.argv[2], 'w')\n"
         "while True: time.sleep(1)\n"
     )
-    stubborn = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN); open(sys.argv[2], 'w')\n"
-        "while True: time.sleep(1)\n"
-    )
     programs = [
-        Program(name, (sys.executable, "-c", code, name, str(tmp_path / f"{name}.ready")))
-        for name, code in (("felix", polite), ("bgp", stubborn), ("cni", polite))
+        Program(name, (sys.executable, "-c", polite, name, str(tmp_path / f"{name}.ready")))
+        for name in ("felix", "bgp", "cni")
     ]
     async with running(*programs) as supervisor:
         for program in programs:
             await until((tmp_path / f"{program.name}.ready").exists)
         pids = supervisor.pids()
-    assert order.read_text().split() == ["cni", "felix"]
+    assert order.read_text().split() == ["cni", "bgp", "felix"]
+    assert not any(alive(pid) for pid in pids.values())
+
+
+@pytest.mark.asyncio
+async def test_stopping_ends_the_stubborn_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.supervisor.STOP_SECONDS", 0.2)
+    stubborn = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); open(sys.argv[1], 'w')\n"
+        "while True: time.sleep(1)\n"
+    )
+    programs = [
+        Program(name, (sys.executable, "-c", stubborn, str(tmp_path / f"{name}.ready")))
+        for name in ("felix", "bgp")
+    ]
+    async with running(*programs) as supervisor:
+        for program in programs:
+            await until((tmp_path / f"{program.name}.ready").exists)
+        pids = supervisor.pids()
     assert not any(alive(pid) for pid in pids.values())
 
 
