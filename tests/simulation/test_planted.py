@@ -8,7 +8,7 @@ from tests.simulation import planting
 from tests.simulation.test_simulation import KNOWN
 
 SEEDS = {
-    "addresses_a_block_is_made_anew_empty": 30,
+    "addresses_a_block_is_made_anew_empty": 34,
     "addresses_c_a_clone_collects": 0,
     "addresses_g_a_deleted_node_is_released_at_once": 27,
     "addresses_g_a_deleted_node_stays_deleted": 0,
