@@ -175,7 +175,7 @@ def static(*prefixes: str) -> str:
 class RawPeer:
     """A peer that says what it is told to, byte by byte."""
 
-    def __init__(self, local: IPv4Address, *, asn: int = MY_AS) -> None:
+    def __init__(self, local: IPAddress, *, asn: int = MY_AS) -> None:
         self.local, self.asn = local, asn
         self.messages: list[tuple[int, bytes]] = []
         self.closed = asyncio.Event()
@@ -186,25 +186,29 @@ class RawPeer:
         self,
         *,
         port: int = 179,
-        to: IPv4Address = ME,
+        to: IPAddress | None = None,
         ttl: int = 0,
         least: int = 0,
         key: bytes = b"",
     ) -> None:
         """Connect to the speaker from our own address; polls while it refuses.
 
+        `to`: by default the speaker's address of our family.
         `ttl`: what we send with; `least`: what we take (`man 7 ip`, IP_MINTTL).
         """
+        family = socket.AF_INET if self.local.version == 4 else socket.AF_INET6
+        to = to or (ME if self.local.version == 4 else ME6)
         async with asyncio.timeout(patient(15)):
             while True:
-                raw = socket.socket()
+                raw = socket.socket(family)
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if ttl:
                     raw.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
                 if least:
                     raw.setsockopt(socket.IPPROTO_IP, IP_MINTTL, least)
                 if key:
-                    where = struct.pack("HH4s120x", socket.AF_INET, 0, to.packed)
+                    flow = b"" if to.version == 4 else bytes(4)
+                    where = struct.pack("HH124s", family, 0, flow + to.packed)
                     secret = struct.pack("2xH4x80s", len(key), key)
                     raw.setsockopt(socket.IPPROTO_TCP, TCP_MD5SIG, where + secret)
                 raw.bind((str(self.local), 0))
@@ -253,7 +257,7 @@ class RawPeer:
         can = wire.MULTIPROTOCOL4 + wire.MULTIPROTOCOL6 + wire.capability(2)
         can += wire.four_octet_as(self.asn) if wide else b""
         can += wire.graceful(restart) if restart else b""
-        body = wire.open_body(self.asn, self.local.packed, hold=hold, capabilities=can)
+        body = wire.open_body(self.asn, self.local.packed[-4:], hold=hold, capabilities=can)
         await self.send(wire.OPEN, body)
         await self.send(wire.KEEPALIVE)
 

@@ -24,7 +24,7 @@ import socket
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from exabgp.bgp.fsm import FSM
@@ -219,13 +219,15 @@ def replace_a_dead_session() -> None:
 
     ExaBGP refuses until the old session's socket dies: the hold time, where the peer's host
     lost power. The new connection must have brought its OPEN and stay open for a moment: of two
-    that crossed while both sides dialled the peer closes one itself.
+    that crossed while both sides dialled the peer closes one itself. And it was let in by the
+    definition (a key, a least TTL) that the peer still has.
     """
     accept, look = peers.Peer.handle_connection, listener.Listener.incoming
+    define = peers.Peer.reestablish
     waiting: list[tuple[float, Any, Any]] = []
 
     def handle(self: Any, connection: Any) -> Any:
-        if not self.established() or self.stopping() or not _restarts(self):
+        if not self.established() or self._teardown or not _restarts(self):
             return accept(self, connection)
         waiting.append((time.monotonic() + _PROOF_SECONDS, self, connection))
         del waiting[:-_MOST_WAITING]
@@ -249,7 +251,13 @@ def replace_a_dead_session() -> None:
             accept(peer, connection)
         return look(self)
 
-    peers.Peer.handle_connection = handle
+    def define_anew(self: Any, neighbor: Any = None) -> None:
+        for each in [each for each in waiting if each[1] is self]:
+            waiting.remove(each)
+            each[2].close()
+        define(self, neighbor)
+
+    peers.Peer.handle_connection, peers.Peer.reestablish = handle, define_anew
     listener.Listener.incoming = incoming
 
 
@@ -278,10 +286,11 @@ def _has_open(connection: Any) -> bool | None:
 def prompt_change() -> None:
     """A peer that is defined anew while its handshake waits takes the change at once.
 
-    ExaBGP looks only when the session is Established, or when the wait for an OPEN ends. And
+    So does one without a connection. ExaBGP looks only when the session is Established, or when
+    the wait for an OPEN ends; a passive peer would lose the first connection after the change. And
     our options are part of the definition.
     """
-    establish, same = peers.Peer._establish, Neighbor.__eq__
+    establish, same, define = peers.Peer._establish, Neighbor.__eq__, peers.Peer.reestablish
     Neighbor.__eq__ = lambda one, other: same(one, other) and options(one) == options(other)
 
     def run(self: Any) -> Iterator[Any]:
@@ -290,7 +299,13 @@ def prompt_change() -> None:
                 raise NetworkError("the peer is defined anew")
             yield action
 
-    peers.Peer._establish = run
+    def define_anew(self: Any, neighbor: Any = None) -> None:
+        define(self, neighbor)
+        if self.proto is None and self.generator is None:
+            self._reset()
+            self._delay.reset()
+
+    peers.Peer._establish, peers.Peer.reestablish = run, define_anew
 
 
 def no_lost_reload() -> None:
@@ -368,18 +383,22 @@ def listening() -> None:
       all distant peers out.
     - Where a peer has TTL security, handshakes are answered with the greatest TTL: such a peer
       drops the SYN-ACK of a socket that leaves it at the kernel's 64.
-    - The key of a peer that was removed is removed from the socket; it would stay for the life
-      of the process, and a peer that comes back without one would be ignored.
+    - A socket has the keys (RFC 2385) of all peers before it listens, for the kernel completes
+      connections for it whatever this process does. When a key comes, changes or goes, the socket
+      is made anew: what waited in it for the process was let in under other keys. ExaBGP sets the
+      keys of all peers but the first on the listening socket, and never removes one.
     - The option `listen-any` listens on all addresses. Peers of the same port share that socket:
       none can be bound to an address beside it. Who may come to which address is not changed.
     """
-    listen, minimum = listener.Listener._listen, listener.set_accepted_ttl
-    keyed: dict[tuple[str, int], dict[str, bool]] = {}
+    make, minimum = listener.Listener._new_socket, listener.set_accepted_ttl
+    keys: dict[Any, dict[str, tuple[str, Any]]] = {}
     anywhere: set[tuple[Any, int]] = set()
 
-    def on(self: Any, local: Any, peer: Any, port: int, key: Any, base64: Any, _: Any) -> None:
-        listen(self, local, peer, port, key, base64, None)
-        keyed.setdefault((local.top(), port), {})[peer.top()] = bool(key)
+    def make_with_keys(self: Any, local: Any) -> socket.socket:
+        opened: socket.socket = make(self, local)
+        for peer, (key, base64) in keys[local.afi].items():
+            listener.md5(opened, peer, 0, key, base64)
+        return opened
 
     def accepted(connection: Any, neighbor: Any) -> None:
         minimum(connection, neighbor)
@@ -395,9 +414,10 @@ def listening() -> None:
         return IP.create("0.0.0.0" if family == AFI.ipv4 else "::")
 
     def for_neighbors(self: Any) -> bool:
-        before = {place: set(found) for place, found in keyed.items()}
-        keyed.clear()
-        served = [each for each in self.configuration.neighbors.values() if each["listen"]]
+        neighbors = self.configuration.neighbors.values()
+        before = dict(keys)
+        keys.update((family, _keys(neighbors, family)) for family in (AFI.ipv4, AFI.ipv6))
+        served = [each for each in neighbors if each["listen"]]
         anywhere.clear()
         anywhere.update(
             (each["peer-address"].afi, each["listen"])
@@ -405,7 +425,13 @@ def listening() -> None:
             if "listen-any" in options(each)
         )
         # Closed first: an address cannot be bound beside the wildcard of the same port.
-        self.listener.close_unwanted({(where(each).top(), each["listen"]) for each in served})
+        self.listener.close_unwanted(
+            {
+                (where(each).top(), each["listen"])
+                for each in served
+                if keys[each["peer-address"].afi] == before.get(each["peer-address"].afi)
+            }
+        )
         good = True
         for each in served:
             good &= self.listener.listen_on(
@@ -414,10 +440,7 @@ def listening() -> None:
             )
         secured = {(where(each).top(), each["listen"]) for each in served if each["outgoing-ttl"]}
         for opened, (address, port, _, _) in self.listener._sockets.items():
-            place = address, port
-            _set_ttl(opened, MAX_TTL if place in secured else DEFAULT_TTL)
-            for peer in before.get(place, set()) - keyed.get(place, {}).keys():
-                listener.md5(opened, peer, 0, "", False)
+            _set_ttl(opened, MAX_TTL if (address, port) in secured else DEFAULT_TTL)
         return good
 
     def connected(self: Any) -> Iterator[Any]:
@@ -430,9 +453,19 @@ def listening() -> None:
             yield connection
 
     arrivals = listener.Listener._connected
-    listener.Listener._listen, listener.set_accepted_ttl = on, accepted
+    listener.Listener._new_socket, listener.set_accepted_ttl = make_with_keys, accepted
     listener.Listener._connected = connected
     loop.Reactor._listen_for_neighbors = for_neighbors
+
+
+def _keys(neighbors: Iterable[Any], family: Any) -> dict[str, tuple[str, Any]]:
+    """The key of each peer that has one: at every port and address, for peers are told apart by
+    their addresses alone."""
+    return {
+        each["peer-address"].top(): (each["md5-password"], each["md5-base64"])
+        for each in neighbors
+        if each["md5-password"] and each["peer-address"].afi == family
+    }
 
 
 def _set_ttl(opened: socket.socket, hops: int) -> None:
