@@ -85,10 +85,11 @@ class Keeper:
         self._store, self._name, self._chosen = store, name, chosen
         self._look, self._warn, self._makes = look, warn, makes
         self._last: Node | None = None
-        self._missing = asyncio.Event()
+        self._node = ResourceKey("Node", name)
         self._settings = ResourceKey("FelixConfiguration", f"node.{name}")
-        self._unset = asyncio.Event()
-        self._writing = asyncio.Lock()
+        self.missing: frozenset[ResourceKey] = frozenset()
+        """What the datastore lacks of these two, as far as it was told."""
+        self._wake = asyncio.Event()
         self.own_name: Callable[[], Awaitable[None]] = _no_doubt
         self.written = 0
 
@@ -97,7 +98,6 @@ class Keeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._write())
-            group.create_task(self._write_settings())
 
     async def _follow(self) -> None:
         now: Node | None = None
@@ -109,15 +109,20 @@ class Keeper:
                 for update in batch.updates:
                     if update.key == self._settings:
                         settings = update.entry is not None
-                    elif update.key == ResourceKey("Node", self._name):
+                    elif update.key == self._node:
                         now = update.entry.value if update.entry else None
                 if self._is_whole(now):
                     self._last = now
-                    self._missing.clear()
-                    if batch.in_sync and not settings:
-                        self._unset.set()
-                elif batch.in_sync and (now is not None or self._makes):
-                    self._missing.set()
+                if batch.in_sync:
+                    self.missing = self._lacking(now, settings=settings)
+                if self.missing:
+                    self._wake.set()
+
+    def _lacking(self, node: Node | None, *, settings: bool) -> frozenset[ResourceKey]:
+        if not self._is_whole(node):
+            # The Node's settings come with it; of one that somebody else makes they wait for it.
+            return frozenset([self._node] if node is not None or self._makes else [])
+        return frozenset([] if settings else [self._settings])
 
     def _is_whole(self, node: Node | None) -> bool:
         if node is None:
@@ -127,70 +132,61 @@ class Keeper:
     async def _write(self) -> None:
         backoff, ended = Backoff(FIRST_RETRY, LAST_RETRY), 0.0
         while True:
-            await self._missing.wait()
+            await self._wake.wait()
+            self._wake.clear()
             if time.monotonic() - ended > 2 * LAST_RETRY:
                 backoff.reset()
-            log.warning(
-                "the Node of this node is missing or incomplete", extra={"node": self._name}
-            )
-            # What is heard from here on is looked at once more, also while this is at work.
-            self._missing.clear()
-            try:
-                await self._again()
-            except InvalidValue as error:
-                # Whoever wrote it knows what was meant: nothing is written over it.
-                log.error("the Node of this node cannot be read: mend or delete it: %s", error)
-                self._warn("own Node", f"it cannot be read: {error}")
-                self._missing.set()
-            except MuslinError as error:
-                log.error("Node(%s) is missing and cannot be written: %s", self._name, error)
-                self._warn("own Node", f"it was deleted and cannot be written: {error}")
-                self._missing.set()
+            for key in self.missing:
+                await self._write_again(key)
             # One that is deleted again and again waits longer each time.
             await backoff.wait()
             ended = time.monotonic()
+            if self.missing:
+                self._wake.set()
 
-    async def _write_settings(self) -> None:
-        """The node's own FelixConfiguration: without it pods reach their node by other rules."""
-        backoff = Backoff(FIRST_RETRY, LAST_RETRY)
-        while True:
-            await self._unset.wait()
-            self._unset.clear()
-            try:
-                async with self._writing:
-                    await self.own_name()
-                    if await self._store.get(self._settings) is not None:
-                        continue
-                    await startup.ensure_objects(self._store, self._name)
-                backoff.reset()
-            except MuslinError as error:
-                log.error("%s was deleted and cannot be written: %s", self._settings, error)
-                self._unset.set()
-                await backoff.wait()
-                continue
-            text = f"{self._settings} was deleted while calico-node runs here, and is written again"
-            log.warning(text)
-            self._warn("own settings", text)
+    async def _write_again(self, key: ResourceKey) -> None:
+        what, write = (
+            ("own Node", self._write_node)
+            if key == self._node
+            else ("own settings", self._write_settings)
+        )
+        try:
+            await self.own_name()
+            if not await write():
+                return
+        except InvalidValue as error:
+            # Whoever wrote it knows what was meant: nothing is written over it.
+            log.error("%s of this node cannot be read: mend or delete it: %s", key, error)
+            self._warn(what, f"it cannot be read: {error}")
+        except MuslinError as error:
+            log.error("%s is missing and cannot be written: %s", key, error)
+            self._warn(what, f"it was deleted and cannot be written: {error}")
+        else:
+            text = "it was deleted while calico-node runs here, and is written again"
+            log.warning("%s: %s", key, text)
+            self._warn(what, text)
 
-    async def _again(self) -> None:
-        async with self._writing:
-            await self._write_all()
+    # What was told may be older than what is there, so both look first; `missing` is the
+    # follower's alone, and says so once their writes were told of.
 
-    async def _write_all(self) -> None:
-        await self.own_name()
-        stored = await self._store.get(ResourceKey("Node", self._name))
-        if stored is None and not self._makes:
-            return
-        if stored is not None and self._is_whole(stored.value):
-            return
+    async def _write_node(self) -> bool:
+        there = await self._store.get(self._node)
+        if not self._lacking(there.value if there else None, settings=True):
+            return False
+        log.warning("the Node of this node is missing or incomplete", extra={"node": self._name})
         machine = await self._look()
         known = remembered(self._last) if self._last else None
         await startup.register(self._store, self._name, self._chosen, machine, known)
         await startup.ensure_objects(self._store, self._name)
         self.written += 1
-        text = "it was deleted while calico-node runs here, and is written again"
-        log.warning("Node(%s): %s", self._name, text)
-        self._warn("own Node", text)
+        return True
+
+    async def _write_settings(self) -> bool:
+        """The node's own FelixConfiguration: without it pods reach their node by other rules."""
+        if await self._store.get(self._settings) is not None:
+            return False
+        await startup.ensure_objects(self._store, self._name)
+        return True
 
 
 def remembered(node: Node) -> Node:
