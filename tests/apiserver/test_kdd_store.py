@@ -160,6 +160,29 @@ async def test_what_is_marked_as_deleted_is_gone_and_may_come_again(cluster: Api
         assert cluster.call("GET", path)["items"] == []
 
 
+async def test_a_deletion_that_a_reader_completes_is_not_taken_back(
+    cluster: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block that went first would come back without its claim."""
+    claim, claimed = AffinityKey("n1", CIDR), BlockKey(CIDR)
+    async with kdd.opened(cluster) as store, kdd.opened(cluster) as reader:
+        await store.commit([Put(claim, BlockAffinity(state="confirmed"), ABSENT)])
+        await store.commit([Put(claimed, block(), ABSENT)])
+        there = await store.get_many([claim, claimed])
+        delete = store._writer._delete
+
+        async def slow(path: str, tree: Any) -> Any:
+            if "blockaffinities" in path:
+                # Marked as deleted, and not gone yet: who reads it takes it away.
+                assert await reader.get(claim) is None
+                assert cluster.call("GET", f"{kdd.CRD}/blockaffinities")["items"] == []
+            return await delete(path, tree)
+
+        monkeypatch.setattr(store._writer, "_delete", slow)
+        await store.commit([Delete(key, entry.revision) for key, entry in there.items() if entry])
+        assert set((await store.get_many([claim, claimed])).values()) == {None}
+
+
 async def test_a_commit_that_loses_is_taken_back(cluster: ApiServer) -> None:
     handle, claimed = HandleKey("h1"), BlockKey(CIDR)
     async with kdd.opened(cluster) as store:

@@ -203,6 +203,9 @@ class Writer:
                 await self._delete(path, marked)
             except (Conflict, ObjectNotFound):
                 now = await self.read(mapped.collection, place)
+                if now is None:
+                    # Somebody else wanted the same. Taking the rest back would leave half of it.
+                    return Done(change.key, 0)
                 if guard is not None:
                     raise Lost(change.key, now) from None
                 continue
