@@ -77,6 +77,9 @@ class Restorer:
         self._records = services.records
         # On Kubernetes each object costs a request, and the endpoint is the Pod: blocks are few.
         self._native = isinstance(services.store, Refusing)
+        self._handles_too = not self._native
+        """Whether the next comparison reads handles: where a block is made anew they may be gone
+        as well, and a DEL would leave what no handle names."""
         self.lost: dict[str, str] = {}
         self._lost: list[Record] = []
         self._trouble = ""
@@ -91,12 +94,14 @@ class Restorer:
         """The addresses of a block that attachments of this node have: for a block that is made
         anew where its endpoints were deleted as well.
         """
-        return [
+        found = [
             Use(address, record.attachment.handle_id, _attributes(record))
             for record in self._records.all()
             for address in record.addresses
             if address.version == cidr.version and address in cidr
         ]
+        self._handles_too |= bool(found)
+        return found
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -159,7 +164,13 @@ class Restorer:
             if not record.stands(marks):
                 # Without its turn, which the collector would take for a call of the container.
                 self._records.drop_this(record)
-        missing = await self._missing([one for one in records if one.stands(marks)])
+        standing = [one for one in records if one.stands(marks)]
+        thorough, self._handles_too = self._handles_too, not self._native
+        try:
+            missing = await self._missing(standing, handles=thorough)
+        except BaseException:
+            self._handles_too = thorough
+            raise
         lost: dict[str, str] = {}
         self._lost = []
         for record in missing:
@@ -180,21 +191,21 @@ class Restorer:
 
     # -- what is there -------------------------------------------------------------------------
 
-    async def _missing(self, records: Sequence[Record]) -> list[Record]:
+    async def _missing(self, records: Sequence[Record], *, handles: bool) -> list[Record]:
         """Those that lack something; the others' endpoints are remembered as they are now."""
         if not records:
             return []
-        wanted = {key for one in records for key in self._keys_of(one)}
+        wanted = {key for one in records for key in self._keys_of(one, handles)}
         found, unread = await self._readable(wanted)
         self._tell_unread(wanted, unread)
         missing = []
         for record in records:
-            if unread and not unread.keys().isdisjoint(self._keys_of(record)):
+            if unread and not unread.keys().isdisjoint(self._keys_of(record, handles)):
                 continue  # what it lacks cannot be said; the others' records can
             entry = found.get(record.key)
             if entry is not None and not is_of(entry, record.attachment):
                 continue  # a newer container's: its ADD is under way, or its record comes
-            if (not self._native and self._lacks(record, found)) or unallocated(record, found):
+            if self._lacks(record, found) or unallocated(record, found):
                 missing.append(record)
             elif entry is not None and record.endpoint not in (None, entry.value):
                 fresh = msgspec.structs.replace(record, endpoint=entry.value)
@@ -202,14 +213,19 @@ class Restorer:
         return missing
 
     def _lacks(self, record: Record, found: Mapping[Key, Entry | None]) -> bool:
-        """Whether endpoint or handle is missing."""
-        lost = record.endpoint is not None and found[record.key] is None
-        return lost or bool(record.addresses and not found[_handle(record)])
+        """Whether what was read of endpoint and handle is missing."""
+        wanted: list[Key] = [record.key] if record.endpoint is not None else []
+        wanted += [_handle(record)] if record.addresses else []
+        return any(key in found and found[key] is None for key in wanted)
 
-    def _keys_of(self, record: Record) -> set[Key]:
+    def _keys_of(self, record: Record, handles: bool) -> set[Key]:
         """What is compared of one."""
-        own = () if self._native else (record.key, _handle(record))
-        return {*self._blocks_of(record), *own}
+        found: set[Key] = {*self._blocks_of(record)}
+        if handles:
+            found.add(_handle(record))
+        if not self._native:
+            found.add(record.key)
+        return found
 
     async def _readable(
         self, keys: Iterable[Key]
@@ -296,7 +312,8 @@ class Restorer:
         found = await self._read_all_of(record)
         entry = found[record.key]
         if entry is None and self._native and record.endpoint is not None:
-            return False  # Kubernetes has no such Pod any more
+            # Kubernetes has no such Pod any more; its DEL shall find what its block has of it.
+            return await self._adopt(record, found)
         if entry is not None and not is_of(entry, record.attachment):
             return False
         adopted = await self._adopt(record, found)

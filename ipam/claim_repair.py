@@ -57,7 +57,9 @@ async def restore(
             # Writing the block again fences a release of the claim that is under way.
             block, guard = blocks.written(entry.value, entry.value), entry.revision
         else:
-            if not await affinities.in_use(store, view, cidr):
+            # What is only remembered does not count: who removes a node takes everything of it,
+            # and is not to meet a block that comes back in the middle.
+            if not await restoration.in_use(store, cidr):
                 return State.NOT_OURS
             await sizes.require_room(store, cidr)
             block, guard = (

@@ -141,14 +141,22 @@ async def _deleted(node: World, server: ApiServer, environ: dict[str, str]) -> N
                 await kdd.until(lambda: blocks() == 1)
                 fresh = result_of(await node.add(other, "new"))["ips"]
                 assert fresh != had
-                # Without its Pod nothing is.
+                # Without its Pod nothing is, but nobody else gets its address while it runs.
                 server.delete("/api/v1/namespaces/default/pods/lives?gracePeriodSeconds=0")
                 gone()
                 looked = daemon.restorer.looked
                 daemon.services.records.wanted.set()
-                await kdd.until(lambda: daemon.restorer.looked > looked and blocks() == 1)
+                await kdd.until(lambda: daemon.restorer.looked > looked and blocks() == 2)
+                handles = f"{kdd.CRD}/ipamhandles"
+
+                def both() -> bool:
+                    daemon.services.records.wanted.set()
+                    return len(server.call("GET", handles)["items"]) == 2
+
+                await kdd.until(both)
                 assert (await node.delete(other, "new")).status == 0
                 assert (await node.delete(space, "lives")).status == 0
+                await kdd.until(lambda: blocks() == 0)
     finally:
         for task in running:
             task.cancel()
