@@ -125,8 +125,13 @@ class NodeAllocator:
             if await self._locked():
                 raise DatastoreUnavailable("the datastore is locked")
             for cidr in sorted(self._lost, key=str):
-                self.restored += await self._worker.restore(cidr)
+                # Before it is written: whoever deletes it once more meanwhile is heard.
                 self._lost.discard(cidr)
+                try:
+                    self.restored += await self._worker.restore(cidr)
+                except MuslinError:
+                    self._lost.add(cidr)
+                    raise
         except MuslinError as error:
             log.warning("deleted claims are not written again yet: %s", error)
             for cidr in self._lost:

@@ -30,7 +30,7 @@ from libcalico.model import (
     WorkloadEndpointSpec,
 )
 from libcalico.model.ipam import CONFIRMED
-from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, Key, ResourceKey
+from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPNetwork, Key, ResourceKey
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool, serving
 from tests.support.etcd import Etcd
@@ -129,6 +129,32 @@ async def test_a_deleted_claim_is_written_again_before_an_address_is_given(
         await allocator.find_lost_claims()
         await run(allocator, "d")
         assert (allocator.restored, etcd.revision()) == (1, before + 1)
+
+
+@pytest.mark.asyncio
+async def test_a_claim_that_goes_again_while_it_is_written_is_written_again(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second deletion is told before the first one's commit is answered."""
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await world(store)
+        await run(allocator, "a")
+        restore, again = allocator._worker.restore, False
+
+        async def slow(cidr: IPNetwork) -> bool:
+            nonlocal again
+            done = await restore(cidr)
+            if not again:
+                again = True
+                await delete(store, CLAIM)
+                allocator.claim_lost(CIDR)
+            return done
+
+        monkeypatch.setattr(allocator._worker, "restore", slow)
+        await delete(store, CLAIM)
+        allocator.claim_lost(CIDR)
+        await until_restored(allocator, 2)
+        await put_right(store)
 
 
 @pytest.mark.asyncio
