@@ -183,8 +183,9 @@ class Reporter:
 
     async def _write(self, key: ResourceKey) -> None:
         entry = self._mine.get(key)
+        # First: a newer request may come while this one is answered, and is due at once.
+        self._due.pop(key, None)
         if entry is None:
-            self._due.pop(key, None)
             return  # the request went while another one was answered
         value: CalicoNodeStatus = entry.value
         period = value.spec.updatePeriodSeconds
@@ -193,10 +194,9 @@ class Reporter:
         try:
             await self._store.commit([Put(key, wanted, guard=entry.revision, base=entry)])
         except CommitConflict:
+            self._due.setdefault(key, time.monotonic())
             return  # the newer request is on its way to us: it stays due
         except MuslinError as error:
             log.warning("a report cannot be written: %s", error, extra={"object": str(key)})
         if period and period > 0 and key in self._mine:
-            self._due[key] = time.monotonic() + period
-        else:
-            self._due.pop(key, None)
+            self._due.setdefault(key, time.monotonic() + period)

@@ -129,11 +129,11 @@ class Reports:
         started, first = time.monotonic(), True
         await asyncio.sleep(self._sizes.first_report)
         while True:
+            self._configured.clear()  # before it is asked: others may come while this one writes
             config = self._config()
             if config.reporting_interval > 0:
                 writes = life_sign(self._node, config, time.monotonic() - started, first)
                 first = not await self._write(store, writes) and first
-            self._configured.clear()
             await set_within(self._configured, config.reporting_interval or None)
 
     async def endpoints(self, store: Datastore) -> None:

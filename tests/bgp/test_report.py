@@ -7,6 +7,7 @@ import time
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any, cast
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -24,7 +25,7 @@ from libcalico.model.validate import problems
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.memory_speaker import MemorySpeaker
 from tests.support.etcd import Etcd
-from tests.support.patience import HANG
+from tests.support.patience import HANG, until
 
 pytestmark = pytest.mark.asyncio
 N1, TOR = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.253")
@@ -150,6 +151,33 @@ async def test_requests_that_go_while_answers_are_written() -> None:
     await cluster.calm()
     assert not answering.done()
     assert reporter._due == {}
+    answering.cancel()
+    await asyncio.gather(answering, return_exceptions=True)
+    await cluster.stop()
+
+
+async def test_a_request_that_changes_while_it_is_answered_is_answered_again() -> None:
+    """Its answer is on the disk when it changes, and on its way back to us."""
+    cluster = await cluster_of_two()
+    spoken = []
+
+    class Store:
+        """The request asks for something else, once, before the first commit returns."""
+
+        async def commit(self, changes: Any) -> None:
+            spoken.append(changes[0].value.spec.classes)
+            if len(spoken) == 1:
+                key, value = request("one", 0)
+                other = msgspec.structs.replace(value.spec, classes=["BGP"])
+                entry = Entry(key, msgspec.structs.replace(value, spec=other), 2, b"")
+                reporter.take(SyncBatch([Update(key, entry)], True), time.monotonic())
+
+    reporter = Reporter(cluster.agents["n1"], cast("Datastore", Store()))
+    key, value = request("one", 0)
+    reporter.take(SyncBatch([Update(key, Entry(key, value, 1, b""))], True), time.monotonic())
+    answering = asyncio.create_task(reporter._answer())
+    await until(lambda: len(spoken) == 2, "both answers")
+    assert spoken == [["Agent", "BGP", "Routes"], ["BGP"]]
     answering.cancel()
     await asyncio.gather(answering, return_exceptions=True)
     await cluster.stop()
