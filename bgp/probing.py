@@ -62,14 +62,28 @@ async def _dial(peer: Peer, port: int, timeout: float) -> Reached:
         try:
             if not peer.any_source:
                 dialling.bind((str(peer.local_address), 0))
-            async with asyncio.timeout(timeout):
-                await asyncio.get_running_loop().sock_connect(dialling, (str(peer.address), port))
-        except TimeoutError:
-            # What the kernel has heard counts, though this process stood still until now.
-            return _outcome(_answer(dialling))
         except OSError as error:
             return _outcome(error.errno)
-        return Reached.CONNECTED
+        begun = dialling.connect_ex((str(peer.address), port))
+        if begun != errno.EINPROGRESS:
+            return _outcome(begun)
+        await _ready(dialling, timeout)
+        # What the kernel has heard counts, though this process stood still until now.
+        return _outcome(_answer(dialling))
+
+
+async def _ready(dialling: socket.socket, timeout: float) -> None:
+    """Until a connection stands or failed, or the time is over. Its error stays to be read: the
+    loop's own `sock_connect` takes it, and may be cancelled before it tells it."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(dialling, ready.set)
+    try:
+        async with asyncio.timeout(timeout):
+            await ready.wait()
+    except TimeoutError:
+        pass
+    finally:
+        loop.remove_writer(dialling)
 
 
 def _answer(dialling: socket.socket) -> int | None:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Address, ip_address
@@ -183,4 +184,9 @@ async def test_an_answer_that_came_while_this_process_stood_still_counts(listens
         dialled = peer(IPv4Address("127.0.0.1"), any_source=True, port=port)
         # Its time is over before the loop looks.
         found = await probing.probe(dialled, 0.0)
+        # The same where the answer and the end of the time are seen in one turn of the loop.
+        asked = asyncio.create_task(probing.probe(dialled, 0.05))
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251 - the process stands still
+        assert (await asked).reached is found.reached
     assert found.reached is (Reached.CONNECTED if listens else Reached.REFUSED)
