@@ -81,12 +81,16 @@ def remove_binaries(bin_dir: Path) -> None:
 def _record(folder: Folder, plugins: Sequence[Path]) -> None:
     known = _brought(folder)
     coming = [path for path in plugins if path.name in known or not folder.exists(path.name)]
-    if coming:
-        digests = known | {
-            path.name: {*known.get(path.name, ()), _digest(path.read_bytes())} for path in coming
-        }
-        lines = sorted(f"{digest}  {name}\n" for name in digests for digest in digests[name])
+    digests = known | {
+        path.name: {*known.get(path.name, ()), _digest(path.read_bytes())} for path in coming
+    }
+    lines = sorted(f"{digest}  {name}\n" for name in digests for digest in digests[name])
+    # Also where nothing is left: a line of a plugin that somebody replaced would be true again
+    # as soon as ours is placed over it.
+    if lines:
         folder.replace(RECORD, "".join(lines).encode(), 0o644)
+    else:
+        folder.remove(RECORD)
 
 
 def _brought(folder: Folder) -> dict[str, set[str]]:

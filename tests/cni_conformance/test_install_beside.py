@@ -10,6 +10,7 @@ import pytest
 
 from cni.client import NetworkError
 from cni.install import default_conflist
+from cni.install.binaries import RECORD
 from cni.install.configuration import settle_version
 from cni.install.files import Folder
 from cni.result import SUPPORTED_VERSIONS
@@ -102,6 +103,19 @@ def test_a_plugin_that_only_we_brought_goes_with_us(host: Host) -> None:
     host.run("--binaries-only")
     host.run("--uninstall")
     assert sorted(os.listdir(host.bin)) == ["bridge", "host-local", "portmap"]
+
+
+@pytest.mark.cni("INS-12")
+def test_a_package_that_replaced_every_plugin_of_ours_keeps_them(host: Host) -> None:
+    """Nothing is left to be recorded: what was, does not come back with our next installation."""
+    host.run("--binaries-only")
+    ours = {path.name for path in host.bin.iterdir()} - {"calico", "calico-ipam", RECORD}
+    assert ours
+    for name in ours:
+        (host.bin / name).write_bytes(b"a package's")
+    host.run("--binaries-only")
+    host.run("--uninstall")
+    assert {path.name for path in host.bin.iterdir()} == ours
 
 
 @pytest.mark.cni("INS-12")
