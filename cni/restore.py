@@ -91,14 +91,27 @@ class Restorer:
         services.allocator.remembered = self.remembered
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
-        """The addresses of a block that attachments of this node have: for a block that is made
-        anew where its endpoints were deleted as well.
+        """The addresses of a block that attachments have which stand on this node: for a block
+        that is made anew where its endpoints were deleted as well.
         """
-        found = [
-            Use(address, record.attachment.handle_id, _attributes(record))
+        records = [
+            (record, address)
             for record in self._records.all()
             for address in record.addresses
             if address.version == cidr.version and address in cidr
+        ]
+        if not records:
+            return []
+        try:
+            marks = kernel_marks()
+        except (KernelError, OSError) as error:
+            log.warning("whether attachments still stand is not known, so they do: %s", error)
+            standing = records
+        else:
+            standing = [one for one in records if one[0].stands(marks)]
+        found = [
+            Use(address, record.attachment.handle_id, _attributes(record))
+            for record, address in standing
         ]
         self._handles_too |= bool(found)
         return found
@@ -142,21 +155,29 @@ class Restorer:
 
     async def look(self) -> None:
         """Compare once, and put back what is missing. Raises MuslinError, KernelError, OSError."""
-        await self._look(self._records.all)
+        # What a block that is made anew from here on asks for is the next comparison's.
+        handles, self._handles_too = self._handles_too, not self._native
+        whole = False
+        try:
+            whole = await self._look(self._records.all, handles=handles)
+        finally:
+            self._handles_too |= handles and not whole
 
     async def look_again(self) -> None:
         """The same of those alone that could not be put back the last time."""
-        await self._look(lambda: [one for one in self._lost if one in self._records.all()])
+        still = [one for one in self._lost if one in self._records.all()]
+        await self._look(lambda: still, handles=True)
 
-    async def _look(self, chosen: Callable[[], list[Record]]) -> None:
+    async def _look(self, chosen: Callable[[], list[Record]], *, handles: bool) -> bool:
+        """Whether all were compared, and nothing is missing any more."""
         services = self._services
         if services.cluster.locked or not services.cluster.has_node(services.node):
-            return
+            return False
         if not chosen():
             self._tell({})
-            return
+            return True
         if await why_foreign(services, runtime=True):
-            return
+            return False
         # In this order: what is remembered by now had its link before.
         records = chosen()
         marks = await services.in_thread(kernel_marks)
@@ -165,12 +186,7 @@ class Restorer:
                 # Without its turn, which the collector would take for a call of the container.
                 self._records.drop_this(record)
         standing = [one for one in records if one.stands(marks)]
-        thorough, self._handles_too = self._handles_too, not self._native
-        try:
-            missing = await self._missing(standing, handles=thorough)
-        except BaseException:
-            self._handles_too = thorough
-            raise
+        missing = await self._missing(standing, handles=handles)
         lost: dict[str, str] = {}
         self._lost = []
         for record in missing:
@@ -181,6 +197,7 @@ class Restorer:
                 self._lost.append(record)
         self._tell(lost)
         self.looked += 1
+        return not lost and not self._unread
 
     def _tell(self, lost: dict[str, str]) -> None:
         for name, why in lost.items():

@@ -123,10 +123,12 @@ async def in_use(
 
     An endpoint may have been deleted as well: its pod runs on. `host`: of its endpoints alone.
     """
-    remembered = list(view.remembered(cidr))
-    known = {use.address for use in remembered}
-    stored = await restoration.in_use(store, cidr, host)
-    return remembered + [use for use in stored if use.address not in known]
+    found = {use.address: use for use in view.remembered(cidr)}
+    for use in await restoration.in_use(store, cidr, host):
+        # Of two that name a container the stored one counts.
+        if use.handle_id or use.address not in found:
+            found[use.address] = use
+    return list(found.values())
 
 
 def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
