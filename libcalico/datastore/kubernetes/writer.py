@@ -195,26 +195,28 @@ class Writer:
                 raise Lost(change.key, before)
             if before is None:
                 return Done(change.key, 0)
-            try:
-                marked = before
-                if mapped.two_phases:
-                    spec = {**(before.get("spec") or {}), "deleted": _marked(before)}
-                    marked = await self._send("PUT", path, path, {**before, "spec": spec})
-                await self._delete(path, marked)
-            except (Conflict, ObjectNotFound):
-                now = await self.read(mapped.collection, place)
-                if now is None:
-                    # Somebody else wanted the same. Taking the rest back would leave half of it.
-                    return Done(change.key, 0)
-                if guard is not None:
-                    raise Lost(change.key, now) from None
-                continue
 
             async def undo(before: Tree = before) -> None:
                 kept = ("name", "namespace", "labels", "annotations", "finalizers")
                 meta = {name: metadata(before)[name] for name in kept if name in metadata(before)}
                 body = {**before, "metadata": meta}
                 await self._send("POST", mapped.collection.path(place.namespace), path, body)
+
+            ours, marked = False, before
+            try:
+                if mapped.two_phases:
+                    spec = {**(before.get("spec") or {}), "deleted": _marked(before)}
+                    marked = await self._send("PUT", path, path, {**before, "spec": spec})
+                    ours = True
+                await self._delete(path, marked)
+            except (Conflict, ObjectNotFound):
+                now = await self.read(mapped.collection, place)
+                if now is None and ours:
+                    # A reader of our mark completed it. Taking the rest back would leave half.
+                    return Done(change.key, 0, undo)
+                if guard is not None:
+                    raise Lost(change.key, now) from None
+                continue
 
             return Done(change.key, 0, undo)
         raise DatastoreError(f"{change.key}: others changed it {TRIES} times meanwhile")
