@@ -116,7 +116,7 @@ class _Probe:
                 _, writer = await asyncio.open_connection(self.host, self.port)
             writer.close()
         except OSError as problem:
-            text = f"no TCP connection: {problem.strerror or problem or 'no answer'}"
+            text = f"no TCP connection: {problem.strerror or str(problem) or 'no answer'}"
             return Finding("error", self.endpoint, text, "network")
         if not self.secure:
             return await self._plain()
@@ -128,9 +128,8 @@ class _Probe:
         except ssl.SSLError as problem:
             return self._error(self._refused(problem, material))
         except (OSError, EOFError) as problem:
-            return self._error(
-                f"it broke off the TLS handshake ({problem or 'end of stream'}): does it speak TLS?"
-            )
+            why = str(problem) or "end of stream"
+            return self._error(f"it broke off the TLS handshake ({why}): does it speak TLS?")
         return Finding("ok", self.endpoint, shown.described() if shown else "no certificate shown")
 
     async def _plain(self) -> Finding:
