@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from cni.daemon import Daemon
+from cni.records import Record
 from cni.restore import Restorer
 from ipam import node_removal
 from ipam.requests import Allocate
 from libcalico.datastore.interface import Entry, Put, Selection
+from libcalico.errors import DatastoreUnavailable
 from libcalico.model import IPPool, Metadata, Node, ResourceKey
 from libcalico.model.node import NodeBGPSpec, NodeSpec
 from tests.cni.world import (
@@ -251,6 +253,34 @@ async def test_one_that_stays_lost_is_tried_again_alone_and_more_and_more_seldom
             await until(lambda: not daemon.restorer.lost)
             await until(lambda: daemon.restorer.gap > 100)
             assert len(node.handles()) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_handle_that_could_not_be_put_back_is_looked_for_until_it_is_there(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where handles are compared only after a block was made anew, as with Kubernetes."""
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            restorer = daemon.restorer
+            await until(lambda: restorer.gap > 60)
+            result_of(await node.add(pod))
+            restorer._native = restorer._handles_too = True
+            node.etcd.delete("/calico/ipam/v2/handle/")
+
+            async def away(_: Record) -> None:
+                raise DatastoreUnavailable("away")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(restorer, "_put_back", away)
+                await restorer.look()
+                assert list(restorer.lost.values()) == ["away"]
+                await restorer.look_again()
+                assert list(restorer.lost.values()) == ["away"]
+            await restorer.look()
+            assert restorer.lost == {}
+            assert len(node.handles()) == 1
+            assert not restorer._handles_too, "no request more than is needed"
 
 
 @pytest.mark.asyncio
