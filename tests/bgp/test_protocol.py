@@ -6,7 +6,7 @@ import json
 from ipaddress import IPv4Address, ip_address
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bgp.speaker.exabgp import protocol
@@ -147,10 +147,13 @@ json_values = st.recursive(
 )
 
 
-@given(st.binary(max_size=60))
-def test_bytes_never_raise(raw: bytes) -> None:
-    decode(raw)
-    decode(b"{" + raw)
+@given(st.sampled_from([b"", b"{", b"update ", b"overflow "]), st.binary(max_size=60))
+@example(b"overflow ", b"")
+@example(b"overflow ", b"\xff")
+@example(b'{"type":', b"[" * 100_000)
+@example(b'{"type":"refresh","peer":"192.0.2.1","family":"", "enhanced":0,"session":', b"1e308}")
+def test_bytes_never_raise(start: bytes, raw: bytes) -> None:
+    decode(start + raw)
 
 
 @given(

@@ -101,6 +101,8 @@ class Overflow:
 Line = Event | State | Up | Refresh | Ack | Unreadable | RawUpdate | Overflow | None
 
 _decoder = msgspec.json.Decoder()
+# Nothing that nests without end, and no number without one, may end the speaker's reader either.
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
 _PEER = re.compile(rb'"peer"\s*:\s*"([0-9A-Fa-f.:]+)"')
 _UPDATE = b"update "
 OVERFLOW = b"overflow "
@@ -113,7 +115,7 @@ def decode(line: bytes) -> Line:
         return _update(line)
     if not line.startswith(b"{"):
         if line.startswith(OVERFLOW):
-            return Overflow(ip_address(line[len(OVERFLOW) :].decode()))
+            return _overflow(line)
         word = line.strip()
         return Ack.DONE if word == b"done" else Ack.ERROR if word == b"error" else None
     try:
@@ -135,8 +137,15 @@ def decode(line: bytes) -> Line:
         if kind == "notification":
             return _notification(message.get("neighbor"))
         return None
-    except (msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*_UNREADABLE, KeyError, TypeError, AttributeError) as error:
         return Unreadable(f"{type(error).__name__}: {error}", _named_peer(line))
+
+
+def _overflow(line: bytes) -> Line:
+    try:
+        return Overflow(_address(line[len(OVERFLOW) :].decode("ascii")))
+    except ValueError as error:
+        return Unreadable(f"{type(error).__name__}: {error}", None)
 
 
 def _update(line: bytes) -> Line:
