@@ -188,7 +188,7 @@ def _error_of(plugin: str, ended: protocol.ExecResult) -> CNIError:
         return CNIError(ended.code or Code.INTERNAL, ended.error)
     try:
         printed = msgspec.json.decode(ended.stdout, type=_Printed)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         printed = _Printed()
     if not printed.msg:
         return CNIError(Code.INTERNAL, f'plugin "{plugin}" ended with status {ended.status}')

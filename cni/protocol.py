@@ -177,14 +177,14 @@ def decode_body(body: bytes | bytearray | memoryview) -> Message | None:
         if _is_unknown(body):
             return None
         raise ProtocolError(f"not a message of cni.sock: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"a frame is not JSON: {error}") from error
 
 
 def _is_unknown(body: bytes | bytearray | memoryview) -> bool:
     try:
         return _tag.decode(body).type not in _KNOWN
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
 
 
@@ -192,7 +192,7 @@ def decode_pending(data: bytes) -> PendingDelete:
     """Return the queued DEL of one file; raises ProtocolError when it is not one."""
     try:
         return _pending.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"not a queued DEL: {error}") from error
 
 

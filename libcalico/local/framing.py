@@ -80,10 +80,10 @@ class Codec:
         """The message of a frame's body; None if its tag is unknown here (FRM-1)."""
         try:
             return self._decoder.decode(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             try:
                 tag = self._tag.decode(body).type
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 raise ProtocolError(f"a frame is not a tagged JSON message: {error}") from error
             if tag in self._tags:
                 raise ProtocolError(f"message {tag!r} is malformed: {error}") from error

@@ -59,7 +59,7 @@ def salvage(key: Key, raw: bytes) -> Resource | None:
 def _tree(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -63,14 +63,16 @@ def test_limits_and_nonsense() -> None:
         protocol.encode_frame(protocol.Result(0, "x" * protocol.MAX_FRAME))
     with pytest.raises(protocol.ProtocolError, match="exceeds the limit"):
         protocol.take_frame(bytearray((protocol.MAX_FRAME + 1).to_bytes(4, "big")))
-    for bad in (b"", b"junk", b"[]", b"{}", b'{"type":5}', b'{"type":"result"}', b"\xff"):
+    deep = b'{"x":' + b"[" * 100_000
+    for bad in (b"", b"junk", b"[]", b"{}", b'{"type":5}', b'{"type":"result"}', b"\xff", deep):
         with pytest.raises(protocol.ProtocolError):
             protocol.decode_body(bad)
     assert protocol.decode_body(b'{"type":"of a later release","x":1}') is None
     later = protocol.decode_body(b'{"type":"result","exit":0,"later":{}}')
     assert later == protocol.Result(0)
-    with pytest.raises(protocol.ProtocolError):
-        protocol.decode_pending(b'{"version":1}')
+    for bad in (b'{"version":1}', deep):
+        with pytest.raises(protocol.ProtocolError):
+            protocol.decode_pending(bad)
 
 
 @pytest.mark.asyncio

@@ -168,3 +168,12 @@ def test_a_tier_that_cannot_be_read_is_there_and_denies_at_its_end(spec: Any) ->
     assert found.metadata.name == "p"
     assert found.spec.defaultAction == "?"
     assert [one.field for one in problems(found)] == ["spec.defaultAction"]
+
+
+@pytest.mark.parametrize("key", [NP, GNP])
+def test_what_nests_without_end_is_salvaged_as_what_has_no_text(key: ResourceKey) -> None:
+    """Whoever may write a policy could end felix with it."""
+    deep = b'{"metadata":{"name":"p"},"spec":{"order":' + b'{"a":' * 100_000
+    with pytest.raises(InvalidValue):
+        decode_value(key, deep)
+    assert salvage(key, deep) == salvage(key, b"no JSON")
