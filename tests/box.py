@@ -20,12 +20,13 @@ BOX = ("unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 """Whoever makes a box by these words starts it with `start`."""
 # Names of labs and namespaces carry process ids, and some lie where other runs see them: ids go on
 # from the number that the caller has outside, so two boxes do not choose the same ones.
-# What is written below /run goes with the box; without overlayfs, at least the namespaces' names.
+# What is written below /run goes with the box, where there is overlayfs. The names of network
+# namespaces always do, and none that lies outside is seen: it could be one that a test chooses.
 INSIDE = """
 echo "$1" >/proc/sys/kernel/ns_last_pid
 mount -t tmpfs tmpfs /mnt && mkdir -p /mnt/upper /mnt/work /run/netns || exit 97
-mount -t overlay overlay -o lowerdir=/run,upperdir=/mnt/upper,workdir=/mnt/work /run ||
-    mount -t tmpfs tmpfs /run/netns || exit 97
+mount -t overlay overlay -o lowerdir=/run,upperdir=/mnt/upper,workdir=/mnt/work /run
+mount -t tmpfs tmpfs /run/netns || exit 97
 umount -l /mnt
 shift
 "$@"

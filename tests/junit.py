@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SLOWEST = 25
+WIDTH = 300
+"""Characters of a failure's first line."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One test. `seconds` with its fixtures; `outcome`: passed, failed or skipped."""
+    """One test. `seconds` with its fixtures; `outcome`: passed, failed or skipped.
+
+    `reason` is why it was skipped, or the first line of what failed.
+    """
 
     file: str
     name: str
@@ -35,18 +40,23 @@ def cases(report: Path) -> list[Case]:
     found: dict[tuple[str, str], Case] = {}
     for node in ET.parse(report).getroot().iter("testcase"):
         skip = node.find("skipped")
-        failed = node.find("failure") is not None or node.find("error") is not None
+        fault = next((one for one in node if one.tag in ("failure", "error")), None)
+        told = skip if fault is None else fault
         case = Case(
             file=node.get("classname", ""),
             name=node.get("name", ""),
             seconds=float(node.get("time", "0")),
-            outcome="failed" if failed else "passed" if skip is None else "skipped",
-            reason="" if skip is None else skip.get("message", "no reason"),
+            outcome="failed" if fault is not None else "passed" if skip is None else "skipped",
+            reason="" if told is None else _first_line(told.get("message", "no reason")),
         )
         before = found.get((case.file, case.name))
         if before is None or before.outcome != "failed":
             found[case.file, case.name] = case
     return list(found.values())
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def summarise(report: Path) -> tuple[int, int, dict[str, int]]:
@@ -82,5 +92,6 @@ def as_text(told: Iterable[Case], slowest: int = SLOWEST) -> str:
         lines.append(f"{room:16}{spent:9.1f}{numbers}")
     reasons = Counter(case.reason for case in told if case.outcome == "skipped")
     lines += [f"skipped {count}: {reason}" for reason, count in reasons.most_common()]
-    lines += [f"FAILED {case.file}::{case.name}" for case in told if case.outcome == "failed"]
+    failed = [case for case in told if case.outcome == "failed"]
+    lines += [f"FAILED {case.file}::{case.name}: {case.reason[:WIDTH]}" for case in failed]
     return "\n".join(lines)

@@ -7,7 +7,8 @@ it is printed, and `--hypothesis-seed N` repeats it. At the end stands what the 
 size, and which rooms lacked programs. A path or marker named by hand runs that selection at full
 size, in one process unless `-n` says more. `--full` runs every tier one after another; a tier that
 passed at this commit is not run again, so an interrupted run is resumed by calling it again.
-Every run is in a box (tests/box.py): interrupted or killed, it leaves nothing behind.
+Every run is in a box (tests/box.py): interrupted or killed, it leaves nothing behind. What it
+writes is in a folder of its own (tests/run_folder.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import box, junit, left_out
+from tests import box, junit, left_out, run_folder
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / ".test-results"
@@ -59,6 +60,20 @@ def tiers() -> list[str]:
     )
 
 
+def run_boxed(arguments: list[str], **environ: str) -> int:
+    """pytest in a box, its temporary files in a folder of their own; the exit code."""
+    with run_folder.made() as folder:
+        if short := run_folder.short_of_room(folder):
+            print(short, file=sys.stderr, flush=True)
+        told = {**os.environ, **environ, "TMPDIR": str(folder)}
+        status = box.run(pytest_command(arguments), ROOT, told)
+        if status == 1:
+            print(f"what the failed tests wrote, until the next run: {folder}", flush=True)
+        else:
+            run_folder.remove(folder)
+    return status
+
+
 def run_tier(name: str, stamp: str) -> dict[str, object]:
     """Run one tier at full size, or read the result it left at this commit."""
     RESULTS.mkdir(exist_ok=True)
@@ -70,8 +85,7 @@ def run_tier(name: str, stamp: str) -> dict[str, object]:
     report = RESULTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     began = time.monotonic()
-    words = pytest_command(["-q", f"--junitxml={report}", f"tests/{name}"])
-    status = box.run(words, ROOT, {**os.environ, FULL_SIZE: "1"})
+    status = run_boxed(["-q", f"--junitxml={report}", f"tests/{name}"], **{FULL_SIZE: "1"})
     passed, failed, skipped = junit.summarise(report)
     result: dict[str, object] = {
         "commit": stamp,
@@ -169,7 +183,7 @@ def run_fast(arguments: list[str]) -> int:
         report = RESULTS / f"{name}.xml"
         report.unlink(missing_ok=True)
         common = ["-q", "-o", f"cache_dir={cache}", f"--junitxml={report}", *seed]
-        status = box.run(pytest_command([*common, *chosen]), ROOT)
+        status = run_boxed([*common, *chosen])
         if status not in (0, 1, 5):
             return status
         if report.exists():
@@ -187,7 +201,7 @@ def run_named(arguments: list[str]) -> int:
     report = RESULTS / "named" / f"{zlib.crc32(repr(arguments).encode()):08x}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     kept = [] if any(a.startswith("--junit") for a in arguments) else [f"--junitxml={report}"]
-    return box.run(pytest_command([*kept, *arguments]), ROOT, {**os.environ, FULL_SIZE: "1"})
+    return run_boxed([*kept, *arguments], **{FULL_SIZE: "1"})
 
 
 def files_with_mark(mark: str, tests: Path = ROOT / "tests") -> list[str]:

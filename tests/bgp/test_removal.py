@@ -104,7 +104,9 @@ def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
         await lab.speaker.configure([mine])
         # One that ends by itself, at once after that, is the first one.
         await until("it runs", lambda: lab.speaker.child_pid is not None)
-        os.kill(lab.speaker.child_pid or 0, signal.SIGKILL)
+        child = lab.speaker.child_pid
+        assert child is not None, "a kill of 0 would be one of the whole run"
+        os.kill(child, signal.SIGKILL)
         await until("again", lambda: len(lab.heard.of(SpeakerUp)) == STAYS_DEAD + 3)
         assert lab.speaker.conditions() == []
         assert lab.speaker._failures == 2

@@ -30,6 +30,7 @@ mount -t tmpfs tmpfs /run
 mkdir /run/upper /run/work /run/netns /run/lock
 mount -t overlay overlay -o "lowerdir=$1,upperdir=/run/upper,workdir=/run/work" "$1"
 case $1 in /tmp/*) ;; *) mount -t tmpfs tmpfs /tmp ;; esac
+unset TMPDIR
 ip link set lo up
 cd "$1"
 [ -z "$2" ] || cat >"$2"

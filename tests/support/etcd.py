@@ -1,5 +1,7 @@
 """A real etcd of one member on free loopback ports, with its data in a folder of its own.
 
+The data goes with the object that speaks for the server.
+
 The session's server is shared and its keys are wiped before every test; a private server
 can be killed, paused, restarted on its ports, or compacted.
 """
@@ -17,6 +19,7 @@ import signal
 import subprocess
 import time
 import urllib.request
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,6 +53,9 @@ class Etcd:
         self.endpoint = f"{scheme}://127.0.0.1:{self._client}"
         self._process: subprocess.Popen[bytes] | None = None
         self.ctl_flags: list[str] = []
+        # 64 MB and more, whatever is stored; worlds of a session would hold them to its end.
+        gone = weakref.finalize(self, shutil.rmtree, folder / "data", ignore_errors=True)
+        gone.atexit = False  # a forked process ends, too
 
     @property
     def running(self) -> bool:

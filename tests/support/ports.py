@@ -9,12 +9,13 @@ import itertools
 import os
 import random
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 FIRST, LAST, SHARE = 12000, 32000, 200
 """Ports below those that the kernel gives to outgoing connections; how many a process takes."""
+SHARED = Path("/tmp")
+"""Not the folder of this run: runs beside it take ports too."""
 
 
 @functools.cache
@@ -22,7 +23,7 @@ def _own_ports(_process: int) -> Iterator[int]:
     """The ports of this process: it holds its share until it ends, so no other is given them."""
     shares = list(range((LAST - FIRST) // SHARE))
     random.shuffle(shares)
-    folder = Path(tempfile.gettempdir()) / f"muslin-ports-{os.geteuid()}"
+    folder = SHARED / f"muslin-ports-{os.geteuid()}"
     folder.mkdir(exist_ok=True)
     for share in shares:
         lock = os.open(folder / str(share), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)

@@ -1,0 +1,86 @@
+"""The temporary files of one run of tests: in a folder of their own, which no run outlives.
+
+A run holds a lock on its folder while it lasts. The folder of a run that failed stays, for whoever
+looks why; it goes, like that of a run that was killed, when the next run begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "mt-"
+"""Short, for sockets lie below it, and the kernel takes no more than 108 bytes of their paths."""
+LOCK = "lock"
+ENOUGH = 4 << 30
+"""Bytes that a run of the fast tier needs: what its servers hold at one time, twice."""
+
+
+@contextmanager
+def made() -> Iterator[Path]:
+    """A new folder below the one for temporary files, held until the end of the block.
+
+    Nothing is removed at the end: `remove` it when nothing failed.
+    """
+    place = Path(tempfile.gettempdir())
+    with _locked(place / f"{PREFIX}runs.lock"):
+        _remove_ended(place)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        held = _lock(folder / LOCK)
+    assert held is not None, "it is new"
+    try:
+        yield folder
+    finally:
+        os.close(held)
+
+
+def remove(folder: Path) -> None:
+    """Remove a run's folder with all that is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def short_of_room(folder: Path, enough: int = ENOUGH) -> str:
+    """A sentence where less than `enough` bytes are free there; empty otherwise."""
+    free = shutil.disk_usage(folder).free
+    if free >= enough:
+        return ""
+    return (
+        f"{free >> 20} MiB are free in {folder.parent}, and the tests need {enough >> 20}: "
+        "make room, or name another folder by TMPDIR"
+    )
+
+
+def _remove_ended(place: Path) -> None:
+    for folder in place.glob(f"{PREFIX}*/"):
+        held = _lock(folder / LOCK)
+        if held is not None:
+            remove(folder)
+            os.close(held)
+
+
+def _lock(file: Path) -> int | None:
+    """Take a lock until the descriptor is closed; None where another process has it."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with contextlib.closing(os.fdopen(descriptor)):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
