@@ -25,6 +25,7 @@ from bgp.offer import NextHop
 from bgp.passwords import SecretRef
 from bgp.planned import PlannedPeer
 from bgp.speaker.interface import Family, IPNetwork, Origin, Peer, Route
+from libcalico.errors import NO_DOCUMENT
 from libcalico.model.bgpfilter import BGPFilterSpec
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class Memory:
             return None
         try:
             return decode(self._path.read_bytes())
-        except (OSError, msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        except (*NO_DOCUMENT, OSError, ValueError, KeyError, TypeError) as error:
             log.warning("the last decisions cannot be read: %s", error)
             return None
 

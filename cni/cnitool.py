@@ -23,7 +23,7 @@ import msgspec
 from cni.client import Attachment, Client, load
 from cni.client.cache import DEFAULT
 from libcalico import command_line, paths
-from libcalico.errors import InvalidValue, MuslinError
+from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
 
 EPILOG = """environment:
   NETCONFPATH  the directory of network configurations (/etc/cni/net.d)
@@ -55,7 +55,7 @@ def parse_capabilities(text: str) -> dict[str, Any]:
     """CAP_ARGS as an object. Raises InvalidValue."""
     try:
         found = msgspec.json.decode(text) if text else {}
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+    except NO_DOCUMENT as problem:
         raise InvalidValue("CAP_ARGS", text, f"a JSON object: {problem}") from None
     if not isinstance(found, dict):
         raise InvalidValue("CAP_ARGS", text, "a JSON object")

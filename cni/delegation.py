@@ -29,6 +29,7 @@ from cni.errors import CNIError, Code
 from cni.request import Request, delegate_args
 from cni.result import Result, decode
 from cni.wiring import EVERYTHING
+from libcalico.errors import NO_DOCUMENT
 from libcalico.model.keys import IPNetwork
 
 log = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ def _error_of(plugin: str, ended: protocol.ExecResult) -> CNIError:
         return CNIError(ended.code or Code.INTERNAL, ended.error)
     try:
         printed = msgspec.json.decode(ended.stdout, type=_Printed)
-    except (msgspec.DecodeError, RecursionError):
+    except NO_DOCUMENT:
         printed = _Printed()
     if not printed.msg:
         return CNIError(Code.INTERNAL, f'plugin "{plugin}" ended with status {ended.status}')

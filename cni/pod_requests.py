@@ -29,6 +29,7 @@ from cni.pod_source import PodFacts
 from cni.reader import MAC_RULE, mac_address
 from cni.request import Request
 from ipam.blocks import IPAddress
+from libcalico.errors import NO_DOCUMENT
 
 PREFIX = "cni.projectcalico.org/"
 FAMILIES = {"IPv4": 4, "IPv6": 6}
@@ -258,7 +259,7 @@ def _texts(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
         return ()
     try:
         return tuple(msgspec.json.decode(value, type=list[str]))
-    except msgspec.DecodeError:
+    except NO_DOCUMENT:
         raise _refused(name, value, 'a JSON list of strings, such as ["..."]') from None
 
 

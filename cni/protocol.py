@@ -41,6 +41,8 @@ from functools import lru_cache
 
 import msgspec
 
+from libcalico.errors import NO_DOCUMENT
+
 VERSION = 1
 MAX_FRAME = 2 * 1024 * 1024
 FEATURES = ["exec", "undelivered"]
@@ -177,14 +179,14 @@ def decode_body(body: bytes | bytearray | memoryview) -> Message | None:
         if _is_unknown(body):
             return None
         raise ProtocolError(f"not a message of cni.sock: {error}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_DOCUMENT as error:
         raise ProtocolError(f"a frame is not JSON: {error}") from error
 
 
 def _is_unknown(body: bytes | bytearray | memoryview) -> bool:
     try:
         return _tag.decode(body).type not in _KNOWN
-    except (msgspec.DecodeError, RecursionError):
+    except NO_DOCUMENT:
         return False
 
 
@@ -192,7 +194,7 @@ def decode_pending(data: bytes) -> PendingDelete:
     """Return the queued DEL of one file; raises ProtocolError when it is not one."""
     try:
         return _pending.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NO_DOCUMENT as error:
         raise ProtocolError(f"not a queued DEL: {error}") from error
 
 

@@ -25,6 +25,7 @@ import msgspec
 from cni.config import NetworkConfig, parse_config
 from cni.errors import CNIError, Code
 from cni.result import SUPPORTED_VERSIONS
+from libcalico.errors import NO_DOCUMENT
 
 MAX_DEPTH = 512
 COMMON_BYTES = 16384
@@ -176,10 +177,10 @@ def decode_document(stdin: str | bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(stdin)
         too_deep = _depth(document) > MAX_DEPTH
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _decoding(str(error)) from error
     except RecursionError as error:
         raise _decoding("nested too deeply") from error
+    except NO_DOCUMENT as error:
+        raise _decoding(str(error)) from error
     if too_deep:
         raise _decoding("nested too deeply")
     if not isinstance(document, dict):

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from cni.errors import CNIError, Code
+from libcalico.errors import NO_DOCUMENT
 
 SUPPORTED_VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 NEWEST = SUPPORTED_VERSIONS[-1]
@@ -114,7 +115,7 @@ def decode(document: Mapping[str, Any] | bytes | str, default_version: str = "")
     if isinstance(document, bytes | str):
         try:
             document = msgspec.json.decode(document)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NO_DOCUMENT as error:
             raise _unreadable("the document", str(error)) from error
     if not isinstance(document, Mapping):
         raise _unreadable("the document", "it is not an object")

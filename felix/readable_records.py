@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from libcalico.errors import NO_DOCUMENT
 from libcalico.model import ResourceKey
 from libcalico.model.salvage import KINDS_OF_POLICY
 
@@ -67,7 +68,7 @@ def read(path: Path) -> Found:
     head, *rest, torn = data.split(b"\n")
     try:
         first = _HEADS.decode(head)
-    except msgspec.DecodeError as error:
+    except NO_DOCUMENT as error:
         raise ValueError(f"its first line: {error}") from None
     if first.format != FORMAT:
         raise ValueError(f"format {first.format} is not known")
@@ -125,7 +126,7 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[Line | None]:
     for line in lines:
         try:
             yield _LINES.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NO_DOCUMENT:
             yield None
 
 

@@ -23,7 +23,7 @@ from ipam import findings, library
 from ipam.blocks import IPAddress
 from ipam.library import Release
 from libcalico.datastore.interface import CommitConflict, Datastore, Delete, Entry
-from libcalico.errors import InvalidValue, MuslinError
+from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
 from libcalico.model.keys import HandleKey, ResourceKey
 
 CLUSTER = ResourceKey("ClusterInformation", "default")
@@ -158,7 +158,7 @@ def parse(name: str, raw: bytes) -> ReportFile:
     """A report file; raises InvalidValue that names the file and the field."""
     try:
         return msgspec.json.decode(raw, type=ReportFile)
-    except msgspec.DecodeError as error:
+    except NO_DOCUMENT as error:
         raise InvalidValue("--from-report", name, f"is no report of ipam check: {error}") from None
 
 

@@ -125,7 +125,7 @@ class NodeAllocator:
             if await self._locked():
                 raise DatastoreUnavailable("the datastore is locked")
             for cidr in sorted(self._lost, key=str):
-                # Before it is written: whoever deletes it once more meanwhile is heard.
+                # Before it is written: a deletion that comes meanwhile is heard.
                 self._lost.discard(cidr)
                 try:
                     self.restored += await self._worker.restore(cidr)

@@ -15,6 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from libcalico.errors import NO_DOCUMENT
+
 LONGEST = 255
 
 IPNetwork = IPv4Network | IPv6Network
@@ -52,6 +54,6 @@ def says(path: Path, expected: bytes) -> bool:
     try:
         found = msgspec.json.decode(path.read_bytes())
         wanted = msgspec.json.decode(expected)
-    except (OSError, msgspec.DecodeError):
+    except (*NO_DOCUMENT, OSError):
         return False
     return isinstance(found, dict) and all(found.get(n) == v for n, v in wanted.items())

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from libcalico import paths
+from libcalico.errors import NO_DOCUMENT
 from libcalico.model.meta import now_text
 
 
@@ -49,6 +50,6 @@ def read(process: str, directory: Path | None = None) -> dict[str, Any] | None:
     """The status of a process, or None when it has written none (or no JSON)."""
     try:
         found = msgspec.json.decode(((directory or paths.STATUS) / f"{process}.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (*NO_DOCUMENT, OSError):
         return None
     return found if isinstance(found, dict) else None

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from libcalico.errors import InvalidValue, MuslinError
+from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
 from libcalico.model.codec import decode_value, encode_value
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
@@ -71,7 +71,7 @@ def read(resource: Any) -> Unconfirmed | None:
         found = msgspec.json.decode(text, type=Unconfirmed)
         if found.ends.tzinfo is None:
             raise ValueError("the deadline has no time zone")
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (*NO_DOCUMENT, ValueError) as error:
         where = f"metadata.annotations[{ANNOTATION}]"
         raise InvalidValue(
             where, text[:60], f"cannot be read: {error}", str(key_of(resource))

@@ -24,7 +24,7 @@ from cni.install import credentials
 from cni.install.files import opened
 from libcalico import paths
 from libcalico.backoff import Backoff
-from libcalico.errors import MuslinError
+from libcalico.errors import NO_DOCUMENT, MuslinError
 from node.environment import Settings
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def renew(environ: Mapping[str, str], chosen: Settings, account: Path) -> 
         await client.close()
     try:
         token = msgspec.json.decode(answer, type=_Answer).status.token
-    except msgspec.DecodeError as error:
+    except NO_DOCUMENT as error:
         raise MuslinError(f"POST {path}: the answer holds no token: {error}") from None
     write(folder(environ) / FILE, kubeconfig(source(), token))
 

@@ -2,6 +2,10 @@
 
 With the last pod that has a host's port portmap takes its ports away, and leaves the chains that
 led to them, and the jumps into those. It makes them again where it needs them.
+
+Limits: what portmap writes with `backend: nftables` (a table of its own, `cni_hostport`) stays, and
+looking and deleting are two steps: a port that is forwarded between the two is lost, which is why
+`calico-node cleanup` is for a node that takes no pods any more.
 Tested in tests/node/test_cleanup.py; tests/k8s/test_removal.py has the plugin itself.
 """
 

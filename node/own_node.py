@@ -120,7 +120,7 @@ class Keeper:
 
     def _lacking(self, node: Node | None, *, settings: bool) -> frozenset[ResourceKey]:
         if not self._is_whole(node):
-            # The Node's settings come with it; of one that somebody else makes they wait for it.
+            # The Node's settings come with it; where another program makes it they wait for it.
             return frozenset([self._node] if node is not None or self._makes else [])
         return frozenset([] if settings else [self._settings])
 
@@ -155,7 +155,7 @@ class Keeper:
             if not await write():
                 return
         except InvalidValue as error:
-            # Whoever wrote it knows what was meant: nothing is written over it.
+            # Its writer knows what was meant: nothing is written over it.
             log.error("%s of this node cannot be read: mend or delete it: %s", key, error)
             self._warn(what, f"it cannot be read: {error}")
         except MuslinError as error:

@@ -79,6 +79,16 @@ def blind_suppressions() -> list[str]:
     ]
 
 
+def narrow_readers() -> list[str]:
+    """`except msgspec.DecodeError` alone passes what nests without end: `errors.NO_DOCUMENT`."""
+    narrow = re.compile(r"(?:except|suppress).*\bmsgspec\.(?:DecodeError|MsgspecError)\b")
+    return [
+        f"{path.relative_to(ROOT)}: catch libcalico.errors.NO_DOCUMENT where bytes are read"
+        for path in python_files()
+        if "tests" not in path.relative_to(ROOT).parts and narrow.search(path.read_text())
+    ]
+
+
 def bare_tasks() -> list[str]:
     """Tasks that are started neither in a TaskGroup nor by `libcalico.tasks`, in what we ship."""
     found: list[str] = []
@@ -133,6 +143,7 @@ def main() -> None:
         ("tests that docstrings name", strays()),
         ("tasks without an owner", bare_tasks()),
         ("blind suppressions", blind_suppressions()),
+        ("readers that nesting ends", narrow_readers()),
     )
     for name, found in looks:
         failed |= bool(found)

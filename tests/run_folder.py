@@ -32,6 +32,7 @@ def made() -> Iterator[Path]:
     with _locked(place / f"{PREFIX}runs.lock"):
         _remove_ended(place)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder.chmod(0o1777)  # as that which it stands for: some programs run as another user
         held = _lock(folder / LOCK)
     assert held is not None, "it is new"
     try:

@@ -16,6 +16,7 @@ import msgspec
 
 from cni.errors import CNIError
 from cni.result import as_document, decode
+from libcalico.errors import NO_DOCUMENT
 
 KIND = "cniCacheV1"
 DEFAULT = Path("/var/lib/cni")
@@ -89,6 +90,6 @@ def _decoded(path: Path) -> Cached | None:
         return None
     try:
         entry = msgspec.json.decode(path.read_bytes(), type=Cached)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except (*NO_DOCUMENT, FileNotFoundError):
         return None
     return entry if entry.kind == KIND else None

@@ -25,7 +25,7 @@ from cni.client.networks import Network
 from cni.errors import CNIError, Code
 from cni.request import NAME
 from cni.result import FLAT, as_document, decode
-from libcalico.errors import MuslinError
+from libcalico.errors import NO_DOCUMENT, MuslinError
 
 
 class PluginFailed(MuslinError):
@@ -243,7 +243,7 @@ def typed(answer: bytes, version: str) -> dict[str, Any]:
     """
     try:
         document = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except NO_DOCUMENT as problem:
         raise CNIError(Code.DECODING_FAILURE, f"could not parse a CNI result: {problem}") from None
     own = document.get("cniVersion") if isinstance(document, dict) else ""
     label = own or version or "0.1.0"

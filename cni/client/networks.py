@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cni.result import NEWEST, SUPPORTED_VERSIONS
-from libcalico.errors import MuslinError
+from libcalico.errors import NO_DOCUMENT, MuslinError
 
 LIST_SUFFIXES = (".conflist",)
 SINGLE_SUFFIXES = (".conf", ".json")
@@ -116,7 +116,7 @@ def parse_single(raw: bytes, where: str = "configuration") -> Network:
 def _object(raw: bytes, where: str) -> dict[str, Any]:
     try:
         tree = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except NO_DOCUMENT as problem:
         raise NetworkError(f"{where}: error parsing configuration: {problem}") from None
     if not isinstance(tree, dict):
         raise NetworkError(f"{where}: error parsing configuration: it is not an object")

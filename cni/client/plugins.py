@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from cni.errors import CNIError, Code
+from libcalico.errors import NO_DOCUMENT
 
 BUSY_TRIES = 5
 BUSY_SECONDS = 1.0
@@ -85,7 +86,7 @@ def failure(stdout: bytes, status: int) -> CNIError:
         return CNIError(Code.INTERNAL, f"netplugin failed with no error message: status {status}")
     try:
         said = msgspec.json.decode(stdout, type=_Error)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NO_DOCUMENT:
         text = stdout[:1024].decode(errors="replace")
         return CNIError(Code.INTERNAL, f"netplugin failed: {text!r}")
     return CNIError(said.code, said.msg, said.details)
@@ -100,7 +101,7 @@ def versions(
     answer = run(program, env, b'{"cniVersion":"1.1.0"}', timeout)
     try:
         said = msgspec.json.decode(answer, type=_Versions)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NO_DOCUMENT:
         raise CNIError(
             Code.DECODING_FAILURE, f"{program}: VERSION printed no version object"
         ) from None

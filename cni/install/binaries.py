@@ -3,7 +3,7 @@
 `calico` and `calico-ipam` are one executable that looks at its own name (CAL-32).
 
 INS-12: a plugin that we brought where none was goes with us; `RECORD`, beside the plugins, names
-those. One that was there before, or that somebody replaced since, stays.
+those. One that was there before, or that was replaced since, stays.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _record(folder: Folder, plugins: Sequence[Path]) -> None:
         path.name: {*known.get(path.name, ()), _digest(path.read_bytes())} for path in coming
     }
     lines = sorted(f"{digest}  {name}\n" for name in digests for digest in digests[name])
-    # Also where nothing is left: a line of a plugin that somebody replaced would be true again
+    # Also where nothing is left: a line of a plugin that was replaced would be true again
     # as soon as ours is placed over it.
     if lines:
         folder.replace(RECORD, "".join(lines).encode(), 0o644)
@@ -94,7 +94,7 @@ def _record(folder: Folder, plugins: Sequence[Path]) -> None:
 
 
 def _brought(folder: Folder) -> dict[str, set[str]]:
-    """The plugins that only we brought and nobody replaced since, with what they may hold.
+    """The plugins that only we brought and that were not replaced since, with what they may hold.
 
     More than one digest: that of an upgrade is noted before it is there.
     """

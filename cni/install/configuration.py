@@ -28,7 +28,7 @@ from cni.install.credentials import Credentials
 from cni.install.files import Folder, opened
 from cni.install.settings import LIST, SINGLE, VARIABLES, Settings
 from cni.result import SUPPORTED_VERSIONS
-from libcalico.errors import InvalidValue
+from libcalico.errors import NO_DOCUMENT, InvalidValue
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def _is_list(text: str, source: str) -> bool:
     raw = text.encode()
     try:
         tree = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except NO_DOCUMENT as problem:
         raise NetworkError(f"{source}, filled in, is not JSON: {problem}") from None
     if isinstance(tree, dict) and "plugins" in tree:
         parse(raw, source)
@@ -264,7 +264,7 @@ def _warn(settings: Settings, name: str, chosen: Plan, content: bytes) -> None:
             log.warning("%s sorts before %s: runtimes that take the first use that", path, name)
         try:
             other = msgspec.json.decode(path.read_bytes())
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (*NO_DOCUMENT, OSError):
             log.warning("%s cannot be read: some runtimes then refuse the whole directory", path)
             continue
         if isinstance(other, dict) and other.get("name") == network:

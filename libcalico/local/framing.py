@@ -33,7 +33,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from libcalico import tasks
-from libcalico.errors import MuslinError
+from libcalico.errors import NO_DOCUMENT, MuslinError
 from libcalico.local.attending import StreamProtocol
 from libcalico.local.node_api import Hello, Message
 from libcalico.tasks import ended
@@ -80,10 +80,10 @@ class Codec:
         """The message of a frame's body; None if its tag is unknown here (FRM-1)."""
         try:
             return self._decoder.decode(body)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except NO_DOCUMENT as error:
             try:
                 tag = self._tag.decode(body).type
-            except (msgspec.MsgspecError, RecursionError):
+            except NO_DOCUMENT:
                 raise ProtocolError(f"a frame is not a tagged JSON message: {error}") from error
             if tag in self._tags:
                 raise ProtocolError(f"message {tag!r} is malformed: {error}") from error

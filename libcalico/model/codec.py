@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from libcalico.errors import InvalidValue
+from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model import affinity, policy
 from libcalico.model.ipam import Block, BlockAffinity, Handle, IPAMConfig
 from libcalico.model.keys import (
@@ -86,7 +86,7 @@ def _decode(key: Key, raw: bytes) -> Any:
         return _decoder(type_).decode(raw)
     except msgspec.ValidationError:
         return _decode_lenient(str(key), type_, raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except NO_DOCUMENT as problem:
         if not raw.strip() and isinstance(key, AffinityKey):
             return BlockAffinity(state="")
         raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
@@ -186,7 +186,7 @@ def _decode_lenient(subject: str, type_: Any, raw: bytes) -> Any:
     # The strict decoder stops at the first wrong type, before it has seen the rest.
     try:
         tree = _without_nulls(msgspec.json.decode(raw))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+    except NO_DOCUMENT as problem:
         raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", subject) from None
     try:
         return msgspec.convert(tree, type_)

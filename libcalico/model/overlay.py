@@ -18,6 +18,8 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from libcalico.errors import NO_DOCUMENT
+
 _RAW_MAP = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -54,7 +56,7 @@ def overlay(type_: Any, fresh: bytes, base: bytes) -> bytes:
     new = _RAW_MAP.decode(fresh)
     try:
         old = _RAW_MAP.decode(base)
-    except msgspec.DecodeError:
+    except NO_DOCUMENT:
         return fresh
     known = struct_fields(type_)
     changed = out_of_place = False
@@ -86,7 +88,7 @@ def _overlay_list(type_: Any, fresh: bytes, base: bytes) -> bytes:
     new = _RAW_LIST.decode(fresh)
     try:
         old = [bytes(item) for item in _RAW_LIST.decode(base)]
-    except msgspec.DecodeError:
+    except NO_DOCUMENT:
         return fresh
     projected = [_project(type_, item) for item in old]
     if all(projection is None for projection in projected):

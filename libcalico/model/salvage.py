@@ -19,6 +19,7 @@ from typing import Any, get_origin
 
 import msgspec
 
+from libcalico.errors import NO_DOCUMENT
 from libcalico.model import policy
 from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.keys import Key, ResourceKey
@@ -59,7 +60,7 @@ def salvage(key: Key, raw: bytes) -> Resource | None:
 def _tree(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except NO_DOCUMENT:
         return None
 
 

@@ -24,12 +24,13 @@ from libcalico.datastore.etcd import connection
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
 from libcalico.model import ResourceKey
 from tests.support.certificates import Authority, Pair
-from tests.support.etcd import CALL, Etcd
+from tests.support.etcd import CALL, Etcd, free_ports
 from tests.support.patience import HANG
 
 NODE = ResourceKey("Node", "node1")
 DAY = timedelta(days=1)
 AES = ("-aes256", "-passout", "pass:geheim")
+SHARE = connection.EXPLAIN_SHARE
 
 
 @pytest.fixture(autouse=True)
@@ -308,15 +309,20 @@ async def slow(port: int) -> AsyncIterator[int]:
 
 @pytest.mark.asyncio
 @pytest.mark.promise("PAIN-32")
-async def test_a_server_that_takes_its_time_is_described(secured: Etcd, world: World) -> None:
-    """A call that has time leaves time for the reason."""
-    stale = world.ca.issue("c-slow", start=-9 * DAY, end=-2 * DAY)
-    port = int(secured.endpoint.rpartition(":")[2])
-    async with slow(port) as relay:
-        chosen = config(f"https://127.0.0.1:{relay}", world, **files_of(stale))
-        said = await refusal(chosen)
-    assert "refused the client certificate" in said
-    assert "expired on" in said
+async def test_the_reason_has_half_the_time_of_the_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    async def explain(_endpoint: str, _config: DatastoreConfig, seconds: float) -> str:
+        given.append(seconds)
+        return "the reason"
+
+    monkeypatch.setattr(connection, "EXPLAIN_SHARE", SHARE)
+    monkeypatch.setattr(tls, "explain", explain)
+    said = await refusal(config(f"https://127.0.0.1:{free_ports(1)[0]}", world))
+    assert "the reason" in said
+    assert given == [1.0]
 
 
 @pytest.mark.asyncio

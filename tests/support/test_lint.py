@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
+
+import pytest
 
 from tests import lint
 
@@ -33,3 +36,16 @@ async def story():
 """
     assert lint.tasks_in(source) == [5, 6, 7]
     assert lint.bare_tasks() == []
+
+
+def test_a_reader_that_nesting_ends_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    narrow = tmp_path / "narrow.py"
+    narrow.write_text("except (msgspec.DecodeError, UnicodeDecodeError):\n    pass\n")
+    monkeypatch.setattr(lint, "ROOT", tmp_path)
+    monkeypatch.setattr(lint, "python_files", lambda: [narrow])
+    (found,) = lint.narrow_readers()
+    assert found.startswith("narrow.py: catch")
+    narrow.write_text("except msgspec.ValidationError:\n    pass\n")
+    assert lint.narrow_readers() == []

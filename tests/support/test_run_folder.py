@@ -54,6 +54,7 @@ def test_a_killed_run_is_swept_up_by_the_next_and_one_that_lasts_is_not(place: P
             assert folders(place) == {lasting, third}
         assert third.exists(), "what failed can be looked at"
         with run_folder.made() as fourth:
+            assert fourth.stat().st_mode & 0o7777 == 0o1777, "another user's program lies in it"
             assert folders(place) == {lasting, fourth}
         run_folder.remove(fourth)
         assert folders(place) == {lasting}

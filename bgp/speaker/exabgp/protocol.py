@@ -29,6 +29,7 @@ from bgp.speaker.interface import (
     PeerOpen,
     PeerProgress,
 )
+from libcalico.errors import NO_DOCUMENT
 
 OCTETS_PER_LINE = 8192
 """Of messages, twice that of text. The numbers of 2,000 sessions come behind them."""
@@ -102,7 +103,7 @@ Line = Event | State | Up | Refresh | Ack | Unreadable | RawUpdate | Overflow | 
 
 _decoder = msgspec.json.Decoder()
 # Nothing that nests without end, and no number without one, may end the speaker's reader either.
-_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, OverflowError)
+_UNREADABLE = (*NO_DOCUMENT, ValueError, OverflowError)
 _PEER = re.compile(rb'"peer"\s*:\s*"([0-9A-Fa-f.:]+)"')
 _UPDATE = b"update "
 OVERFLOW = b"overflow "

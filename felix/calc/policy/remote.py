@@ -21,7 +21,7 @@ from felix.calc.labels import LONGEST_ACCOUNT, ORCHESTRATOR_LABEL, named_ports
 from felix.calc.policy.items import host_members
 from felix.calc.policy.population import Members, Ports
 from felix.calc.policy.sets import SetTable
-from libcalico.errors import InvalidValue
+from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint, codec
 from libcalico.model.endpoint import WorkloadEndpointPort
 from libcalico.policy_selectors import NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL
@@ -52,7 +52,7 @@ class Reduced(msgspec.Struct, frozen=True, gc=False):
 
 decode = msgspec.json.Decoder(Reduced).decode
 """From stored bytes; raises NOT_PLAIN."""
-NOT_PLAIN = (msgspec.DecodeError, ValueError, RecursionError)
+NOT_PLAIN = (*NO_DOCUMENT, ValueError)
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _plain = re.compile(rf"{_OCTET}\.{_OCTET}\.{_OCTET}\.{_OCTET}/32").fullmatch
 """One IPv4 address as everybody spells it."""

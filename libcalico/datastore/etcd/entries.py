@@ -9,10 +9,8 @@ agent that follows it. Tested in tests/libcalico/test_etcd_entries.py.
 
 from __future__ import annotations
 
-import msgspec
-
 from libcalico.datastore.interface import Entry
-from libcalico.errors import InvalidValue
+from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model import codec
 from libcalico.model.keys import Key
 from libcalico.model.salvage import salvage
@@ -22,7 +20,7 @@ def decode(key: Key, raw: bytes, revision: int) -> Entry:
     """The entry. Raises InvalidValue, and nothing else, whatever the bytes are (ETCD-2)."""
     try:
         return Entry(key, codec.decode_value(key, raw), revision, raw)
-    except (msgspec.DecodeError, ValueError, RecursionError) as problem:
+    except (*NO_DOCUMENT, ValueError) as problem:
         raise InvalidValue("$", _short(raw), f"must be JSON: {problem}", str(key)) from None
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from libcalico.datastore.etcd import entries
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.datastore.kubernetes.mapping import Mapping, encoded, version
 from libcalico.datastore.kubernetes.metadata import Tree
-from libcalico.errors import InvalidValue
+from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model.keys import AffinityKey, Key, ResourceKey
 from libcalico.model.salvage import salvage
 
-_STRANGE = (ValueError, TypeError, KeyError, AttributeError, msgspec.DecodeError, RecursionError)
+_STRANGE = (*NO_DOCUMENT, ValueError, TypeError, KeyError, AttributeError)
 
 
 def entry_of(
