@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PREFIX = "mt-"
+PREFIX = "muslin-"
 """Short, for sockets lie below it, and the kernel takes no more than 108 bytes of their paths."""
-LOCK = "lock"
+LOCK = ".run-of-tests"
+"""The file by which such a folder is known."""
 ENOUGH = 4 << 30
 """Bytes that a run of the fast tier needs: what its servers hold at one time, twice."""
 
@@ -33,7 +34,7 @@ def made() -> Iterator[Path]:
         _remove_ended(place)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         folder.chmod(0o1777)  # as that which it stands for: some programs run as another user
-        held = _lock(folder / LOCK)
+        held = _lock(folder / LOCK, os.O_CREAT)
     assert held is not None, "it is new"
     try:
         yield folder
@@ -65,10 +66,10 @@ def _remove_ended(place: Path) -> None:
             os.close(held)
 
 
-def _lock(file: Path) -> int | None:
-    """Take a lock until the descriptor is closed; None where another process has it."""
+def _lock(file: Path, flags: int = 0) -> int | None:
+    """Take a lock until the descriptor is closed; None where another has it, or without a file."""
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except OSError:
         return None
     try:

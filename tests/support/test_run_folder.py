@@ -15,6 +15,7 @@ from tests import run_folder, tiers
 from tests.support.etcd import Etcd
 from tests.support.patience import HANG, wait_for
 
+STRANGER = f"{run_folder.PREFIX}of-another"
 RUN = """\
 import sys, time
 from tests import run_folder
@@ -34,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def folders(place: Path) -> set[Path]:
-    return {one for one in place.iterdir() if one.is_dir()}
+    return {one for one in place.iterdir() if one.is_dir()} - {place / STRANGER}
 
 
 def test_a_killed_run_is_swept_up_by_the_next_and_one_that_lasts_is_not(place: Path) -> None:
@@ -45,6 +46,7 @@ def test_a_killed_run_is_swept_up_by_the_next_and_one_that_lasts_is_not(place: P
         )
         for _ in range(2)
     ]
+    (place / STRANGER).mkdir()
     try:
         killed, lasting = (Path(str(one.stdout and one.stdout.readline()).strip()) for one in runs)
         runs[0].send_signal(signal.SIGKILL)
@@ -59,6 +61,7 @@ def test_a_killed_run_is_swept_up_by_the_next_and_one_that_lasts_is_not(place: P
         run_folder.remove(fourth)
         assert folders(place) == {lasting}
         assert (lasting / "file").read_text() == "much"
+        assert (place / STRANGER).exists()
     finally:
         for one in runs:
             one.kill()
