@@ -123,7 +123,10 @@ def test_a_successor_waits_for_its_rules(refusing: tuple[World, Path], change: s
         pod = world.wire("cali0second", ADDRESS)
         if change == "policy":
             shut = policy | {"ingress": []}
+            taken = world.metric("felix_calc_graph_updates_processed")
             world.put("globalnetworkpolicies", "case", "GlobalNetworkPolicy", shut)
+            # Each kind has a watch of its own: the endpoint could be heard of first.
+            eventually(lambda: world.metric("felix_calc_graph_updates_processed") > taken)
             world.put_endpoint("second", pod, container="b" * 64, labels=labels)
         else:
             world.put_endpoint("second", pod, container="b" * 64, profiles=["kns.closed"])
