@@ -12,7 +12,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
@@ -208,5 +208,34 @@ def test_a_key_holds_at_every_port() -> None:
         await secret.open()
         await until("up", lambda: lab.heard.up(SECRET_PEER))
         await secret.close()
+
+    story(body)
+
+
+def test_a_key_that_the_kernel_has_no_room_for_costs_its_peer_alone() -> None:
+    """Three keys have room here: the fourth peer is not let in without, and it is said."""
+
+    async def body(lab: Lab) -> None:
+        lab.space.run("sysctl", "-qw", "net.core.optmem_max=512")
+        mine = [peer(one, passive=True, password=KEY.decode()) for one in RAW]
+        await lab.speaker.configure(mine)
+        await until("it is said", lab.speaker.conditions)
+        ((subject, why),) = lab.speaker.conditions()
+        assert "net.core.optmem_max" in why
+        refused = RawPeer(IPv4Address(subject.removeprefix("BGP peer ")))
+        others = [RawPeer(one) for one in RAW if one != refused.local]
+        assert len(others) == 3
+        await refused.dial()
+        await refused.open()
+        await until("it is closed", refused.closed.is_set)
+        for one in others:
+            await not_let_in(lab, RawPeer(one.local))
+            await comes_up(lab, one, KEY)
+        assert refused.messages == []
+        assert not lab.heard.up(refused.local)
+        for one in (refused, *others):
+            await one.close()
+        await lab.speaker.configure([each for each in mine if each.address != refused.local])
+        await until("nobody is left out", lambda: not lab.speaker.conditions())
 
     story(body)

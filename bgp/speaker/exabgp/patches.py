@@ -41,7 +41,7 @@ from exabgp.reactor import keepalive, listener, loop, protocol
 from exabgp.reactor import peer as peers
 from exabgp.reactor.api.processes import ProcessError, Processes
 from exabgp.reactor.delay import Delay
-from exabgp.reactor.network.error import NetworkError
+from exabgp.reactor.network.error import MD5Error, NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
 
 from bgp.speaker.exabgp import clock, sending, turns
@@ -387,18 +387,30 @@ def listening() -> None:
       connections for it whatever this process does. When a key comes, changes or goes, the socket
       is made anew: what waited in it for the process was let in under other keys. ExaBGP sets the
       keys of all peers but the first on the listening socket, and never removes one.
+    - The kernel has room for so many keys of a socket (`net.core.optmem_max`: about 150 of 20 KiB).
+      A peer whose key it refuses is not let in by that socket, and is dialled still; the others
+      are served. ExaBGP would listen for none of them.
     - The option `listen-any` listens on all addresses. Peers of the same port share that socket:
       none can be bound to an address beside it. Who may come to which address is not changed.
     """
     make, minimum = listener.Listener._new_socket, listener.set_accepted_ttl
+    set_key = listener.md5
     keys: dict[Any, dict[str, tuple[str, Any]]] = {}
     anywhere: set[tuple[Any, int]] = set()
+    refused: dict[Any, set[str]] = {}
 
     def make_with_keys(self: Any, local: Any) -> socket.socket:
         opened: socket.socket = make(self, local)
+        refused[local.afi] = set()
         for peer, (key, base64) in keys[local.afi].items():
-            listener.md5(opened, peer, 0, key, base64)
+            try:
+                set_key(opened, peer, 0, key, base64)
+            except MD5Error:
+                refused[local.afi].add(peer)
         return opened
+
+    def has_its_keys(*_: Any) -> None:
+        """What ExaBGP does for one peer at a time is done."""
 
     def accepted(connection: Any, neighbor: Any) -> None:
         minimum(connection, neighbor)
@@ -418,6 +430,7 @@ def listening() -> None:
         before = dict(keys)
         keys.update((family, _keys(neighbors, family)) for family in (AFI.ipv4, AFI.ipv6))
         served = [each for each in neighbors if each["listen"]]
+        refused_before = set().union(*refused.values())
         anywhere.clear()
         anywhere.update(
             (each["peer-address"].afi, each["listen"])
@@ -441,10 +454,17 @@ def listening() -> None:
         secured = {(where(each).top(), each["listen"]) for each in served if each["outgoing-ttl"]}
         for opened, (address, port, _, _) in self.listener._sockets.items():
             _set_ttl(opened, MAX_TTL if (address, port) in secured else DEFAULT_TTL)
+        refused_now = set().union(*refused.values())
+        if refused_now != refused_before:
+            told = f"keys without room: {' '.join(sorted(refused_now))}"  # bgp.speaker.exabgp.keys
+            log.critical(lambda: told, "network")
         return good
 
     def connected(self: Any) -> Iterator[Any]:
         for connection in arrivals(self):
+            if connection.local in refused.get(connection.afi, ()):
+                connection.close()
+                continue
             for key in self._reactor.peers():
                 neighbor = self._reactor.neighbor(key)
                 same = str(neighbor["peer-address"]) == str(connection.local)
@@ -454,7 +474,7 @@ def listening() -> None:
 
     arrivals = listener.Listener._connected
     listener.Listener._new_socket, listener.set_accepted_ttl = make_with_keys, accepted
-    listener.Listener._connected = connected
+    listener.Listener._connected, listener.md5 = connected, has_its_keys
     loop.Reactor._listen_for_neighbors = for_neighbors
 
 

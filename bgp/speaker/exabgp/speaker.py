@@ -33,6 +33,7 @@ from bgp.speaker.exabgp import child as children
 from bgp.speaker.exabgp import config, protocol
 from bgp.speaker.exabgp.backlog import Backlog
 from bgp.speaker.exabgp.commands import Commands
+from bgp.speaker.exabgp.keys import Keyless
 from bgp.speaker.exabgp.offers import Offers
 from bgp.speaker.exabgp.protocol import Command
 from bgp.speaker.exabgp.refusals import Refusals
@@ -101,6 +102,7 @@ class ExaBGPSpeaker:
         self._uid: int | None = None
         self._failures = 0
         self._last_words: deque[bytes] = deque(maxlen=6)
+        self._keyless = Keyless()
         self.restarts = 0
         self.unreadable = 0
 
@@ -125,6 +127,7 @@ class ExaBGPSpeaker:
     def conditions(self) -> list[tuple[str, str]]:
         found = self._penalties.conditions(asyncio.get_running_loop().time())
         found += self._refusals.conditions(self._target()) + self._offers.conditions()
+        found += self._keyless.conditions()
         if self._failures >= STAYS_DEAD and self._wanted:
             why = f"ended {self._failures} times in a row: {self._trouble or 'no reason given'}"
             found.append(("BGP speaker", why))
@@ -345,6 +348,7 @@ class ExaBGPSpeaker:
             log.warning("exabgp ended; its last words: %s", said)
             self._trouble = self._trouble or said
         self._last_words.clear()
+        self._keyless.forget()
         self._commands.clear()
         self._sessions = {}
         self._offers.clear()
@@ -420,6 +424,7 @@ class ExaBGPSpeaker:
             elif _NOT_RELOADED in line:
                 self._reload.set_result(False)
         self._last_words.append(line)
+        self._keyless.hear(line)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("exabgp: %s", children.readable(line))
 
