@@ -98,6 +98,14 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return None
+
+
 def all_pids() -> list[int]:
     """Every process id that /proc shows now."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]

@@ -98,8 +98,12 @@ def learned(lab: Lab) -> dict[str, list[tuple[str, str]]]:
 
 
 def processes(machine: Machine, title: str) -> list[int]:
-    """Processes of a machine that `ps` shows under a title."""
-    return [pid for pid in machine.pids() if proc.command_of(pid).split(" ")[0] == title]
+    """Processes of a machine that `ps` shows under a title.
+
+    A child that is about to run another program still has its parent's, and is none of them.
+    """
+    found = [pid for pid in machine.pids() if proc.command_of(pid).split(" ")[0] == title]
+    return [pid for pid in found if proc.parent_of(pid) not in (None, *found)]
 
 
 def tables(machine: Machine) -> dict[str, list[str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from lab import proc
 from lab.cluster import Lab
+from lab.demo import look
 from lab.errors import LabError
 from libcalico import paths
 from tests.support.patience import HANG
@@ -68,6 +70,21 @@ def test_processes_are_found_by_machine(bare: Lab) -> None:
         assert running.pid not in bare.nodes[1].pids()
     finally:
         running.kill()
+        running.wait()
+
+
+def test_a_child_that_has_run_no_program_yet_is_not_taken_for_its_parent(bare: Lab) -> None:
+    """Until then it has its parent's title, and is gone from under it a moment later."""
+    node = bare.nodes[0]
+    code = "import os, time; print(os.fork(), flush=True); time.sleep(1000)"
+    running = node.start([sys.executable, "-c", code])
+    try:
+        assert running.stdout is not None
+        both = {running.pid, *(int(running.stdout.readline()) for _ in range(2))} - {0}
+        assert both <= set(node.pids())
+        assert look.processes(node, sys.executable) == [running.pid]
+    finally:
+        proc.kill_all(lambda: [pid for pid in both if proc.start_time(pid) is not None])
         running.wait()
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab import proc
 from lab.machine import Machine
 from tests.support.patience import patient
 
@@ -115,10 +116,10 @@ class Unit:
         return status
 
     def pids(self) -> list[int]:
-        """The main process."""
+        """The main process; a child of it has its name until it runs a program of its own."""
         done = self.machine.run(["pgrep", "-x", "calico-node"], check=False).stdout.split()
-        mine = set(self.machine.pids())
-        return [int(pid) for pid in done if int(pid) in mine]
+        mine = {int(pid) for pid in done} & set(self.machine.pids())
+        return [pid for pid in mine if proc.parent_of(pid) not in (None, *mine)]
 
     def close(self) -> None:
         """End what is left."""
