@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -65,7 +66,8 @@ def kill_agents(node: Machine) -> None:
     for pid in node.pids():
         title = proc.command_of(pid)
         if title.startswith("calico-") or "exabgp" in title:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the agents die with their supervisor
+                os.kill(pid, signal.SIGKILL)
     proc.wait_until(
         lambda: not [p for p in node.pids() if proc.command_of(p).startswith("calico-")],
         "the agents are gone",
