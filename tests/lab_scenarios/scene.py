@@ -157,6 +157,30 @@ class Scene:
         lines = self.text(machine, "cat", "/proc/net/snmp6").splitlines()
         return int(dict(line.split() for line in lines)["Ip6OutForwDatagrams"])
 
+    @contextmanager
+    def passing(self, machine: str, one: Pod, other: Pod) -> Iterator[Callable[[], int]]:
+        """Counts the packets between two pods that a machine forwards while the body runs.
+
+        Others may pass: the last ones of connections that ended before.
+        """
+        node = self.machine(machine)
+        both = f"{{ {one.address}, {other.address} }}"
+        count = f"ip saddr {both} ip daddr {both} counter"
+        hook = "type filter hook forward priority -300"
+        table = f"table ip passing {{ chain counted {{ {hook}\n {count}\n }}\n}}\n"
+        node.run(["nft", "-f", "-"], stdin=table.encode())
+
+        def packets() -> int:
+            listed = node.run(["nft", "list", "table", "passing"]).stdout
+            found = re.search(r"packets (\d+)", listed)
+            assert found
+            return int(found[1])
+
+        try:
+            yield packets
+        finally:
+            node.run(["nft", "delete", "table", "passing"])
+
     # -- tables
 
     def block(self, pod: Pod, version: int = 4) -> str:

@@ -36,9 +36,10 @@ def test_2_pods_reach_pods(made: Scene) -> None:
 
 @pytest.mark.promise("M-128")
 def test_3_no_packet_passes_a_reflector(made: Scene) -> None:
-    before = [made.forwarded(name) for name in ("node1", "node2")]
-    made.connected(["on-node3", "on-node4"])
-    assert [made.forwarded(name) for name in ("node1", "node2")] == before
+    pair = made.on("node3"), made.on("node4")
+    with made.passing("node1", *pair) as one, made.passing("node2", *pair) as two:
+        made.connected(["on-node3", "on-node4"])
+        assert (one(), two()) == (0, 0)
 
 
 @pytest.mark.promise("F-39", "PAIN-12")
