@@ -261,14 +261,24 @@ def test_filters_and_communities(pair: tuple[World, Node, Node]) -> None:
     export[0]["operations"] = operations  # type: ignore[assignment]
     inward = [{"cidr": "10.200.0.0/16", "matchOperator": "In", "action": "Reject"}]
     world.apply("BGPFilter", "tor", {"exportV4": export, "importV4": inward})
+    # Each kind has a watch of its own, and a peering with an unknown filter would be refused.
+    nobody = "10.99.0.99"
+    world.apply("BGPPeer", "nobody", {"peerIP": nobody, "asNumber": 64500, "filters": ["tor"]})
+    eventually("they know the filter", lambda: all(nobody in node.peers() for node in (n1, n2)))
+    world.delete(ResourceKey("BGPPeer", "nobody"))
     world.peer_with_router(filters=["tor"])
     eventually("the path", lambda: "64512 64512 64512" in world.birdc(*block))
     assert "(1,2)" in world.birdc(*block)
     eventually("nothing of n2", lambda: n1.address not in world.birdc(*other))
     eventually("nothing of the router", lambda: "10.200.0.0/24" not in n1.ear.table)
     told = {"10.200.0.0/24": "a BGPFilter of the peering rejects it"}
-    eventually("the status", lambda: n1.peers()[ROUTER]["refused_paths"] == told)
+
+    def refused() -> list[dict[str, str]]:
+        return [node.peers()[ROUTER]["refused_paths"] for node in (n1, n2)]
+
+    eventually("the status", lambda: refused() == [told, told])
     world.peer_with_router()
+    eventually("nobody uses the filter", lambda: refused() == [{}, {}])
     world.delete(ResourceKey("BGPFilter", "tor"))
     world.delete(ResourceKey("BGPConfiguration", "default"))
     settle(world, n1, n2)

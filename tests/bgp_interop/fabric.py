@@ -34,6 +34,8 @@ NODE, NODE6 = "10.99.0.1", "fd99::1"
 ROUTER, ROUTER6 = "10.99.0.100", "fd99::100"
 FAR = "10.97.0.2"
 RAW = IPv4Address("10.99.0.66")
+NOBODY = "10.99.0.99"
+"""An address where no router is."""
 BLOCK, BLOCK6 = "10.65.1.0/26", "fd65::40/122"
 
 
@@ -111,6 +113,13 @@ class Fabric:
     def learned(self, expected: Mapping[str, tuple[str, ...]]) -> None:
         """What n1's felix was told is this: prefix -> next hops."""
         eventually_equal("n1's table", lambda: self.node.ear.table, expected)
+
+    def known(self, name: str) -> None:
+        """n1 has heard of a BGPFilter. A peering that names an unknown one is refused, and ends."""
+        self.peer(NOBODY, filters=[name], name="nobody")
+        eventually(f"BGPFilter {name} is known", lambda: NOBODY in self.node.peers())
+        self.world.delete(ResourceKey("BGPPeer", "nobody"))
+        eventually("nobody is gone", lambda: NOBODY not in self.node.peers())
 
     def session(self, address: str = ROUTER) -> int:
         """The number of the present session, or of the last one: another one has another."""

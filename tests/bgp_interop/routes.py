@@ -44,6 +44,7 @@ def filters(lab: Fabric) -> None:
     export = [{"cidr": "10.65.9.0/26", "matchOperator": "Equal", "action": "Reject"}]
     inward = [{"cidr": "10.201.0.0/16", "matchOperator": "In", "action": "Reject"}]
     lab.apply("BGPFilter", "less", {"exportV4": export, "importV4": inward})
+    lab.known("less")
     lab.peer(filters=["less"])
     lab.told({BLOCK: OUR_BLOCK})
     lab.learned({OUTSIDE: (ROUTER,)})
