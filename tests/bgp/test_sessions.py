@@ -193,7 +193,10 @@ def test_attributes_out() -> None:
         assert f"BGP.as_path: {MY_AS} 65001 65002" in outside
         assert f"BGP.next_hop: {hop}" in outside
         assert "local_pref: 321" not in outside
-        plain = shown("outside", "10.65.2.0/26")
+        # Other attributes are another UPDATE, which may come later.
+        other = "10.65.2.0/26"
+        await until("the other, too", lambda: "BGP.as_path" in shown("outside", other))
+        plain = shown("outside", other)
         assert f"BGP.as_path: {MY_AS}\n" in plain
         assert f"BGP.next_hop: {RAW[1]}" in plain
         # One attribute changes: replaced in place, never withdrawn.

@@ -30,6 +30,8 @@ def space() -> Iterator[Namespace]:
     with network_namespace("ct") as space, space.entered():
         for program in ("iptables-nft", "ip6tables-nft"):
             space.run(program, "-A", "INPUT", "-m", "conntrack", "--ctstate", "NEW")
+        # A flow without an answer is forgotten after 30 s, whoever else has the processor.
+        space.run("sysctl", "-qw", "net.netfilter.nf_conntrack_udp_timeout=3600")
         for address in (A, B, C):
             space.run("ip", "address", "add", f"{address}/32", "dev", "lo")
         for address in (A6, B6):
