@@ -228,7 +228,7 @@ async def test_a_node_and_a_pool_are_given_back(etcd: Etcd) -> None:
 async def test_a_store_that_is_away_fails_its_callers_and_nothing_else(
     private_etcd: Etcd,
 ) -> None:
-    async with private_etcd.connect(timeout=0.5) as store:
+    async with private_etcd.connect() as store:
         await put_pool(store, "p", "10.0.0.0/26", 28)
         async with serving(store, "n1") as allocator:
             await allocator.perform(allocate("a"))

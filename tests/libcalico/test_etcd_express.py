@@ -327,11 +327,7 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again(
 async def test_a_password_that_nobody_asks_for_does_not_bar_the_short_way(
     etcd: Etcd, spied: list[int]
 ) -> None:
-    store = await connect(
-        DatastoreConfig(
-            datastore_type="etcdv3", etcd_endpoints=etcd.endpoint, username="a", password="b"
-        )
-    )
+    store = await connect(replace(etcd.config(), username="a", password="b"))
     try:
         await warmed(store)
         spied.clear()

@@ -317,6 +317,7 @@ async def test_a_login_is_made_and_renewed(make_etcd: Callable[..., Etcd]) -> No
         etcd_endpoints=server.endpoint,
         username="calico",
         password="secret word",
+        timeout=CALL,
     )
     assert "secret word" not in repr(good)
     store = await connect(good)
@@ -367,6 +368,7 @@ async def test_tls_with_client_certificates(make_etcd: Callable[..., Etcd], tmp_
         ca_file=str(files.ca),
         cert_file=str(files.client_cert),
         key_file=str(files.client_key),
+        timeout=CALL,
     )
     store = await connect(config)
     try:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd import http2, stream
 from libcalico.datastore.etcd.message_stream import Broken
@@ -58,9 +57,7 @@ async def _hold_for_ever(store: EtcdDatastore) -> None:
 async def test_a_gathering_store_reads_what_came_at_once(etcd: Etcd) -> None:
     async with etcd.connect() as writer:
         revision = await writer.commit([put("gather.x")])
-        store = await connect(
-            DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=etcd.endpoint), gather=1.0
-        )
+        store = await connect(etcd.config(), gather=1.0)
         try:
             batches = store.watch([Selection("Handle")], revision)
             await stood(batches)

@@ -20,7 +20,7 @@ from libcalico.datastore.interface import Batch, Compacted, Datastore, Delete, P
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import UnsupportedKind
 from libcalico.model import Handle, HandleKey, Key, Metadata, Node, ResourceKey
-from tests.support.etcd import Etcd
+from tests.support.etcd import CALL, Etcd
 from tests.support.patience import patient, until
 from tests.support.proxy import Proxy
 
@@ -175,7 +175,7 @@ async def test_a_compaction_while_we_are_away_flaps_nothing(
     proxy = await Proxy(int(etcd.endpoint.rpartition(":")[2])).start()
     store = await connect(
         DatastoreConfig(
-            datastore_type="etcdv3", etcd_endpoints=f"http://127.0.0.1:{proxy.port}", timeout=2
+            datastore_type="etcdv3", etcd_endpoints=f"http://127.0.0.1:{proxy.port}", timeout=CALL
         )
     )
     try:

@@ -15,6 +15,7 @@ import pytest
 from linux import nflog
 from linux.errors import KernelError
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import HANG
 
 HERE, THERE = "10.65.0.1", "10.65.0.2"
 HERE6, THERE6 = "fd65::1", "fd65::2"
@@ -33,7 +34,7 @@ def space() -> Iterator[Namespace]:
 def wait(reader: nflog.Reader, count: int) -> list[nflog.Logged]:
     found: list[nflog.Logged] = []
     while len(found) < count:
-        assert select.select([reader.fileno()], [], [], 3)[0], f"{len(found)} of {count} arrived"
+        assert select.select([reader.fileno()], [], [], HANG)[0], f"{len(found)} of {count} arrived"
         found += reader.read()
     return found
 
