@@ -84,8 +84,11 @@ def both_families(node: World) -> Iterator[None]:
     document["plugins"].append(dict(CHAINED["portmap"]))
     node.apply(POOL6)
     node.reinstall("--configuration-only", CNI_NETWORK_CONFIG=json.dumps(document))
+    # The runtime hears of a file by inotify, in its own time.
+    until(lambda: "assign_ipv6" in node.runtime_list())
     yield
     node.reinstall("--configuration-only", "--chain=portmap,bandwidth")
+    until(lambda: "assign_ipv6" not in node.runtime_list())
     node.delete("ippool", "pods6")
 
 
