@@ -54,9 +54,13 @@ def saved(world: World) -> tuple[str, str, str]:
 async def test_in_force_means_routes_sets_policies_and_chains(world: World) -> None:
     """Looked at as soon as felix says so; the endpoint is stored nowhere yet."""
     spec = {"selector": "role == 'web'", "types": ["Ingress"], "ingress": [RULE]}
+    taken = world.metric("felix_calc_graph_updates_processed")
     world.put("globalnetworkpolicies", "web", "GlobalNetworkPolicy", spec)
+    # The offer comes by the socket: it could else be heard of before what the datastore tells.
+    eventually(lambda: world.metric("felix_calc_graph_updates_processed") > taken)
     friend = world.wire("cali0000friend", "10.65.0.20", "fd65::20")
     world.put_endpoint("friend", friend, labels={"role": "friend"})
+    eventually(lambda: world.route("10.65.0.20/32") and world.route("fd65::20/128"))
     pod = world.wire("cali00000000web", "10.65.0.21", "fd65::21")
     name = world.endpoint_name("web")
     value = json.dumps(
