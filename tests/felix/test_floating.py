@@ -73,7 +73,8 @@ def test_a_floating_address_leads_to_its_pod_where_it_is_allowed(world: World) -
 
     world.put_endpoint("a", a, ipNATs=[{"internalIP": a.address, "externalIP": b.address}])
     eventually(lambda: not reaches(world.outside, FLOATING), 15)
-    assert any(f"{b.address} leads to another" in c for c in conditions_of(world, "Workload"))
+    taken = f"{b.address} leads to another"
+    eventually(lambda: any(taken in c for c in conditions_of(world, "Workload")))
     b.space.run("sysctl", "-qw", "net.ipv4.icmp_echo_ignore_all=0")
     eventually(lambda: reaches(world.outside, FLOATING))
     allow(world, "Disabled")
