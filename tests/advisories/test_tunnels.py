@@ -53,7 +53,7 @@ def test_a_pods_tunnel_packet_is_not_unwrapped(careless: World, tunnel: int) -> 
     a, b = careless.pods[:2]
     kind = frames.IPV4 if tunnel == 4 else frames.IPV6
     mac = careless.node.run("cat", "/sys/class/net/eth0/address").strip().replace(":", "")
-    careless.outside.run("ping", "-c1", "-W1", NODE[tunnel])
+    careless.outside.run("ping", "-c1", "-W", str(HANG), NODE[tunnel])
     with frames.ears(b.space) as heard:
 
         def from_a_node() -> bool:

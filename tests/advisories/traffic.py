@@ -31,8 +31,9 @@ class Traffic:
             time.sleep(0.01)
 
     def silent(self, *names: str, running: str) -> bool:
-        """Whether nothing of some arrives while 20 of `running` do, counted from now."""
+        """Whether nothing of some arrives while 20 of each are sent and 20 of `running` arrive."""
         before = self.arrived.copy()
+        self.tried(*names)
         self.wait(running)
         return all(self.arrived[name] == before[name] for name in names)
 

@@ -37,15 +37,15 @@ def tcp(
         return True
 
 
-def udp(client: Pod, server: Pod, port: int, family: int = 4) -> bool:
-    """Whether a datagram arrives within `PATIENCE` seconds."""
+def udp(client: Pod, server: Pod, port: int, family: int = 4, *, wait: float = PATIENCE) -> bool:
+    """Whether a datagram arrives within `wait` seconds."""
     kind = socket.AF_INET if family == 4 else socket.AF_INET6
     there = server.address if family == 4 else server.address6
     here = client.address if family == 4 else client.address6
     with ExitStack() as stack:
         listener = server.space.call(lambda: _bound(kind, socket.SOCK_DGRAM, there, port))
         stack.callback(listener.close)
-        listener.settimeout(PATIENCE)
+        listener.settimeout(wait)
         caller = client.space.call(lambda: _bound(kind, socket.SOCK_DGRAM, here, 0))
         stack.callback(caller.close)
         caller.sendto(b"x", (there, port))

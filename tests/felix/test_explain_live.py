@@ -55,11 +55,11 @@ def test_a_chain_that_somebody_emptied_is_told_until_felix_repairs_it(stage: Sta
     stage.policy("case", CASE)
     stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
     world.stop_felix()
-    world.start_felix(FELIX_IPTABLESREFRESHINTERVAL="60")
+    world.start_felix(FELIX_IPTABLESREFRESHINTERVAL="0")
     world.wait_ready()
     world.kernel.flush("cali-pi-gnp/case")
     if not world.kernel.native:
-        # Until felix looks; of nftables the kernel tells it at once.
+        # Felix never looks; of nftables the kernel tells it at once.
         _, stations = live(stage, "client")
         assert stations[1]["chainStands"] is False
         assert stations[1]["matchedPackets"] is None

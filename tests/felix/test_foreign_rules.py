@@ -17,6 +17,7 @@ from tests.felix.foreign import in_iptables, in_nftables, load_iptables, load_nf
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
 from tests.felix.world import NODE, World, eventually
+from tests.support.patience import HANG
 
 BACKENDS = ("nft", "legacy", "nftables")
 MORE = {
@@ -134,7 +135,7 @@ def test_two_writers_lose_nothing(bare_world: World, backend: str) -> None:
                 "*filter", ":KUBE-CHURN - [0:0]",
                 f"-A KUBE-CHURN -d 10.96.{written % 250}.2/32 -j ACCEPT", "COMMIT", "",
             ))  # fmt: skip
-            restore = [*beside, f"iptables-{backend}-restore", "--noflush", "-w", "5"]
+            restore = [*beside, f"iptables-{backend}-restore", "--noflush", "-w", f"{HANG:.0f}"]
             subprocess.run(restore, input=text, text=True, check=True)
 
     churn = threading.Thread(target=kube_proxy)
@@ -145,10 +146,10 @@ def test_two_writers_lose_nothing(bare_world: World, backend: str) -> None:
             world.put_endpoint(f"p{number}", pod)
         for pod in pods:
             eventually(partial(pod.reaches, "203.0.113.9", wait=0.3), 20)
+        eventually(lambda: written > 10, what="both wrote")
     finally:
         done.set()
         churn.join()
-    assert written > 10
     assert world.ready()
     saved = world.node.run(f"iptables-{backend}-save")
     assert f"-A KUBE-SVC-CHURN -d 10.96.{written % 250}.1/32 -j KUBE-MARK-MASQ" in saved

@@ -17,6 +17,7 @@ from tests.felix import talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
 from tests.felix.world import NODE, Pod, World, eventually, make_world
+from tests.support.patience import HANG
 
 SERVICE = "10.96.0.10"
 
@@ -194,8 +195,8 @@ def test_untracked_policy_needs_no_connections(site: Site) -> None:
         "outside node 4 udp 8082",
     )
     world.node.run("conntrack", "-F")
-    assert site.open("outside node 4 udp 8080")
-    assert site.open("outside node 4 udp 8081")
+    assert talk.udp(site.outside, site.node, 8080, wait=HANG)
+    assert talk.udp(site.outside, site.node, 8081, wait=HANG)
     known = world.node.run("conntrack", "-L", "-p", "udp")
     assert "dport=8081" in known
     assert "dport=8080" not in known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -112,7 +114,8 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
     eventually(lambda: world.metric("felix_int_dataplane_apply_time_seconds_count") > before)
     batches = world.metric("felix_calc_graph_update_time_seconds_count")
     assert 1 <= batches <= processed + 1
-    assert 0 < world.metric("felix_calc_graph_update_time_seconds_sum") < 10
+    lived = time.time() - world.metric("process_start_time_seconds")
+    assert 0 < world.metric("felix_calc_graph_update_time_seconds_sum") < lived
     programs = world.metric("felix_exec_time_micros_count")
     if backend == NATIVE:
         assert programs <= 4, "only iptables is asked, for what it may hold of ours"
@@ -124,7 +127,7 @@ def test_calicos_names_and_true_values(world: World, backend: str) -> None:
         assert world.metric("felix_exec_time_micros_sum") > 1000 * programs
         assert world.metric("felix_iptables_lines_executed") > 50
     assert world.metric(f"felix_{'nft' if backend == NATIVE else 'iptables_restore'}_errors") == 0
-    assert 0 < world.metric("felix_int_dataplane_initial_resync_time_seconds") < 30
+    assert 0 < world.metric("felix_int_dataplane_initial_resync_time_seconds") < lived
     assert world.metric("process_resident_memory_bytes") > 1e7
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.felix import talk
 from tests.felix.stage import ONLY_CLIENT, Rules, Stage, allow, both, rules_of
 from tests.felix.world import eventually
+from tests.support.patience import HANG
 
 CASES: dict[str, tuple[Rules, set[str], set[str]]] = {
     "nothing is allowed": ([], set(), both("client * tcp 80", "client * udp 53", "client * ping")),
@@ -122,7 +124,7 @@ def test_a_logged_packet_is_logged_and_goes_on(stage: Stage) -> None:
     stage.comes_to(both("client * tcp 80"), set())
     eventually(lambda: 'prefix "calico-packet: "' in rules_of(stage))
     assert "level 5" in rules_of(stage) or "level notice" in rules_of(stage)
-    assert stage.through("client 4 tcp 80")
+    assert talk.tcp(stage.client, stage.server, 80, wait=HANG)
     rules = stage.world.kernel.counted("cali-pi-gnp/case")
     assert next(packets for packets, text in rules if "calico-packet" in text) > 0
 

@@ -16,6 +16,7 @@ import pytest
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow
 from tests.felix.world import World, eventually
+from tests.support.patience import HANG
 
 NAMES = [
     *(f"{tool}-{kind}-{verb}" for tool in ("iptables", "ip6tables") for kind in ("nft", "legacy")
@@ -96,7 +97,7 @@ def put(world: World, port: int) -> None:
 
 def store_reads(world: World) -> int:
     """How often the store was read, by etcd's own count; etcdctl's `put` reads nothing."""
-    page = world.node.run("curl", "-s", "-m", "5", f"{world.etcd.endpoint}/metrics")
+    page = world.node.run("curl", "-s", "-m", str(HANG), f"{world.etcd.endpoint}/metrics")
     wanted = 'grpc_method="Range"'
     lines = [line for line in page.splitlines() if line.startswith("grpc_server_handled_total{")]
     assert lines
