@@ -112,8 +112,9 @@ async def _relabel(node: Node) -> None:
         name = node.chance.choice(running)
         labels = {"colour": node.chance.choice(COLOURS)}
         node.run.trace.story(f"operator: labels {name} {labels}")
-        node.pods[name].labels = labels
-        await node.cluster.relabel(name, NODE, labels)
+        async with node.operator:
+            node.pods[name].labels = labels
+            await node.cluster.relabel(name, NODE, labels)
 
 
 async def _policy(node: Node) -> None:
@@ -128,8 +129,9 @@ async def _broken_policy(node: Node) -> None:
     if node.policies:
         name = node.chance.choice(sorted(node.policies))
         node.run.trace.story(f"operator: policy {name} is garbage now")
-        await node.cluster.corrupt("GlobalNetworkPolicy", name)
-        node.garbage.add(name)
+        async with node.operator:
+            await node.cluster.corrupt("GlobalNetworkPolicy", name)
+            node.garbage.add(name)
 
 
 async def _path(node: Node) -> None:

@@ -75,6 +75,8 @@ class Node:
     policies: dict[str, dict[str, object]] = field(default_factory=dict)
     readable: dict[int, dict[str, object]] = field(default_factory=dict)
     garbage: set[str] = field(default_factory=set)
+    operator: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One write at a time, so that the store has them in the order in which they are noted."""
     pool_disabled: bool = False
     restarting: bool = False
     past: list[Pod] = field(default_factory=list)
@@ -309,16 +311,18 @@ class Node:
             "ingress": [rule] if of else [],
         }
         self.run.trace.story(f"operator: policy {name} {spec}")
-        revision = await self.cluster.resource("GlobalNetworkPolicy", name, spec)
-        self.policies[name] = self.readable[revision] = spec
-        self.garbage.discard(name)
+        async with self.operator:
+            revision = await self.cluster.resource("GlobalNetworkPolicy", name, spec)
+            self.policies[name] = self.readable[revision] = spec
+            self.garbage.discard(name)
 
     async def delete_policy(self, name: str) -> None:
         """An operator deletes it."""
         self.run.trace.story(f"operator: deletes policy {name}")
-        await self.cluster.delete(ResourceKey("GlobalNetworkPolicy", name))
-        self.policies.pop(name, None)
-        self.garbage.discard(name)
+        async with self.operator:
+            await self.cluster.delete(ResourceKey("GlobalNetworkPolicy", name))
+            self.policies.pop(name, None)
+            self.garbage.discard(name)
 
     def trouble(self) -> None:
         """Something that may make an ADD fail."""
