@@ -20,6 +20,7 @@ import pytest
 from bgp.speaker.exabgp import child
 from bgp.speaker.interface import IPAddress, Peer, PeerDown
 from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story, until
+from tests.support import bgp_wire as wire
 from tests.support.patience import HANG
 
 pytestmark = pytest.mark.promise("F-41")
@@ -155,7 +156,9 @@ def test_on_a_reload_what_came_under_other_keys_is_closed(
             await quick.open()
         await until("it is closed", quick.closed.is_set)
         assert not lab.heard.up(SECRET_PEER)
-        assert quick.messages == []
+        # It may have been accepted in the last turn before the signal was seen: it got no answer
+        # to its OPEN then.
+        assert {kind for kind, _ in quick.messages} <= {wire.OPEN}
         await quick.close()
         if wanted:
             await not_let_in(lab, quick)
