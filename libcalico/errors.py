@@ -11,7 +11,7 @@ import msgspec
 NO_DOCUMENT = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What reading bytes of others raises where they are no document of ours.
 
-`[[[[...` nests without end and raises RecursionError, which no other of the two is. Whoever catches
+`[[[[...` nests without end and raises RecursionError, which no other of the two is. A handler of
 one catches all three (`./run lint`).
 """
 LONGEST_VALUE = 300

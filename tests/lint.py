@@ -69,24 +69,29 @@ TASKS_OF_THEIR_OWN = {
 }
 
 
+def _in_what_we_ship(pattern: str, complaint: str) -> list[str]:
+    """A complaint for each file, outside the tests, in which the pattern is found."""
+    found = re.compile(pattern)
+    return [
+        f"{path.relative_to(ROOT)}: {complaint}"
+        for path in python_files()
+        if "tests" not in path.relative_to(ROOT).parts and found.search(path.read_text())
+    ]
+
+
 def blind_suppressions() -> list[str]:
     """`suppress(Exception)` passes over what `except` may not (ruff: S110, BLE001)."""
-    wide = re.compile(r"\bsuppress\((?:Base)?Exception\b")
-    return [
-        f"{path.relative_to(ROOT)}: suppress what is expected, not every exception"
-        for path in python_files()
-        if "tests" not in path.relative_to(ROOT).parts and wide.search(path.read_text())
-    ]
+    return _in_what_we_ship(
+        r"\bsuppress\((?:Base)?Exception\b", "suppress what is expected, not every exception"
+    )
 
 
 def narrow_readers() -> list[str]:
     """`except msgspec.DecodeError` alone passes what nests without end: `errors.NO_DOCUMENT`."""
-    narrow = re.compile(r"(?:except|suppress).*\bmsgspec\.(?:DecodeError|MsgspecError)\b")
-    return [
-        f"{path.relative_to(ROOT)}: catch libcalico.errors.NO_DOCUMENT where bytes are read"
-        for path in python_files()
-        if "tests" not in path.relative_to(ROOT).parts and narrow.search(path.read_text())
-    ]
+    return _in_what_we_ship(
+        r"(?:except|suppress).*\bmsgspec\.(?:DecodeError|MsgspecError)\b",
+        "catch libcalico.errors.NO_DOCUMENT where bytes are read",
+    )
 
 
 def bare_tasks() -> list[str]:

@@ -1,7 +1,7 @@
 """The temporary files of one run of tests: in a folder of their own, which no run outlives.
 
-A run holds a lock on its folder while it lasts. The folder of a run that failed stays, for whoever
-looks why; it goes, like that of a run that was killed, when the next run begins.
+A run holds a lock on its folder while it lasts. The folder of a run that failed stays, to be
+looked at; it goes, like that of a run that was killed, when the next run begins.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ from exabgp.reactor.network.error import MD5Error, NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
 
 from bgp.speaker.exabgp import clock, sending, turns
+from bgp.speaker.exabgp.keys import SAID as KEYLESS
 
 REDIAL_SECONDS = 5
 NOTICE_BASE = 1000
@@ -456,7 +457,7 @@ def listening() -> None:
             _set_ttl(opened, MAX_TTL if (address, port) in secured else DEFAULT_TTL)
         refused_now = set().union(*refused.values())
         if refused_now != refused_before:
-            told = f"keys without room: {' '.join(sorted(refused_now))}"  # bgp.speaker.exabgp.keys
+            told = f"{KEYLESS.decode()}{' '.join(sorted(refused_now))}"
             log.critical(lambda: told, "network")
         return good
 
