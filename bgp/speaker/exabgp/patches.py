@@ -432,6 +432,9 @@ def listening() -> None:
         keys.update((family, _keys(neighbors, family)) for family in (AFI.ipv4, AFI.ipv6))
         served = [each for each in neighbors if each["listen"]]
         refused_before = set().union(*refused.values())
+        for family in before:
+            if keys[family] != before[family]:
+                refused.pop(family, None)  # its sockets are made anew, or there are none
         anywhere.clear()
         anywhere.update(
             (each["peer-address"].afi, each["listen"])
