@@ -165,7 +165,7 @@ def measure(options: argparse.Namespace) -> Json:
                 serving = [pid for machine in (lab.etcd, node) for pid in machine.pids()]
                 numbers = map(str, (options.rounds, options.repeats, *serving))
                 driver = [sys.executable, "-m", "tests.bench._cni_driver", lab.name, *numbers]
-                done = node.run(["env", "-C", str(ROOT), *driver], timeout=600)
+                done = node.run(["env", "-C", str(ROOT), *driver], timeout=3600)
                 raw.setdefault(data, {})[backend] = json.loads(done.stdout)
     return raw
 
