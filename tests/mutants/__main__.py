@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests import junit
 from tests.mutants.drawing import LEAST, ROOMS, Mutant, draw, found
 from tests.mutants.nearest import Nearest
 from tests.mutants.running import FAILED, Verdict, at_once, in_box, judge
 
 ROOT = Path(__file__).parent.parent.parent
-MOST, BUDGET = 8, 60.0
+MOST = 8
+"""Files of tests that a mutant meets."""
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -44,17 +44,6 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     if unknown:
         parser.error(f"no room {', '.join(unknown)}; there are {', '.join(ROOMS)}")
     return told
-
-
-def seconds() -> dict[str, float]:
-    """How long each file of tests took in the last run of the fast tier, where one is kept."""
-    spent: Counter[str] = Counter()
-    for name in ("fast", "alone"):
-        report = ROOT / ".test-results" / f"{name}.xml"
-        if report.exists():
-            for case in junit.cases(report):
-                spent[case.file] += case.seconds  # type: ignore[assignment]
-    return dict(spent)
 
 
 def unsound(verdicts: Sequence[Verdict]) -> list[str]:
@@ -120,8 +109,8 @@ def main(words: Sequence[str]) -> int:
         drawn = [one for all_ in everything.values() for one in all_ if asked.named in one.name]
     else:
         drawn = sorted(draw(everything, asked.seed, asked.number), key=_at_stake)
-    nearest = Nearest(ROOT, seconds())
-    near = {one: nearest.tests(one.file, MOST, BUDGET, one.change.where) for one in drawn}
+    nearest = Nearest(ROOT)
+    near = {one: nearest.tests(one.file, MOST, one.change.where) for one in drawn}
 
     def tell(answer: Verdict) -> Verdict:
         word = "killed  " if answer.killed else "SURVIVED"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 TOP = (
@@ -16,8 +16,7 @@ NAMED = re.compile(r"tests/[a-z_0-9/]+/test_[a-z_0-9]+\.py")
 FAR = 4
 """Import steps beyond which a test says nothing of a module."""
 OUTSIDE = re.compile(r"etcd|netns|subprocess|\bworld\b|\blab\b|\bprocess\b|\bnode_server\b")
-QUICK, SLOW = 2.0, 10.0
-"""Seconds that a file is taken to need where no run told: by itself, or with the system around."""
+"""What a file of tests says that needs the system around it, and so takes longer."""
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -55,20 +54,19 @@ def _said(where: str) -> list[re.Pattern[str]]:
 class Nearest:
     """The import graph of a tree, asked for tests.
 
-    `seconds` says how long a file of tests took when it last ran; quick ones come first.
+    What it answers goes by the texts alone, so it is the same on every machine.
     """
 
-    def __init__(self, root: Path, seconds: Mapping[str, float]) -> None:
+    def __init__(self, root: Path) -> None:
         self._files = modules(root)
         self._texts = {name: (root / file).read_text() for name, file in self._files.items()}
-        self._seconds = seconds
         self._importers: dict[str, set[str]] = defaultdict(set)
         for name, text in self._texts.items():
             for imported in imports(text, self._files):
                 self._importers[imported].add(name)
 
-    def tests(self, file: str, most: int, budget: float, where: str = "") -> list[str]:
-        """Files of tests, the nearest first, at most `most` that took `budget` seconds in all.
+    def tests(self, file: str, most: int, where: str = "") -> list[str]:
+        """Files of tests, the nearest first, at most `most`; of equally near ones quick ones first.
 
         A test of the same room, or one that has the module's name, is a step nearer; so is one
         that says a name of `where`, the qualified name of what is changed.
@@ -81,29 +79,20 @@ class Nearest:
             (
                 self._rank(module, name, steps, str(self._files[name]) in named)
                 - sum(1 for one in said if one.search(self._texts[name])),
-                self._cost(name),
+                not self._alone(name),
                 str(self._files[name]),
             )
             for name, steps in distances.items()
             if self._files[name].name.startswith("test_")
         )
-        chosen: list[str] = []
-        left = budget
-        for _, cost, path in ranked:
-            if len(chosen) < most and (cost <= left or not chosen):
-                chosen.append(path)
-                left -= cost
-        return chosen
-
-    def _cost(self, name: str) -> float:
-        file = str(self._files[name])
-        if file in self._seconds:
-            return self._seconds[file]
-        return SLOW if OUTSIDE.search(self._texts[name]) else QUICK
+        return [path for _, _, path in ranked[:most]]
 
     def quick(self, file: str) -> bool:
-        """Whether a file of tests needs little."""
-        return self._cost(".".join(_parts(Path(file)))) <= QUICK
+        """Whether a file of tests needs no more than itself."""
+        return self._alone(".".join(_parts(Path(file))))
+
+    def _alone(self, name: str) -> bool:
+        return not OUTSIDE.search(self._texts[name])
 
     def _rank(self, module: str, test: str, steps: int, named: bool) -> float:
         own = module.split(".")[0] in test.split(".")[1:2]
