@@ -9,6 +9,8 @@ Invariants (tests/ipam/test_claims.py):
            while the affinity is confirmed and the block names the owner.
   IPAM-14  A block is created only while its pool is as it was when the block was chosen, so
            that no edit of a pool can make two blocks overlap.
+  IPAM-33  A block that is gone while another node's confirmed claim on it stands is not claimed:
+           pods there may have its addresses, and their node writes the block again.
   IPAM-11  An affinity is removed only after its block is gone or has lost its owner; where
            the owner was faster, its claim stands as before.
 
@@ -20,13 +22,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from ipaddress import ip_network
 
 import msgspec
 
 from ipam import blocks, restoration, sizes
-from ipam.errors import BlockInDoubt, BlockOverlaps, PoolEdited
+from ipam.errors import BlockExpected, BlockInDoubt, BlockOverlaps, PoolEdited
 from ipam.naming import rfc3339
 from ipam.pools import Pool, containing
 from ipam.view import View
@@ -40,6 +42,7 @@ from libcalico.datastore.interface import (
     Entry,
     Put,
     Selection,
+    pages_of,
 )
 from libcalico.errors import InvalidValue
 from libcalico.model import Block, BlockAffinity
@@ -64,12 +67,15 @@ async def claim(
     """Make `cidr` a block of `host`; False if another owner was faster.
 
     With `known_claim` the host had the block: what all nodes use of it is sought (IPAM-31).
-    Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `BlockInDoubt` where what
-    is in use cannot be read (IPAM-32), `PoolEdited` if `pool`, where its revision is known, is not
-    as it was (IPAM-14), and `CommitConflict` if somebody keeps changing the affinity itself.
+    Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `BlockExpected` where
+    another node's block was deleted (IPAM-33), `BlockInDoubt` where what is in use cannot be read
+    (IPAM-32), `PoolEdited` if `pool`, where its revision is known, is not as it was (IPAM-14), and
+    `CommitConflict` if somebody keeps changing the affinity itself.
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     await sizes.require_room(store, cidr)
+    if not known_claim:
+        await _require_unclaimed(store, host, cidr)
     # Before anything is written: it may be refused.
     block = await to_create(store, view, host, cidr, clock(), known_claim)
     affinity = await _set_pending(store, affinity_key)
@@ -101,6 +107,30 @@ async def claim(
     else:
         restoration.tell(cidr, "the block was", block)
     return True
+
+
+async def _require_unclaimed(store: Datastore, host: str, cidr: IPNetwork) -> None:
+    """Raise `BlockExpected` if the block is gone, and another owner's confirmed claim stands.
+
+    A claim is confirmed together with its block or after it, and goes after it: such a block was
+    deleted by somebody else, and what its owner runs is known to the owner alone.
+    """
+    async with aclosing(pages_of(store, Selection("BlockAffinity"))) as pages:  # type: ignore[type-var]
+        async for page in pages:
+            for entry in page.entries:
+                if (
+                    isinstance(entry.key, AffinityKey)
+                    and entry.key.cidr == cidr
+                    and entry.value.state in (CONFIRMED, "")
+                    and owner_of(entry.key) != blocks.owner_text(host)
+                    and await store.get(BlockKey(cidr)) is None
+                ):
+                    raise BlockExpected(
+                        f"{cidr} is not claimed: it was deleted under {owner_of(entry.key)}, whose "
+                        "claim stands; that node writes it again with what it runs. Delete the "
+                        "claim as well if the node is no more",
+                        cidr,
+                    )
 
 
 async def to_create(

@@ -76,3 +76,7 @@ class BlockOverlaps(IPAMError):
 
 class BlockInDoubt(BlockOverlaps):
     """Addresses of a block are in use, and what has them cannot be read."""
+
+
+class BlockExpected(BlockOverlaps):
+    """A block was deleted under another node, which is to write it again."""

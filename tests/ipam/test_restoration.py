@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import IPv4Network, ip_network
 from typing import cast
 
@@ -16,7 +17,7 @@ import pytest
 from ipam import affinities, blocks, claim_repair, hosts, library, snapshot
 from ipam.blocks import IPAddress
 from ipam.check import check
-from ipam.errors import BlockInDoubt
+from ipam.errors import BlockExpected, BlockInDoubt, PoolsExhausted
 from ipam.requests import Allocate, Companion, Release
 from ipam.service import NodeAllocator
 from ipam.tunnels import VXLAN
@@ -224,6 +225,24 @@ async def end(
     await borrower.perform(stop("d", "n2"))
     left = await held(store)
     assert set(left.values()) <= {VXLAN.handle_id("n1")}
+
+
+@pytest.mark.asyncio
+async def test_nobody_else_claims_a_block_that_was_deleted_under_its_owner(etcd: Etcd) -> None:
+    """The pool has this one block, so another node's next pod would get it, and its addresses."""
+    async with etcd.connect() as store, etcd.connect() as other:
+        await world(store)
+        async with serving(store, "n1") as allocator, serving(other, "n2") as neighbour:
+            mine = await run(allocator, "a", "b")
+            await delete(store, BLOCK)
+            with pytest.raises(PoolsExhausted):
+                await run(neighbour, "d", node="n2")
+            with pytest.raises(BlockExpected, match="deleted under host:n1, whose claim stands"):
+                await neighbour.perform(replace(start("d", "n2"), fixed=(mine[0],)))
+            fresh = await run(allocator, "c")
+            theirs = await run(neighbour, "d", node="n2")
+            assert len({*mine, *fresh, *theirs}) == 4
+            await put_right(store)
 
 
 @pytest.mark.asyncio
