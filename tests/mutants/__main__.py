@@ -25,7 +25,7 @@ from tests.mutants.nearest import Nearest
 from tests.mutants.running import FAILED, Verdict, at_once, in_box, judge
 
 ROOT = Path(__file__).parent.parent.parent
-MOST = 8
+MOST = 16
 """Files of tests that a mutant meets."""
 
 

@@ -39,7 +39,7 @@ trap - EXIT
 exec "$@" </dev/null
 """
 PIPES: dict[str, int] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-HANG = 600
+HANG = 1800
 """Seconds for one run of the tests."""
 HUNG = 124
 FAILED = re.compile(
