@@ -68,7 +68,7 @@ class Nearest:
     def tests(self, file: str, most: int, where: str = "") -> list[str]:
         """Files of tests, the nearest first, at most `most`; of equally near ones quick ones first.
 
-        A test of the same room, or one that has the module's name, is a step nearer; so is one
+        A test of the same room is two steps nearer, one that has the module's name one; so is one
         that says a name of `where`, the qualified name of what is changed.
         """
         module = ".".join(_parts(Path(file)))
@@ -98,7 +98,7 @@ class Nearest:
         own = module.split(".")[0] in test.split(".")[1:2]
         stem = module.split(".")[-1]
         alike = stem in test.split(".")[-1]
-        return steps - 1.5 * named - own - alike
+        return steps - 1.5 * named - 2 * own - alike
 
     def _distances(self, module: str) -> dict[str, int]:
         found, edge = {module: 0}, {module}

@@ -8,12 +8,13 @@ from tests.simulation import planting
 from tests.simulation.test_simulation import KNOWN
 
 SEEDS = {
-    "addresses_a_block_is_made_anew_empty": 34,
-    "addresses_c_a_clone_collects": 63,
-    "addresses_g_a_deleted_node_is_released_at_once": 5,
-    "addresses_g_a_deleted_node_stays_deleted": 29,
-    "addresses_h_a_deleted_claim_stays_deleted": 2,
-    "addresses_one_look_is_enough": 17,
+    "addresses_a_deleted_block_is_claimed_by_others": 507,
+    "addresses_a_block_is_made_anew_empty": 9,
+    "addresses_c_a_clone_collects": 9,
+    "addresses_g_a_deleted_node_is_released_at_once": 0,
+    "addresses_g_a_deleted_node_stays_deleted": 2,
+    "addresses_h_a_deleted_claim_stays_deleted": 0,
+    "addresses_one_look_is_enough": 18,
     "bgp_a_new_felix_is_told_only_news": 5,
     "bgp_a_withdrawal_is_not_told": 2,
     "felix_a_a_route_is_read_before_its_link": 36,
