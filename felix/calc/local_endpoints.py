@@ -208,6 +208,10 @@ class LocalEndpoints:
             self._active = winners, shadowed
         return self._active
 
+    def awaits(self, interface: str) -> bool:
+        """Whether something was said of this interface since `active` was asked."""
+        return interface in self._unjudged
+
     def take_moved(self) -> set[str]:
         """The interfaces whose endpoints may be others since the last time this was asked."""
         moved, self._moved = self._moved, set()

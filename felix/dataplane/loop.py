@@ -554,7 +554,9 @@ class Dataplane:
         host.verify(active)
         held = self._flusher.held | self._unsafe
         outcome = Outcome()
-        for _ in self.routes.commit(host, self.view, held=held, outcome=outcome):
+        awaits = self.calc.endpoints.awaits
+        commit = self.routes.commit(host, self.view, held=held, awaits=awaits, outcome=outcome)
+        for _ in commit:
             await asyncio.sleep(0)
             if self._hurry or asyncio.get_running_loop().time() > until:
                 self._go_on()

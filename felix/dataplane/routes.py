@@ -360,12 +360,19 @@ class RouteTable:
         return bool(hops) and not route.shape.direct
 
     def commit(
-        self, writer: Writer, view: KernelView, *, held: frozenset[IPAddress], outcome: Outcome
+        self,
+        writer: Writer,
+        view: KernelView,
+        *,
+        held: frozenset[IPAddress],
+        awaits: Callable[[str], bool],
+        outcome: Outcome,
     ) -> Iterator[None]:
         """Write what differs, own pods first, with a pause for others after `MOST_WRITES`.
 
-        `held`: addresses whose old connections are still being removed. Raises `KernelError` only
-        when the socket fails; a refused route is in the outcome.
+        `held`: addresses whose old connections are still being removed. `awaits`: whether
+        something was said of the endpoint behind this interface that this turn does not know.
+        Raises `KernelError` only when the socket fails; a refused route is in the outcome.
         """
         differing = self.table.outstanding()
         keys = list(differing)
@@ -379,7 +386,7 @@ class RouteTable:
             upserts: list[Route] = []
             doomed: list[Route] = []
             for key in keys[start : start + MOST_WRITES]:
-                self._choose(key, view, held, upserts, doomed)
+                self._choose(key, view, held, awaits, upserts, doomed)
             if upserts or doomed:
                 self._write(writer, view, upserts, doomed, outcome)
 
@@ -388,6 +395,7 @@ class RouteTable:
         key: RouteKey,
         view: KernelView,
         held: frozenset[IPAddress],
+        awaits: Callable[[str], bool],
         upserts: list[Route],
         doomed: list[Route],
     ) -> None:
@@ -395,7 +403,7 @@ class RouteTable:
         route, known = self.table.desired.get(key), self.table.actual.get(key)
         if route is None:
             self._replaced.pop(key, None)
-            if known is not None and self._may_remove(known, view):
+            if known is not None and self._may_remove(known, view, awaits):
                 doomed.append(known)
         elif key in view.foreign and not self._may_replace(view.foreign[key], view):
             self.conflicts.add(route.dst)
@@ -418,7 +426,7 @@ class RouteTable:
             )
         return warned is None
 
-    def _may_remove(self, route: Route, view: KernelView) -> bool:
+    def _may_remove(self, route: Route, view: KernelView, awaits: Callable[[str], bool]) -> bool:
         if view.outdated:
             return False
         if not route.next_hops:
@@ -431,7 +439,17 @@ class RouteTable:
                 view.stale_all = view.stale_routes = True
             return False
         self._unknown.discard(route)
+        if route.oif and self._newer(view.links[route.oif].name, awaits):
+            return False
         return self._remote_known or (is_pod_route(route) and view.is_workload(route.oif))
+
+    def _newer(self, interface: str, awaits: Callable[[str], bool]) -> bool:
+        """Whether there is news of this endpoint that what is wanted does not follow yet.
+
+        `cni` writes the route of a new pod itself. A turn that began for another pod may hear of
+        that route, and of the link, before it looks at the new pod at all: the next turn does.
+        """
+        return awaits(interface) or self._touched.names(interface)
 
     def _write(
         self,

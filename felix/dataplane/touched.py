@@ -32,6 +32,10 @@ class Touched:
         """Whether the next turn is about everything, or about any of these."""
         return self._everything or any(name in endpoints for name in self._names)
 
+    def names(self, interface: str) -> bool:
+        """Whether something happened to this endpoint that no turn has looked at yet."""
+        return interface in self._names
+
     def mark(self, names: Iterable[str]) -> None:
         """Something happened to these."""
         self._names.update(names)

@@ -24,6 +24,7 @@ from felix.calc.pools import Pool
 from felix.dataplane.host import Host
 from felix.dataplane.predecessors import Predecessors
 from felix.dataplane.routes import Outcome, RouteTable, pod_route
+from felix.dataplane.touched import Touched
 from felix.dataplane.view import KernelView
 from linux import addresses, links, neighbours, routes
 from linux.netlink import Socket
@@ -42,13 +43,17 @@ NONE: frozenset[IPNetwork] = frozenset()
 class Node:
     """Felix's view and routes of this namespace, and a socket of another program."""
 
-    view: KernelView = field(default_factory=lambda: KernelView(("cali",)))
-    table: RouteTable = field(default_factory=RouteTable)
+    touched: Touched = field(default_factory=Touched)
+    view: KernelView = field(init=False)
+    table: RouteTable = field(init=False)
     other: Socket = field(default_factory=Socket)
     wanted: dict[str, Endpoint] = field(default_factory=dict)
     told: asyncio.Event = field(default_factory=asyncio.Event)
+    awaited: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.view = KernelView(("cali",), self.touched)
+        self.table = RouteTable(self.touched)
         self.host = Host(self.view, self.table, self._changed, lambda: FOREVER)
         self._watcher = asyncio.create_task(self.host.watch())
         self.table.paths_known()
@@ -89,10 +94,21 @@ class Node:
         self.table.want_local(self.wanted, NONE, self.view, BOTH)
 
     def commit(self) -> Outcome:
+        # A turn that looks at everything, as the main loop makes them.
+        self.touched.take()
         self.want()
         self.host.verify(self.wanted)
+        return self.write()
+
+    def write(self) -> Outcome:
         outcome, before = Outcome(), self.needed() & self.kernel()
-        for _ in self.table.commit(self.host, self.view, held=frozenset(), outcome=outcome):
+        for _ in self.table.commit(
+            self.host,
+            self.view,
+            held=frozenset(),
+            awaits=self.awaited.__contains__,
+            outcome=outcome,
+        ):
             pass
         assert before <= self.kernel(), "a route of a wanted endpoint was taken away"
         return outcome
@@ -187,6 +203,31 @@ def test_a_route_that_is_read_before_its_link_is_heard_of_stays(links_too: bool)
         assert node.kernel() == {route}, "calico-cni wrote it, and the ADD succeeded"
         assert outcome.deleted == 0
         assert node.table.serves("cali1")
+        await node.settle()
+        node.check()
+
+    story(tell)
+
+
+@pytest.mark.parametrize("late", ["link", "offer"])
+def test_a_route_stays_that_is_heard_of_in_a_turn_for_another_pod(late: str) -> None:
+    """The link, or the offer of its pod, came after the turn had begun."""
+
+    async def tell(node: Node) -> None:
+        pods = {"cali1": endpoint(str(ADDRESS))}
+        node.wanted = pods if late == "link" else {}
+        node.want()
+        node.touched.take()
+        route = pod_route(ADDRESS, node.make("cali1"))
+        node.do(routes.replace(route))
+        await node.hear()
+        if late == "offer":
+            node.touched.take()
+            node.awaited = {"cali1"}
+        node.table.want_local(node.wanted, NONE, node.view, BOTH, about=["cali2"])
+        assert node.write().deleted == 0
+        assert node.kernel() == {route}, "calico-cni wrote it, and the ADD succeeded"
+        node.wanted, node.awaited = pods, set()
         await node.settle()
         node.check()
 
