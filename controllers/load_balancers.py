@@ -64,10 +64,9 @@ class LoadBalancers:
 
     def put(self, name: Name, value: Service) -> None:
         """A service is so now."""
-        handle = handle_of(name.name, name.namespace, value.metadata.uid)
         if value.spec.type == "LoadBalancer" or name in self._handles:
             self._services[name] = value
-            self._handles.setdefault(name, handle)
+            self._handles.setdefault(name, _handle(name, value))
             self.queue.add(name)
 
     def gone(self, name: Name) -> None:
@@ -112,16 +111,15 @@ class LoadBalancers:
 
     async def _service(self, name: Name) -> None:
         service = self._services.get(name)
-        handle = self._handles[name]
-        own = handle_of(name.name, name.namespace, service.metadata.uid) if service else ""
-        if own != handle:
+        if service is None or _handle(name, service) != self._handles[name]:
             # It is gone, or another service has its name.
-            await self._release(handle)
+            await self._release(self._handles[name])
+            service = self._services.get(name)  # one that returned meanwhile needs a handle
             if service is None:
                 del self._handles[name]
                 return
-            self._handles[name] = handle = own
-        assert service is not None
+            self._handles[name] = _handle(name, service)
+        handle = self._handles[name]
         before = await self._held(handle)
         wish = wish_of(service, self._assign)
         if wish is None and not before:
@@ -236,6 +234,10 @@ class LoadBalancers:
         except ObjectNotFound:
             return True
         return handle_of(name.name, name.namespace, found.metadata.uid) != handle
+
+
+def _handle(name: Name, service: Service) -> str:
+    return handle_of(name.name, name.namespace, service.metadata.uid)
 
 
 def _ingress(service: Service) -> list[str]:

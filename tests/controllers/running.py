@@ -10,14 +10,23 @@ from typing import Any
 
 @contextlib.asynccontextmanager
 async def running(*parts: Any) -> AsyncIterator[None]:
-    """`run()` of each, until the block ends; what one raises is raised here."""
+    """`run()` of each, until the block ends; what one raises ends the block, and is raised here."""
+    block = asyncio.current_task()
+    assert block is not None
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            block.cancel()
+
     tasks = [asyncio.create_task(part.run()) for part in parts]
+    for task in tasks:
+        task.add_done_callback(ended)
     try:
         yield
     finally:
         for task in tasks:
+            task.remove_done_callback(ended)
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in ended:
-        if isinstance(result, Exception) and not isinstance(result, asyncio.CancelledError):
-            raise result
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
+from controllers import load_balancers
 from controllers.load_balancers import LoadBalancers
+from controllers.objects import Service
+from ipam.release import release_by_handle
+from libcalico.datastore.interface import Datastore
+from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.names import Name
 from tests.controllers.running import running
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
@@ -75,6 +81,47 @@ async def test_a_service_gets_an_address_keeps_it_and_gives_it_back(
             await until(lambda: last.in_sync and not stored.keys(HANDLES))
         await client.close()
     cluster.delete(f"{PATH}/theirs")
+
+
+class Seen(LoadBalancers):
+    """`told`: the services that the API told of, in order."""
+
+    def __init__(self, client: Client, store: Datastore) -> None:
+        super().__init__(client, store)
+        self.told: list[str] = []
+
+    def put(self, name: Name, value: Service) -> None:
+        super().put(name, value)
+        self.told.append(value.metadata.uid)
+
+
+@pytest.mark.asyncio
+async def test_a_service_that_returns_while_its_addresses_go_gets_others(
+    cluster: ApiServer, stored: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        client = cluster.client()
+        part = Seen(client, store)
+
+        async def interrupted(store: Datastore, handle: str) -> None:
+            monkeypatch.undo()
+            before = len(part.told)
+            service(cluster, "web")
+            await until(lambda: len(part.told) > before)
+            await release_by_handle(store, handle)
+
+        service(cluster, "web")
+        async with running(part):
+            await until(lambda: part.in_sync and told(cluster, "web"))
+            before = stored.keys(HANDLES)
+            monkeypatch.setattr(load_balancers, "release_by_handle", interrupted)
+            cluster.delete(f"{PATH}/web")
+            await until(lambda: len(stored.keys(HANDLES)) == 1 and stored.keys(HANDLES) != before)
+            await until(lambda: part.in_sync and told(cluster, "web"))
+        await client.close()
+    cluster.delete(f"{PATH}/web")
 
 
 @pytest.mark.asyncio
