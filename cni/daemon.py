@@ -33,7 +33,7 @@ from libcalico import parsing, status_file
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import our_version
-from libcalico.datastore.interface import Datastore, require_room, why_full
+from libcalico.datastore.interface import Datastore, Replaceable, require_room, why_full
 from libcalico.errors import MuslinError
 from libcalico.health import HealthServer, Reporter
 from libcalico.kubernetes.access import Source
@@ -99,7 +99,9 @@ class Daemon:
             journal=Journal(self._settings.pending, self._replay, felix.unreleased),
             host=Socket(),
         )
-        cluster.store_replaced, allocator.on_replaced = self._store_replaced, cluster.replaced
+        cluster.store_replaced = self._store_replaced
+        if isinstance(store, Replaceable):
+            store.when_replaced = cluster.replaced
         self._finding: asyncio.Task[None] | None = None
         self._refusals = Refusals(kubernetes, kubernetes_name or node)
         self.server = Server(self.services, our_version(), self._traces, self._refusals.tell)

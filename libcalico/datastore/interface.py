@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -160,7 +160,11 @@ def revision_of(revision: int, key: Key) -> int:
 
 
 class CommitConflict(DatastoreError):
-    """A guard did not hold; nothing was written. `current` has the guarded objects as they are."""
+    """A guard did not hold; nothing was written.
+
+    `current` has guarded objects as they are, None for one that is gone: those whose guards did
+    not hold, and maybe others. What is not in it was not looked at.
+    """
 
     def __init__(self, current: dict[Key, Entry | None]) -> None:
         self.current = current
@@ -229,6 +233,17 @@ class Refusing(Protocol):
 
     def refuse(self, change: Change) -> None:
         """Raises DatastoreError for a change that it never makes; nothing is asked or written."""
+
+
+@runtime_checkable
+class Replaceable(Protocol):
+    """A store that may turn out to be another one, or at an earlier state (`Replaced`).
+
+    One caller alone gets the exception, whoever asked first, and may take it for a failure like
+    any other. `when_replaced` is called before, so that nobody goes on by what was known.
+    """
+
+    when_replaced: Callable[[], None]
 
 
 @runtime_checkable

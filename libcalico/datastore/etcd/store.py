@@ -6,8 +6,8 @@ slices with the event loop's other work between them (ETCD-3: no slice of a list
 holds the loop for long; measured by `./run bench datastore`).
 
 ETCD-4: no answer of a store that was put back to an earlier state is taken for one of the store
-before: the first read or refused commit there raises `Replaced`, so nothing is written by what was
-known of the other one.
+before: the first read or refused commit there tells `when_replaced` and raises `Replaced`, so
+nothing is written by what was known of the other one.
 
 Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 """
@@ -15,7 +15,7 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -79,6 +79,7 @@ class EtcdDatastore:
         self._connection = Connection(config, gather)
         self.full = ""
         self._seen = Position()
+        self.when_replaced: Callable[[], None] = lambda: None
 
     @property
     def prompt(self) -> bool:
@@ -305,6 +306,7 @@ class EtcdDatastore:
         self._seen = max(self._seen, Position.of(header.revision, header))
         if before and foreign(before, header):
             self._seen = Position.of(header.revision, header)
+            self.when_replaced()
             raise Replaced(replaced(before, header))
 
     async def _grant(self, operation: Any, ttl: int) -> int:
