@@ -66,6 +66,9 @@ async def play(run: Run) -> None:
     if not node.speaker.connected:
         await node.speaker.tell_all()
         await asyncio.sleep(QUIET)
+    # Whoever waited for a dump may have met the first one only now.
+    run.machine.between_parts = lambda: None
+    await asyncio.sleep(node.unhealed(felix_trouble.HEALED))
     felix_wanted.check(node)
     line.cancel()
     await asyncio.wait([line])
@@ -130,8 +133,9 @@ async def _broken_policy(node: Node) -> None:
         name = node.chance.choice(sorted(node.policies))
         node.run.trace.story(f"operator: policy {name} is garbage now")
         async with node.operator:
-            await node.cluster.corrupt("GlobalNetworkPolicy", name)
-            node.garbage.add(name)
+            if name in node.policies:
+                await node.cluster.corrupt("GlobalNetworkPolicy", name)
+                node.garbage.add(name)
 
 
 async def _path(node: Node) -> None:

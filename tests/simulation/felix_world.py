@@ -195,7 +195,8 @@ class Node:
             )
         except (MuslinError, KernelError, TimeoutError) as error:
             story(f"cni: ADD {name} failed: {error}")
-            if not any(began - EXCUSED < time for time in self.troubles):
+            excused = any(began - EXCUSED < time for time in self.troubles)
+            if not (self.weather.away or excused):
                 self.run.trace.fail(f"ADD {name} failed, and nothing was wrong: {error}")
             await asyncio.wait([commit])
             with contextlib.suppress(BaseException):
@@ -327,6 +328,11 @@ class Node:
     def trouble(self) -> None:
         """Something that may make an ADD fail."""
         self.troubles.append(self.run.clock.now)
+
+    def unhealed(self, seconds: float) -> float:
+        """How long it is until every pod was left alone for so many seconds."""
+        last = max(self.disturbed.values(), default=-seconds)
+        return max(0.0, last + seconds - self.run.clock.now)
 
     def disturb(self, name: str) -> None:
         """Somebody else meddles with what is a pod's."""
