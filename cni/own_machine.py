@@ -5,9 +5,10 @@ the machine that it runs on alone. A cloned machine, a copied nodename file or a
 name of another one, and there every pod of that node looks dead.
 
 Invariant (tests/cni/test_own_machine.py):
-  CNI-73  Nothing of a node is given back for want of a link or an attachment here while its
-          stored address is on no interface of this machine, or where a container has a network
-          of its own and the runtime cannot be asked.
+  CNI-73  Nothing of a node is given back for want of a link or an attachment here, and no block
+          or claim of it is written again, while none of its stored addresses is on an interface
+          of this machine, or where a container has a network of its own and the runtime cannot
+          be asked.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ FIRST_NETWORK_ONLY = Path("/proc/sys/net/core/netdev_max_backlog")
 
 
 def foreign(name: str, node: Node | None, here: Collection[IPAddress]) -> str:
-    """Why a machine with these addresses is not the node; empty where it is. Pure.
+    """Why a machine with these addresses is not known to be the node; empty where it is. Pure.
 
-    A Node without any address (policy only) says nothing either way.
+    A Node that the kubelet has just registered again has none of the addresses by which it was
+    known: another machine of its name could not be told from it.
     """
     if node is None:
         return f"there is no Node({name})"
     stored = stored_addresses(node)
-    if not stored or any(one in here for one in stored):
+    if not stored:
+        return f"Node({name}) has no address by which its machine is known"
+    if any(one in here for one in stored):
         return ""
     shown = ", ".join(map(str, stored))
     return f"Node({name}) has {shown}, which is on no interface of this machine"
@@ -75,10 +79,11 @@ def in_own_container_network() -> bool:
         return True
 
 
-async def why_foreign(services: Services, *, runtime: bool) -> str:
+async def why_foreign(services: Services, *, runtime: bool, unknown: bool = True) -> str:
     """Why this machine may not speak for its node (CNI-73). Raises DatastoreError.
 
-    `runtime`: the container runtime can be asked for its sandboxes.
+    `runtime`: the container runtime can be asked for its sandboxes. `unknown`: nor may it for a
+    Node that has no address; what only adds what stands here need not wait for one.
     """
     if not runtime and in_own_container_network():
         return "this container has a network of its own, and no CRI socket to ask the runtime"
@@ -87,6 +92,8 @@ async def why_foreign(services: Services, *, runtime: bool) -> str:
         here = await services.in_thread(_addresses)
     except (KernelError, OSError) as error:
         return f"the addresses of this machine cannot be read: {error}"
+    if entry is not None and not unknown and not stored_addresses(entry.value):
+        return ""
     return foreign(services.node, entry.value if entry else None, here)
 
 

@@ -28,7 +28,7 @@ async def learn(services: Services) -> None:
     # A record of a container before, whose link had the name, says nothing of the one that runs.
     known = {one.link for one in services.records.all() if one.stands(marks)}
     strange = {mark: name for name, mark in marks.items() if name not in known}
-    if not strange or await why_foreign(services, runtime=True):
+    if not strange or await why_foreign(services, runtime=True, unknown=False):
         return
     endpoints, allocations = await held_here(services)
     networks = {

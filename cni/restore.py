@@ -39,7 +39,6 @@ from cni.records import Record
 from cni.services import Services
 from ipam import blocks
 from ipam.adoption import plan_adopt
-from ipam.assign import allocate_once
 from ipam.blocks import IPAddress
 from ipam.committer import settle
 from ipam.errors import AddressInUse
@@ -89,6 +88,7 @@ class Restorer:
         self.looked = 0
         services.cluster.node_came = self._records.wanted.set
         services.allocator.remembered = self.remembered
+        services.allocator.foreign = partial(why_foreign, services, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
         """The addresses of a block that attachments have which stand on this node: for a block
@@ -176,7 +176,7 @@ class Restorer:
         if not chosen():
             self._tell({})
             return True
-        if await why_foreign(services, runtime=True):
+        if await why_foreign(services, runtime=True, unknown=False):
             return False
         # In this order: what is remembered by now had its link before.
         records = chosen()
@@ -340,8 +340,7 @@ class Restorer:
             # Nothing that is remembered of blocks counts: they may be gone, and others now.
             known = services.cluster.facts(services.node)
             allocation = _allocation(record, wanted)
-            store, remembered = services.store, self.remembered
-            await allocate_once(store, services.node, allocation, known, remembered)
+            await services.allocator.allocate_apart(allocation, known)
         elif entry is None and record.endpoint is not None:
             await services.store.commit([_endpoint(record)])
         else:

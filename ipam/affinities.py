@@ -69,8 +69,9 @@ async def claim(
     With `known_claim` the host had the block: what all nodes use of it is sought (IPAM-31).
     Raises `BlockOverlaps` where a block of another size lies (IPAM-16), `BlockExpected` where
     another node's block was deleted (IPAM-33), `BlockInDoubt` where what is in use cannot be read
-    (IPAM-32), `PoolEdited` if `pool`, where its revision is known, is not as it was (IPAM-14), and
-    `CommitConflict` if somebody keeps changing the affinity itself.
+    (IPAM-32) or is another machine's to say (CNI-73), `PoolEdited` if `pool`, where its revision
+    is known, is not as it was (IPAM-14), and `CommitConflict` if somebody keeps changing the
+    affinity itself.
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     await sizes.require_room(store, cidr)
@@ -142,6 +143,9 @@ async def to_create(
         return fresh
     if not known_claim:
         return restoration.filled(fresh, await in_use(store, view, cidr, host))
+    if reason := await view.foreign():
+        # What this machine remembers of the block, and what it does not, is another's.
+        raise BlockInDoubt(f"{cidr} is not written again: {reason}", cidr)
     known = view.before(BlockKey(cidr))
     return restoration.put_back(known, fresh, await in_use(store, view, cidr))
 
@@ -162,7 +166,9 @@ async def in_use(
 
 
 def _edited(conflict: CommitConflict, key: ResourceKey, revision: int) -> bool:
-    entry = conflict.current.get(key)
+    if key not in conflict.current:
+        return False  # another guard did not hold
+    entry = conflict.current[key]
     return entry is None or entry.revision != revision
 
 

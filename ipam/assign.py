@@ -16,7 +16,6 @@ from ipam.facts import Facts, read_facts
 from ipam.pools import SERVICE, WORKLOAD
 from ipam.requests import Allocate
 from ipam.tickets import Ticket
-from ipam.view import Remembered
 from ipam.worker import Worker
 from libcalico.datastore.interface import Datastore
 from libcalico.model.keys import ResourceKey
@@ -103,21 +102,6 @@ async def assign_ip(
     owner = blocks.LOAD_BALANCER if use == SERVICE else host
     request = Allocate(handle_id or "", attributes or {}, fixed=(address,), use=use)
     await _serve(Worker(store, owner), request, await read_facts(store, host))
-
-
-async def allocate_once(
-    store: Datastore,
-    host: str,
-    request: Allocate,
-    known: Facts | None = None,
-    remembered: Remembered = lambda _: (),
-) -> list[IPAddress]:
-    """Serve one request from what the datastore has now. Raises IPAMError, DatastoreError.
-
-    `remembered`: what the host has of a block that has to be made for it (IPAM-31).
-    """
-    worker = Worker(store, host, remembered=remembered)
-    return await _serve(worker, request, known or await read_facts(store, host))
 
 
 def _part(request: AssignRequest, family: int, count: int) -> Allocate:

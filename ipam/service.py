@@ -19,15 +19,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ipam import claim_repair, planner
 from ipam.facts import Facts, read_facts
-from ipam.requests import Granted, Request
+from ipam.requests import Allocate, Granted, Request
+from ipam.restoration import Use
 from ipam.tickets import Ticket
-from ipam.view import Remembered
+from ipam.view import Foreign, Remembered, at_home
 from ipam.worker import Worker
-from libcalico.datastore.interface import Datastore, Replaced
+from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
 
@@ -37,6 +38,7 @@ __all__ = ["Facts", "NodeAllocator", "Ticket", "read_facts"]
 
 RETRY_SECONDS = 2.0
 STOPPING = "the allocator is stopping, try again later"
+REPLACED = "the datastore was put back to an earlier state: try again"
 
 
 class NodeAllocator:
@@ -49,20 +51,34 @@ class NodeAllocator:
         facts: Callable[[], Facts | None] = lambda: None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._store, self._host = store, host
+        self._store, self._host, self._clock = store, host, clock
         self._current_facts = facts
         self.remembered: Remembered = lambda _: ()
         """What runs on this node has these addresses of a block (IPAM-31)."""
-        self._worker = Worker(store, host, clock, lambda cidr: self.remembered(cidr))
+        self.foreign: Foreign = at_home
+        """Why this machine is not known to be the node."""
+        self._worker = self._new_worker()
+        self._turn = asyncio.Lock()
+        """One writer at a time: two that complete one claim would each take the other's back."""
+        self._trouble = ""
         self._queue: list[Ticket] = []
         self._wake = asyncio.Event()
         self._stopped = False
         self._lost: set[IPNetwork] = set()
         self._replaced = False
-        self.on_replaced: Callable[[], None] = lambda: None
-        """Called when the store turned out to be at an earlier state than before."""
         self.restored = 0
         """Claims and blocks that were deleted, and written again."""
+
+    def _new_worker(self) -> Worker:
+        """One that believes nothing yet; what it asks of this node may be told later."""
+
+        def remembered(cidr: IPNetwork) -> Sequence[Use]:
+            return self.remembered(cidr)
+
+        async def foreign() -> str:
+            return await self.foreign()
+
+        return Worker(self._store, self._host, self._clock, remembered, foreign)
 
     @property
     def transactions(self) -> int:
@@ -99,7 +115,19 @@ class NodeAllocator:
         Not while the datastore is locked: half-made claims would be settled by that.
         """
         if not await self._locked():
-            await self._worker.load(await read_facts(self._store, self._host))
+            async with self._turn:
+                await self._worker.load(await read_facts(self._store, self._host))
+
+    async def allocate_apart(self, request: Allocate, known: Facts | None) -> None:
+        """Serve one request from what the datastore has now, whatever is believed of it here.
+
+        Raises IPAMError, DatastoreError.
+        """
+        ticket = Ticket(request)
+        async with self._turn:
+            worker = self._new_worker()
+            await worker.serve([ticket], known or await read_facts(self._store, self._host))
+        ticket.done.result()
 
     async def _locked(self) -> bool:
         info = await self._store.get(ResourceKey("ClusterInformation", "default"))
@@ -128,12 +156,16 @@ class NodeAllocator:
                 # Before it is written: a deletion that comes meanwhile is heard.
                 self._lost.discard(cidr)
                 try:
-                    self.restored += await self._worker.restore(cidr)
+                    async with self._turn:
+                        self.restored += await self._worker.restore(cidr)
                 except MuslinError:
                     self._lost.add(cidr)
                     raise
+            self._trouble = ""
         except MuslinError as error:
-            log.warning("deleted claims are not written again yet: %s", error)
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.warning("deleted claims are not written again yet: %s", error)
             for cidr in self._lost:
                 asyncio.get_running_loop().call_later(RETRY_SECONDS, self.claim_lost, cidr)
             self._lost.clear()
@@ -149,6 +181,9 @@ class NodeAllocator:
                     if self._replaced:
                         self._replaced = False
                         self._worker.forget()
+                        # They came when the other store was believed, and fit that one alone.
+                        _fail(self._queue, REPLACED)
+                        self._queue.clear()
                         continue
                     if self._lost:
                         await self._restore()
@@ -159,22 +194,22 @@ class NodeAllocator:
                     await self._serve([t for t in group if not t.done.done()])
         finally:
             self._stopped = True
-            for ticket in self._queue:
-                ticket.fail(DatastoreUnavailable(STOPPING))
+            _fail(self._queue, STOPPING)
             self._queue.clear()
 
     async def _serve(self, group: list[Ticket]) -> None:
         try:
-            await self._worker.serve(group, self._current_facts())
+            async with self._turn:
+                if self._replaced:
+                    _fail(group, REPLACED)
+                    return
+                await self._worker.serve(group, self._current_facts())
         except asyncio.CancelledError:
-            for ticket in group:
-                ticket.fail(DatastoreUnavailable(STOPPING))
+            _fail(group, STOPPING)
             raise
         except Exception as error:  # noqa: BLE001 - handed to the callers
             # Whatever it is, it belongs to the callers; the worker lives on with a fresh view.
             self._worker.forget()
-            if isinstance(error, Replaced):
-                self.on_replaced()
             waiting = [ticket for ticket in group if not ticket.done.done()]
             if isinstance(error, InvalidValue) and len(waiting) > 1:
                 # One of them met an object that cannot be read: each by itself (IPAM-13).
@@ -186,3 +221,8 @@ class NodeAllocator:
                 ticket.fail(error)
         finally:
             self._worker.tidy()
+
+
+def _fail(tickets: Sequence[Ticket], why: str) -> None:
+    for ticket in tickets:
+        ticket.fail(DatastoreUnavailable(why))

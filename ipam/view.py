@@ -7,7 +7,7 @@ never of safety (IPAM-6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipam import blocks
@@ -17,16 +17,23 @@ from libcalico.model.codec import encode_value
 from libcalico.model.keys import BlockKey, IPNetwork, Key, ResourceKey
 
 Remembered = Callable[[IPNetwork], Sequence[Use]]
+Foreign = Callable[[], Awaitable[str]]
+
+
+async def at_home() -> str:
+    """No reason why this machine is not the node."""
+    return ""
 
 
 class View:
     """Known entries by key; a key may be known to be absent, or not known at all.
 
     `remembered`: what runs here has these addresses of a block, whatever the datastore says.
+    `foreign`: why this machine is not known to be the node, and what runs here says nothing.
     """
 
-    def __init__(self, remembered: Remembered = lambda _: ()) -> None:
-        self.remembered = remembered
+    def __init__(self, remembered: Remembered = lambda _: (), foreign: Foreign = at_home) -> None:
+        self.remembered, self.foreign = remembered, foreign
         self._entries: dict[Key, Entry | None] = {}
         self._lost: dict[Key, Entry] = {}
         self._sound: dict[Key, tuple[int, bool]] = {}

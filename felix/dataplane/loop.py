@@ -553,10 +553,8 @@ class Dataplane:
             await self._want_elsewhere(until)
         host.verify(active)
         held = self._flusher.held | self._unsafe
-        outcome = Outcome()
-        awaits = self.calc.endpoints.awaits
-        commit = self.routes.commit(host, self.view, held=held, awaits=awaits, outcome=outcome)
-        for _ in commit:
+        outcome, news = Outcome(), self.calc.endpoints.awaits
+        for _ in self.routes.commit(host, self.view, held=held, awaits=news, outcome=outcome):
             await asyncio.sleep(0)
             if self._hurry or asyncio.get_running_loop().time() > until:
                 self._go_on()

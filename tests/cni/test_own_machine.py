@@ -15,8 +15,10 @@ import pytest
 import cni.own_machine
 from cni.daemon import Daemon
 from cni.own_machine import foreign
-from libcalico.datastore.interface import Delete, Put
+from ipam.affinities import claimed_network
+from libcalico.datastore.interface import Delete, Put, Selection
 from libcalico.model import Metadata, Node, ResourceKey
+from libcalico.model.keys import BlockKey
 from libcalico.model.node import NodeAddress, NodeBGPSpec, NodeSpec
 from tests.cni.world import NODE, World, node_world, pod_namespace, result_of, until
 
@@ -58,7 +60,7 @@ def test_an_address_of_the_node_is_on_an_interface_here() -> None:
     assert foreign("n", Node(metadata=Metadata(name="n"), spec=both), here) == ""
     kubelet = NodeSpec(addresses=[NodeAddress(address="10.0.0.2", type="InternalIP")])
     assert "10.0.0.2" in foreign("n", Node(metadata=Metadata(name="n"), spec=kubelet), here)
-    assert foreign("n", Node(metadata=Metadata(name="n")), here) == "", "policy only"
+    assert "no address" in foreign("n", Node(metadata=Metadata(name="n")), here)
 
 
 @pytest.mark.asyncio
@@ -85,6 +87,29 @@ async def test_a_clone_collects_no_address_and_says_why(
             await until(lambda: node.in_use() == 0)
             await until(lambda: not daemon.collection.foreign)
     assert caplog.text.count("no address is collected: Node(node1) has 10.99.1.77") == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("claim_too", [True, False])
+async def test_a_clone_writes_no_deleted_block_again(
+    node: World, caplog: pytest.LogCaptureFixture, claim_too: bool
+) -> None:
+    """It knows nothing of the pods that came since it was copied: they would lose addresses."""
+    async with as_clone(node) as daemon:
+        store = daemon.services.store
+        await until(lambda: daemon.collection.foreign)
+        (claim,) = (await store.list(Selection("BlockAffinity"))).entries
+        block = BlockKey(claimed_network(claim))
+        await store.commit([Delete(block), *([Delete(claim.key)] if claim_too else [])])
+        if not claim_too:
+            await daemon.services.allocator.warm()
+        refused = "is not written again: Node(node1) has 10.99.1.77, which is on no interface"
+        await until(lambda: refused in caplog.text)
+        assert await store.get(block) is None
+        await store.commit([Put(ResourceKey("Node", NODE), node_with("10.99.1.1/24"))])
+        if not claim_too:
+            await daemon.services.allocator.warm()
+        await until(lambda: node.in_use() == 1)
 
 
 @pytest.mark.asyncio

@@ -17,9 +17,9 @@ from ipam import node_removal
 from ipam.requests import Allocate
 from libcalico.datastore.interface import Entry, Put, Selection
 from libcalico.errors import DatastoreUnavailable
-from libcalico.model import IPPool, Metadata, Node, ResourceKey
-from libcalico.model.node import NodeBGPSpec, NodeSpec
+from libcalico.model import IPPool, ResourceKey
 from tests.cni.world import (
+    HERE,
     NETWORK,
     NODE,
     WAITS,
@@ -33,9 +33,6 @@ from tests.cni.world import (
 )
 
 KEY = ResourceKey("Node", NODE)
-HERE = Node(
-    metadata=Metadata(name=NODE), spec=NodeSpec(bgp=NodeBGPSpec(ipv4Address="10.99.1.1/24"))
-)
 
 
 @pytest.fixture

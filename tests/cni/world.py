@@ -32,12 +32,16 @@ from libcalico.datastore.interface import Datastore, Put
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unreleased
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
+from libcalico.model.node import NodeBGPSpec, NodeSpec
 from tests.cni.executable import BUILDS, Done
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, patient
 
 NODE = "node1"
+HERE = Node(
+    metadata=Metadata(name=NODE), spec=NodeSpec(bgp=NodeBGPSpec(ipv4Address="10.99.1.1/24"))
+)
 NETWORK = "k8s-pod-network"
 CIDR4, CIDR6 = "10.65.0.0/24", "fd65::/112"
 WAITS: dict[str, Any] = {"policy_setup_timeout_seconds": 60}
@@ -92,7 +96,7 @@ class World:
         await ensure_initialized(store, "k8s,bgp")
         await put_pool(store, "pool4", CIDR4, 28)
         await put_pool(store, "pool6", CIDR6, 124)
-        await store.commit([Put(ResourceKey("Node", NODE), Node(metadata=Metadata(name=NODE)))])
+        await store.commit([Put(ResourceKey("Node", NODE), HERE)])
 
     @asynccontextmanager
     async def daemon(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from ipaddress import ip_network
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -199,6 +200,68 @@ async def test_a_pool_that_was_remade_is_not_claimed_from_as_it_was(etcd: Etcd) 
         (block,) = etcd.keys("/calico/ipam/v2/assignment/")
         assert block.endswith("-29")
         worker.cancel()
+
+
+class Terse(MemoryStore):
+    """Says of a refused commit as much as the Kubernetes datastore does: what was not as asked."""
+
+    async def commit(self, changes: Sequence[Change]) -> int:
+        try:
+            return await super().commit(changes)
+        except CommitConflict as conflict:
+            guards = {change.key: change.guard for change in changes}
+            revisions = {key: one.revision if one else 0 for key, one in conflict.current.items()}
+            told = {k: v for k, v in conflict.current.items() if revisions[k] != guards[k]}
+            raise CommitConflict(told) from None
+
+
+@pytest.mark.asyncio
+async def test_a_block_that_came_meanwhile_is_no_edit_of_its_pool() -> None:
+    store = Terse()
+    await put_pool(store, "p", "10.0.0.0/29", 30)
+    await put_node(store, "n1")
+    facts = await read_facts(store, "n1")
+
+    def rival(changes: Sequence[Change]) -> None:
+        if any(change.key == BlockKey(CIDR) for change in changes) and not store.blocks():
+            block = blocks.create(CIDR, "host:n1", rfc3339(NOW), 1)
+            store.entries[BlockKey(CIDR)] = Entry(BlockKey(CIDR), block, store.revision, b"")
+
+    store.before_commit = rival
+    assert await affinities.claim(store, View(), "n1", CIDR, clock, facts.pools[0])
+    assert store.entries[AffinityKey("n1", CIDR)].value.state == CONFIRMED
+
+
+@pytest.mark.asyncio
+async def test_one_node_completes_its_claims_once_at_a_time() -> None:
+    """What is put back and what a pod asks for meet the same claim without its block."""
+    inside = 0
+
+    class Slow(Terse):
+        async def commit(self, changes: Sequence[Change]) -> int:
+            nonlocal inside
+            assert not inside, "two write at a time"
+            inside += 1
+            for _ in range(20):
+                await asyncio.sleep(0)
+            inside -= 1
+            return await super().commit(changes)
+
+    store = Slow()
+    await put_pool(store, "p", "10.0.0.0/29", 30)
+    await put_node(store, "n1")
+    await put_affinity(store, "n1", CONFIRMED)
+    allocator = NodeAllocator(store, "n1")
+    worker = asyncio.create_task(allocator.run())
+    back = replace(allocate("back"), fixed=(ip_address("10.0.0.1"),), restores=True)
+    given, _ = await asyncio.gather(
+        allocator.perform(allocate("new")), allocator.allocate_apart(back, None)
+    )
+    assert {str(one.address) for one in blocks.allocations(store.blocks()[BlockKey(CIDR)])} == {
+        "10.0.0.1",
+        *map(str, given.addresses),
+    }
+    worker.cancel()
 
 
 @pytest.mark.asyncio
