@@ -75,8 +75,7 @@ async def claim(
     """
     affinity_key, block_key = key_of(host, cidr), BlockKey(cidr)
     await sizes.require_room(store, cidr)
-    if not known_claim:
-        await _require_unclaimed(store, host, cidr)
+    known_claim = known_claim or await _was_ours(store, host, cidr)
     # Before anything is written: it may be refused.
     block = await to_create(store, view, host, cidr, clock(), known_claim)
     affinity = await _set_pending(store, affinity_key)
@@ -110,8 +109,9 @@ async def claim(
     return True
 
 
-async def _require_unclaimed(store: Datastore, host: str, cidr: IPNetwork) -> None:
-    """Raise `BlockExpected` if the block is gone, and another owner's confirmed claim stands.
+async def _was_ours(store: Datastore, host: str, cidr: IPNetwork) -> bool:
+    """Whether the block is gone and this host's confirmed claim stands; raises `BlockExpected` if
+    another owner's does.
 
     A claim is confirmed together with its block or after it, and goes after it: such a block was
     deleted by somebody else, and what its owner runs is known to the owner alone.
@@ -120,18 +120,21 @@ async def _require_unclaimed(store: Datastore, host: str, cidr: IPNetwork) -> No
         async for page in pages:
             for entry in page.entries:
                 if (
-                    isinstance(entry.key, AffinityKey)
-                    and entry.key.cidr == cidr
-                    and entry.value.state in (CONFIRMED, "")
-                    and owner_of(entry.key) != blocks.owner_text(host)
-                    and await store.get(BlockKey(cidr)) is None
+                    not isinstance(entry.key, AffinityKey)
+                    or entry.key.cidr != cidr
+                    or entry.value.state not in (CONFIRMED, "")
+                    or await store.get(BlockKey(cidr)) is not None
                 ):
-                    raise BlockExpected(
-                        f"{cidr} is not claimed: it was deleted under {owner_of(entry.key)}, whose "
-                        "claim stands; that node writes it again with what it runs. Delete the "
-                        "claim as well if the node is no more",
-                        cidr,
-                    )
+                    continue
+                if owner_of(entry.key) == blocks.owner_text(host):
+                    return True
+                raise BlockExpected(
+                    f"{cidr} is not claimed: it was deleted under {owner_of(entry.key)}, whose "
+                    "claim stands; that node writes it again with what it runs. Delete the "
+                    "claim as well if the node is no more",
+                    cidr,
+                )
+    return False
 
 
 async def to_create(

@@ -25,6 +25,11 @@ async def at_home() -> str:
     return ""
 
 
+async def beside() -> str:
+    """For whoever takes addresses of a node without knowing its pods, as for its tunnels."""
+    return "what runs on the node is known to its calico-cni alone, which writes the block again"
+
+
 class View:
     """Known entries by key; a key may be known to be absent, or not known at all.
 

@@ -22,7 +22,7 @@ from ipam.pools import Pool
 from ipam.requests import Allocate, Answer, Granted, Refused, Release, Request, Short, Unclaimed
 from ipam.settings import get_config
 from ipam.tickets import Ticket
-from ipam.view import Foreign, Remembered, View, at_home
+from ipam.view import Foreign, Remembered, View, beside
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry
 from libcalico.model import IPAMConfig
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
@@ -40,7 +40,7 @@ class Worker:
         host: str,
         clock: affinities.Clock = time.time_ns,
         remembered: Remembered = lambda _: (),
-        foreign: Foreign = at_home,
+        foreign: Foreign = beside,
     ) -> None:
         self._store, self._host, self._clock = store, host, clock
         self._view = View(remembered, foreign)

@@ -19,6 +19,7 @@ from ipam.blocks import IPAddress
 from ipam.check import check
 from ipam.errors import BlockExpected, BlockInDoubt, PoolsExhausted
 from ipam.requests import Allocate, Companion, Release
+from ipam.restoration import Use
 from ipam.service import NodeAllocator
 from ipam.tunnels import VXLAN
 from ipam.view import View
@@ -225,6 +226,26 @@ async def end(
     await borrower.perform(stop("d", "n2"))
     left = await held(store)
     assert set(left.values()) <= {VXLAN.handle_id("n1")}
+
+
+@pytest.mark.asyncio
+async def test_a_tunnels_address_makes_no_block_without_the_nodes_pods(etcd: Etcd) -> None:
+    """Who asks for one, beside the daemon, does not know a pod whose endpoint was deleted too."""
+    async with etcd.connect() as store:
+        await world(store)
+        async with serving(store, "n1") as allocator:
+            (mine,) = await run(allocator, "a")
+        await delete(store, BLOCK, endpoint("n1", "a"))
+        await put_pool(store, "p", "10.0.0.0/28", 28, vxlanMode="Always", ipipMode="Never")
+        with pytest.raises(PoolsExhausted):
+            await library.ensure_tunnel_address(store, "n1", VXLAN)
+        assert await store.get(BLOCK) is None
+        async with serving(store, "n1") as allocator:
+            allocator.remembered = lambda _: [Use(mine, "net.a", {})]
+            (other,) = await run(allocator, "b")
+            tunnel = await library.ensure_tunnel_address(store, "n1", VXLAN)
+            assert len({mine, other, tunnel}) == 3
+            assert (await held(store))[mine] == "net.a"
 
 
 @pytest.mark.asyncio
