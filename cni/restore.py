@@ -113,7 +113,9 @@ class Restorer:
             Use(address, record.attachment.handle_id, _attributes(record))
             for record, address in standing
         ]
-        self._handles_too |= bool(found)
+        if found:
+            self._handles_too = True
+            self._records.wanted.set()
         return found
 
     async def run(self) -> None:

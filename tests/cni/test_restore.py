@@ -281,6 +281,22 @@ async def test_a_handle_that_could_not_be_put_back_is_looked_for_until_it_is_the
 
 
 @pytest.mark.asyncio
+async def test_handles_are_compared_as_soon_as_a_block_was_made_anew(node: World) -> None:
+    """On Kubernetes; nobody else would look for one, and a DEL finds no address without it."""
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            restorer = daemon.restorer
+            await until(lambda: restorer.gap > 60)
+            result_of(await node.add(pod, "runs"))
+            restorer._native, restorer._handles_too = True, False
+            for key in ("/calico/ipam/v2/handle/", "/calico/ipam/v2/assignment/"):
+                node.etcd.delete(key)
+            await daemon.services.allocator.perform(Allocate("another", {"node": NODE}))
+            handles = {f"{NETWORK}.{container_id('runs')}", "another"}
+            await until(lambda: node.handles().keys() == handles)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("records", ["kept", "lost"])
 async def test_a_daemon_that_was_started_again_knows_its_pods(node: World, records: str) -> None:
     with pod_namespace() as pod:
