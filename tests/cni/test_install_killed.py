@@ -90,8 +90,9 @@ def mine(tell: int, die_at: int | None) -> None:
         def call(*arguments: Any, **named: Any) -> Any:
             reading = name == "open" and not arguments[1] & os.O_CREAT
             if not reading:
-                what = Path(str(arguments[0])).name
-                step(f"{name} {re.sub('[0-9a-f]{16}', '*', what)}")
+                # A descriptor's number depends on what else this process has open.
+                what = "" if isinstance(arguments[0], int) else Path(arguments[0]).name
+                step(f"{name} {re.sub('[0-9a-f]{16}', '*', what)}".strip())
             return real(*arguments, **named)
 
         return call
