@@ -52,6 +52,18 @@ class Host:
         """Do not wait for more of what the kernel tells."""
         self._monitor.listen_now()
 
+    def hear_now(self) -> bool:
+        """Take in what the kernel has told until now; False where that cannot be all."""
+        if self._held is not None:
+            # A dump is under way, and what was told meanwhile counts after it.
+            return False
+        emptied = self._monitor.read_now()
+        events = self._monitor.take()
+        self._absorb(events)
+        if events:
+            self._changed()
+        return emptied
+
     async def watch(self) -> None:
         """Feed the view with what the kernel tells, for ever."""
         async for batch in self._monitor.batches():
@@ -130,11 +142,7 @@ class Host:
         # What is queued now may be older or newer than the write: nothing tells.
         self._doubtful.update(route.key for route in (*upserts, *removals))
         self._doubtful_at = self._monitor.emptied
-        self._monitor.read_now()
-        events = self._monitor.take()
-        self._absorb(events)
-        if events:
-            self._changed()
+        self.hear_now()
 
     def verify(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Look up the routes of workloads whose link was talked about, and their neighbours."""

@@ -213,6 +213,17 @@ class Dataplane:
         """An endpoint that lacks nothing but link and routes, with these routes; None: not so."""
         return self._settled.ruled(key, self._flusher.held | self._unsafe)
 
+    def stands(self, endpoint: Endpoint) -> bool:
+        """Whether what was in force after the last turn has its link and routes still, by all
+        that the kernel has told; where that cannot be said yet, the next turn judges it.
+        """
+        heard = self._host is None or self._host.hear_now()
+        if heard and self._settled.stands(endpoint):
+            return True
+        self.touched.mark((endpoint.interface,))
+        self.kick_some()
+        return False
+
     def flows_forgotten(self, endpoint: Endpoint) -> None:
         """Its link is gone, and after that somebody deleted its flows."""
         self.routes.link_left(endpoint.interface)

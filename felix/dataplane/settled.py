@@ -114,6 +114,15 @@ class Settled:
             found.append(endpoint.key)
         return found
 
+    def stands(self, endpoint: Endpoint) -> bool:
+        """Whether its link and routes are as they were when it was found in force: nothing is left
+        to be looked at that may have taken them away.
+        """
+        link, view = self._view.link_named(endpoint.interface), self._view
+        if view.outdated or link is None or link.index in view.suspects:
+            return False
+        return self._serves(endpoint.interface, endpoint)
+
     def _serves(self, name: str, endpoint: Endpoint) -> bool:
         """Whether its link is up and the kernel has its routes."""
         link = self._view.link_named(name)

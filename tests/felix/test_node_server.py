@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path as FilePath
+from types import UnionType
 from typing import Any, cast
 
 import msgspec
@@ -21,6 +23,8 @@ from felix.node_server import NodeServer
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import (
     Await,
+    CountDrops,
+    DropCounts,
     Fact,
     Hello,
     InForce,
@@ -53,7 +57,7 @@ async def soon(check: Any, within: float = 3.0) -> Any:
     return await asyncio.to_thread(eventually, check, within)
 
 
-async def message(connection: Connection, kind: type) -> Any:
+async def message(connection: Connection, kind: type | UnionType) -> Any:
     async with asyncio.timeout(patient(5)):
         while True:
             found = await connection.receive()
@@ -257,6 +261,39 @@ async def test_who_wires_himself_hears_of_the_rules_and_of_the_routes_that_lack(
         await soon(lambda: world.route(f"{address}/32"))
         await cni.send(Retract("default", name, CONTAINER))
         await soon(lambda: not world.route(f"{address}/32"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("wired", [False, True])
+async def test_what_was_in_force_on_a_link_that_is_gone_is_no_answer(
+    world: World, wired: bool
+) -> None:
+    """NSV-3: felix is asked before it has heard that the link went, and its route with it."""
+    pod_name, interface, address = f"went-{wired:d}", f"cali00went{wired:d}", f"10.65.0.{27 + wired}"
+    name, pod = world.endpoint_name(pod_name), world.wire(interface, address)
+    assert world.process is not None
+    async with connected(world, "cni") as cni:
+        world.put_endpoint(pod_name, pod)
+        await cni.send(Await("default", name, CONTAINER, 1))
+        assert (await message(cni, InForce)).number == 1
+        world.process.send_signal(signal.SIGSTOP)
+        try:
+            world.ip(f"link delete {interface}")
+            await cni.send(Await("default", name, CONTAINER, 2, wired))
+            await cni.send(CountDrops(1))
+        finally:
+            world.process.send_signal(signal.SIGCONT)
+        heard = [await message(cni, InForce | DropCounts)]
+        if not wired:
+            assert isinstance(heard[0], DropCounts), "no link, no route, and no word"
+            world.wire(interface, address)
+        while not any(isinstance(one, InForce) for one in heard):
+            heard.append(await message(cni, InForce))
+        routes = [f"{address}/32"] if wired else []
+        answers = [one for one in heard if isinstance(one, InForce)]
+        assert answers == [InForce("default", name, CONTAINER, "", 2, routes)]
+        assert wired or world.route(f"{address}/32")
+    world.delete_endpoint(pod_name)
 
 
 @pytest.mark.asyncio

@@ -81,7 +81,7 @@ async def _one(node: Node) -> None:
         (1, _speaker), (1, _pool), (1, _restart), (1, _outage), (1, _compact), (2, _steal_route),
         (2, _bounce), (1, _foreign_route), (1, _fail_programs), (1, _namespace_noise),
         (2, felix_trouble.steal_in_a_dump), (2, felix_trouble.burst), (2, felix_trouble.forget),
-        (1, felix_trouble.delete_again),
+        (1, felix_trouble.delete_again), (2, _renew),
     ]  # fmt: skip
     chosen = node.chance.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
     await chosen(node)
@@ -105,6 +105,18 @@ async def _delete(node: Node) -> None:
         node.busy.add(name)
         try:
             await node.delete(name)
+        finally:
+            node.busy.discard(name)
+
+
+async def _renew(node: Node) -> None:
+    """The pod's sandbox died: its runtime makes another one, and deletes the old one later."""
+    running = [n for n, pod in node.pods.items() if pod.running and n not in node.busy]
+    if running:
+        name = node.chance.choice(running)
+        node.busy.add(name)
+        try:
+            await node.add(name)
         finally:
             node.busy.discard(name)
 

@@ -158,31 +158,45 @@ class Node:
         return PodFacts(labels=dict(pod.labels))
 
     async def add(self, name: str) -> None:
-        """An ADD from its beginning to its answer, or its undo."""
+        """An ADD from its beginning to its answer, or its undo; of a pod that runs: that of its
+        newer sandbox, for which the older one's link has to go.
+        """
+        older = self.pods.get(name)
         self.containers += 1
         container = f"{self.containers:064x}"
         used = {pod.address for pod in self.pods.values()}
         free = [a for n in range(1, 7) if (a := IPv4Address("10.65.0.0") + n) not in used]
-        labels = {"colour": self.chance.choice(COLOURS)}
+        labels = older.labels if older else {"colour": self.chance.choice(COLOURS)}
         attachment = Attachment(NODE, "k8s-pod-network", container, "eth0", "default", name)
         pod = Pod(name, container, self.chance.choice(free), attachment, labels)
         self.pods[name] = pod
         story = self.run.trace.story
         story(f"cni: ADD {name} {pod.address} {attachment.host_interface} {labels}")
-        await self.cluster.pod(name, NODE, labels)
+        if older is None:
+            await self.cluster.pod(name, NODE, labels)
+        else:
+            older.asked = older.running = False
+            self.past.append(older)
         writer = EndpointWriter(attachment, self.facts(pod), "aa:bb:cc:dd:ee:01")
         subject = Subject("default", attachment.endpoint_key.name, container)
         change = writer.change(None, [pod.address])
         pod.asked = True
         began = self.run.clock.now
-        self.client.offer(subject, writer.stored_bytes(), wired=True)
+        if older is None:
+            self.client.offer(subject, writer.stored_bytes(), wired=True)
         again = next((one for one in reversed(self.past) if one.name == name), None)
         if again is not None and self.chance.random() < 0.5:
             self.undoing = asyncio.create_task(self.undo(again, within=0.3))
-        commit = asyncio.create_task(self._store(writer, change, pod, subject))
+        commit = asyncio.create_task(self._store(writer, change, pod, subject, older))
         try:
             await self._pause(0.002)
+            if older is not None:
+                remove, link = wiring.remove_stale, attachment.host_interface
+                await asyncio.get_running_loop().run_in_executor(None, remove, link, None)
             ends = self._wire(pod)
+            if older is not None:
+                self.client.expect(subject)
+                self.client.offer(subject, writer.stored_bytes(), wired=True)
             await self._pause(0.002)
             revision = await commit
             pod.stored = True
@@ -193,6 +207,7 @@ class Node:
             wiring.lead(
                 self.host, attachment.host_interface, ends.host, self.client.routes(subject)
             )
+            self._must_be_led(pod)
         except (MuslinError, KernelError, TimeoutError) as error:
             story(f"cni: ADD {name} failed: {error}")
             excused = any(began - EXCUSED < time for time in self.troubles)
@@ -217,8 +232,18 @@ class Node:
                 f"felix said that {pod.name} is in force; the kernel lacks {lacking}"
             )
 
+    def _must_be_led(self, pod: Pod) -> None:
+        """The routes that felix left to us are written, and it has said that there is the rest."""
+        if felix_wanted.route_to(self.run.machine, pod) is None and self._calm(pod.name):
+            self.run.trace.fail(f"felix said that {pod.name} is in force; it has no route")
+
     async def _store(
-        self, writer: EndpointWriter, change: object, pod: Pod, subject: Subject
+        self,
+        writer: EndpointWriter,
+        change: object,
+        pod: Pod,
+        subject: Subject,
+        older: Pod | None,
     ) -> int:
         while True:
             try:
@@ -227,7 +252,8 @@ class Node:
             except CommitConflict as conflict:
                 current = conflict.current[writer.key]
                 change = writer.change(current, [pod.address])
-                self.client.offer(subject, writer.stored_bytes(), wired=True)
+                if older is None:
+                    self.client.offer(subject, writer.stored_bytes(), wired=True)
 
     def _wire(self, pod: Pod) -> wiring.Ends:
         cable = wiring.Cable(
