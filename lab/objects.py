@@ -7,11 +7,14 @@ tests/e2e/test_readme.py.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from lab import proc, router
 from lab.cluster import Lab
+from lab.machine import Machine
 from lab.topology import NODE_AS, Plan
+from libcalico import paths
 
 POOL = "10.65.0.0/16"
 POOL_YAML = f"""\
@@ -68,7 +71,7 @@ def _peers(plan: Plan) -> Iterator[str]:
 
 
 def apply(lab: Lab) -> None:
-    """Apply them by calicoctl and wait for the routers' sessions; LabError when one stays down."""
+    """Apply them by calicoctl and wait for all sessions; LabError when one stays down."""
     lab.nodes[0].run(["calicoctl", "apply", "-f", "-"], stdin=documents(lab.plan).encode())
     for switch in lab.plan.switches:
         names = {name for name, _, _ in router.neighbours(lab.plan, switch)}
@@ -80,3 +83,20 @@ def apply(lab: Lab) -> None:
 
         what = f"{switch.name}: BGP sessions with {', '.join(sorted(names))}"
         proc.wait_until(established, what, timeout=ESTABLISHED_SECONDS)
+    mesh = {node.as_number for node in lab.plan.nodes} == {NODE_AS}
+    for node in lab.plan.nodes:
+        count = len(node.cables) + (len(lab.plan.nodes) - 1 if mesh else 0)
+
+        def up(name: str = node.name, wanted: int = count) -> bool:
+            return sessions(lab.machine(name)) == ["Established"] * wanted
+
+        proc.wait_until(up, f"{node.name}: {count} BGP sessions", timeout=ESTABLISHED_SECONDS)
+
+
+def sessions(node: Machine) -> list[str]:
+    """The states of a node's BGP sessions, as its own status says."""
+    try:
+        told = json.loads(node.path(paths.STATUS / "bgp.json").read_text())
+    except (OSError, ValueError):
+        return []
+    return [peer["info"] for peer in told["peers"]]
