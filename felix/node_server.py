@@ -211,7 +211,7 @@ class NodeServer:
                 peer.awaits[key] = message
                 self._answer(peer, (key,))
                 if key in peer.awaits and not message.wired:
-                    self._plane.listen_now()
+                    self._plane.hear_now()
             case WatchDrops() if self._drops is not None:
                 self._drops.watch(peer)
             case Ask() | CountDrops():
@@ -313,9 +313,12 @@ class NodeServer:
             )
 
         stands = state.in_force.get(key)
-        # The kernel may have taken link and routes away since, of which felix has not heard yet.
-        if stands is not None and meant(stands) and self._plane.stands(stands):
-            return InForce(*about, "", awaited.number)
+        if stands is not None and meant(stands):
+            if self._plane.stands(stands):
+                return InForce(*about, "", awaited.number)
+            # The kernel may have taken link and routes away meanwhile: the next turn judges.
+            self._plane.touched.mark((stands.interface,))
+            self._plane.kick_some()
         error = state.shadowed.get(key) or self._bad_offers.get(key, "")
         if error:
             return InForce(*about, error, awaited.number)

@@ -48,10 +48,6 @@ class Host:
         self._doubtful: set[RouteKey] = set()
         self._doubtful_at = 0
 
-    def listen_now(self) -> None:
-        """Do not wait for more of what the kernel tells."""
-        self._monitor.listen_now()
-
     def hear_now(self) -> bool:
         """Take in what the kernel has told until now; False where that cannot be all."""
         if self._held is not None:

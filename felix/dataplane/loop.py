@@ -100,7 +100,6 @@ class Dataplane:
         self.routes = RouteTable(self.touched)
         self._settled = Settled(self.state, self.view, self.routes)
         self.predecessors = Predecessors()
-        self._leftovers = False
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
@@ -124,7 +123,7 @@ class Dataplane:
         self._unsafe: frozenset[IPAddress] = frozenset()
         self._guarded: frozenset[Door] = frozenset()
         self._changed_paths: dict[Prefix, None] = {}
-        self._drifted = False
+        self._leftovers = self._drifted = False
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
@@ -214,15 +213,8 @@ class Dataplane:
         return self._settled.ruled(key, self._flusher.held | self._unsafe)
 
     def stands(self, endpoint: Endpoint) -> bool:
-        """Whether what was in force after the last turn has its link and routes still, by all
-        that the kernel has told; where that cannot be said yet, the next turn judges it.
-        """
-        heard = self._host is None or self._host.hear_now()
-        if heard and self._settled.stands(endpoint):
-            return True
-        self.touched.mark((endpoint.interface,))
-        self.kick_some()
-        return False
+        """Whether what was in force has its link and routes, by all that the kernel has told."""
+        return self.hear_now() and self._settled.stands(endpoint)
 
     def flows_forgotten(self, endpoint: Endpoint) -> None:
         """Its link is gone, and after that somebody deleted its flows."""
@@ -244,10 +236,9 @@ class Dataplane:
             self._heard.set()
             self.kick_some()
 
-    def listen_now(self) -> None:
-        """Somebody waits for what the kernel has told: hear it at once."""
-        if self._host is not None:
-            self._host.listen_now()
+    def hear_now(self) -> bool:
+        """Take in at once what the kernel has told; whether that was all."""
+        return self._host is None or self._host.hear_now()
 
     def _rules_drifted(self) -> None:
         self._drifted = True
@@ -315,13 +306,11 @@ class Dataplane:
             await host.refresh(everything="links" in due, all_routes="routes" in due)
             if "routes" in due:
                 self.tunnels.forget()
-            if due or not self.state.applied or self.state.failures or self._drifted:
+            news = due or not self.state.applied or self.state.failures or self._drifted
+            if news or self.config is not self._config_seen or not self.calc.ready:
                 self.touched.mark_everything()
-            if self.config is not self._config_seen:
-                self.touched.mark_everything()
-                self._config_seen = self.config
+            self._config_seen = self.config
             if not self.calc.ready:
-                self.touched.mark_everything()
                 return None
             began = asyncio.get_running_loop().time()
             failures = await self._apply(host, due)

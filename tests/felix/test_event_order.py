@@ -86,7 +86,7 @@ class Node:
         """All that is queued is read, as after the linger."""
         for _ in range(3):
             await asyncio.sleep(0)
-        self.host.listen_now()
+        self.host.hear_now()
         for _ in range(3):
             await asyncio.sleep(0)
 

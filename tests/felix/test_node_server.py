@@ -269,7 +269,8 @@ async def test_what_was_in_force_on_a_link_that_is_gone_is_no_answer(
     world: World, wired: bool
 ) -> None:
     """NSV-3: felix is asked before it has heard that the link went, and its route with it."""
-    pod_name, interface, address = f"went-{wired:d}", f"cali00went{wired:d}", f"10.65.0.{27 + wired}"
+    pod_name, interface = f"went-{wired:d}", f"cali00went{wired:d}"
+    address = f"10.65.0.{27 + wired}"
     name, pod = world.endpoint_name(pod_name), world.wire(interface, address)
     assert world.process is not None
     async with connected(world, "cni") as cni:
