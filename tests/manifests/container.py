@@ -92,9 +92,10 @@ def become(spec: Mapping[str, Any]) -> None:
     if not interpreter.is_relative_to("/usr"):
         prefix = interpreter.parent.parent
         _bind(str(prefix), root / str(prefix).lstrip("/"), readonly=True)
-    (root / "run").mkdir()
-    (root / "tmp").mkdir()
-    (root / "var").mkdir()
+    # The repository may lie below one of them.
+    (root / "run").mkdir(exist_ok=True)
+    (root / "tmp").mkdir(exist_ok=True)
+    (root / "var").mkdir(exist_ok=True)
     (root / "var/run").symlink_to("/run")
     for source, target, readonly in spec["mounts"]:
         _bind(source, root / target.replace("/var/run/", "/run/").lstrip("/"), readonly=readonly)
