@@ -131,6 +131,27 @@ def test_a_set_that_is_being_filled_misses_nothing(slices: int) -> None:
     assert members == {f"10.1.0.{n}" for n in (0, *range(3, 10), 200, 201)}
 
 
+@pytest.mark.parametrize("slices", range(40))
+def test_an_item_that_moves_while_its_set_is_filled_stays_a_member(slices: int) -> None:
+    """It matched before and after, with other labels: what was searched so far lacks it."""
+    peers = [allow(source={"selector": "has(app) && id != 'none'"})]
+    need = policy("p", selector="app == 'here'", types=["Ingress"], ingress=peers)
+    world = World(namespace("default"), *others(6))
+    engine, told = world.engine, world.told
+    engine.update(*need)
+    engine.update(*HERE)
+    some(engine, slices)
+    for number in range(6):
+        labels = {"app": f"new{5 - number}", "id": str(number)}
+        engine.update(*pod(f"p{number}", f"10.1.0.{number}", labels, node="n2"))
+    # Their numbers are free again, for label sets that the selector does not take.
+    for number in range(6):
+        engine.update(*pod(f"q{number}", f"10.2.0.{number}", {"id": f"q{number}"}, node="n2"))
+    told.apply(engine.flush())
+    (members,) = told.sets.values()
+    assert members == {"10.0.0.100", *(f"10.1.0.{n}" for n in range(6))}
+
+
 @pytest.mark.parametrize("slices", range(0, 30, 3))
 def test_a_namespaces_label_that_changes_twice_on_its_way(slices: int) -> None:
     need = policy("p", selector="app == 'here'", types=["Ingress"], ingress=[

@@ -65,6 +65,8 @@ class Population:
         self._interned: dict[bytes, int] = {}
         self._label_set_ids = Allocator()
         self._keys: list[bytes | None] = []
+        self.born = 0
+        """Label sets that came so far: a number may be given again only when this has grown."""
         self.items_of: list[IdList] = []
         # Pairs.
         self._pairs: dict[str, dict[str, int]] = {}
@@ -218,6 +220,7 @@ class Population:
 
     def _new_label_set(self, key: bytes, pairs: list[int], group: Group) -> int:
         label_set = self._label_set_ids.take()
+        self.born += 1
         having, alone = self._having, False
         largest = label_set == len(self._keys)
         if largest:
@@ -327,7 +330,8 @@ class Population:
         label, value = anchor
         values = self._pairs.get(label, {})
         if value is None:
-            for pair in values.values():
+            # Others may come and go while somebody reads this.
+            for pair in list(values.values()):
                 yield each(self._having[pair])
         elif value in values:
             yield each(self._having[values[value]])

@@ -331,7 +331,11 @@ class SetTable:
                 port = one.need.port
                 lost = contribution(*old, port) if followed in before else NOTHING
                 gained = contribution(*new, port) if followed in after else NOTHING
-                if lost != gained:
+                if one.state is _State.FILLING:
+                    # Even if both are the same: the search may look for the item where it is no
+                    # more, and have been where it is now.
+                    one.touched.update(lost, gained)
+                elif lost != gained:
                     self._exchange(one, lost - gained, gained - lost, (number,))
 
     def _exchange(
@@ -413,9 +417,18 @@ class SetTable:
             population.members_of,
             population.ports_of,
         )
+        born, matches = population.born, one.need.selector.matches
         found = list((yield from self._search.find(one.need.selector)))
         for start in range(0, len(found), PORTION):
-            for label_set in found[start : start + PORTION]:
+            portion = found[start : start + PORTION]
+            if population.born != born:
+                # What was found may have gone, and its number may be another label set's by now.
+                portion = [
+                    number
+                    for number in portion
+                    if population.lives(number) and matches(population.labels(number))
+                ]
+            for label_set in portion:
                 for item in each(items_of[label_set]):
                     if port is None:
                         own = members_of[item]
