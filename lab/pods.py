@@ -264,3 +264,13 @@ def ping(lab: Lab, pod: Pod, address: str, *, count: int = 1, wait: float = 1.0)
         command, netns=pod.netns, check=False, timeout=count + wait + 5
     )
     return done.returncode == 0
+
+
+def answers(lab: Lab, pod: Pod, address: str) -> bool:
+    """Whether `address` answers pings from the pod in the end: one that must has all the time."""
+    try:
+        what = f"{pod.title} pings {address}"
+        proc.wait_until(lambda: ping(lab, pod, address), what, timeout=proc.PATIENCE)
+    except LabError:
+        return False
+    return True

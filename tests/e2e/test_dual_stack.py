@@ -25,10 +25,10 @@ def test_a_dual_stack_pod(dual: Lab) -> None:
     machine_routes = node.run(["ip", "-6", "route"]).stdout
     assert re.search(rf"{re.escape(six)} dev {interface(one)} ", machine_routes)
     for address in one.addresses:
-        assert pods.ping(dual, two, address)
+        assert pods.answers(dual, two, address)
         assert node.run(["ping", "-c1", "-W1", address], check=False).returncode == 0
     for address in two.addresses:
-        assert pods.ping(dual, one, address)
+        assert pods.answers(dual, one, address)
     for pod in (one, two):
         pods.remove(dual, pod)
     proc.wait_until(

@@ -95,7 +95,7 @@ def test_pods_see_each_others_own_addresses_and_bare_packets_are_on_the_cable(
             wanted = {other.address: source.address for other in others}
             assert seen_as(lab, source, others) == wanted
         for source, target in permutations(made.values(), 2):
-            assert pods.ping(lab, source, target.address)
+            assert pods.answers(lab, source, target.address)
     a, c = made["a"].address, made["c"].address
     assert seen.decode(f"src host {a} and dst host {c}")
     assert seen.decode(f"src host {c} and dst host {a}")
@@ -110,7 +110,7 @@ def test_pods_and_nodes_reach_each_other_own_and_other(scene: Scene) -> None:
     lab, made = scene
     for node in lab.plan.nodes:
         for one in made.values():
-            assert pods.ping(lab, one, str(node.address.ip)), f"{one.title} to {node.name}"
+            assert pods.answers(lab, one, str(node.address.ip)), f"{one.title} to {node.name}"
             ping = ["ping", "-n", "-c", "1", "-W", "2", one.address]
             done = lab.machine(node.name).run(ping, check=False)
             assert done.returncode == 0, f"{node.name} to {one.title}"

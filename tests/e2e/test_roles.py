@@ -64,7 +64,7 @@ def test_a_node_lives_under_the_role_of_nodes(ruled: Lab) -> None:
     node.path(admin).chmod(0o600)
     node.run(["calicoctl", "apply", "-c", admin, "-f", "-"], stdin=POOL + PROFILE)
     one, two = (pods.add(ruled, name, "node1") for name in ("one", "two"))
-    assert pods.ping(ruled, one, two.address), agents.log_tail(node)
+    assert pods.answers(ruled, one, two.address), agents.log_tail(node)
     keys = etcd.run(["etcdctl", ROOT, "get", "--prefix", "--keys-only", "/calico/"]).stdout
     for wanted in (
         "/nodes/node1",

@@ -27,7 +27,7 @@ def test_the_chosen_back_end_holds_the_rules_and_the_other_none(backend: str, ot
         node = lab.nodes[0]
         node.run(["calicoctl", "apply", "-f", "-"], stdin=POOL)
         one, two = (pods.add(lab, pod, "node1") for pod in ("one", "two"))
-        assert pods.ping(lab, one, two.address)
+        assert pods.answers(lab, one, two.address)
         chosen = node.run([f"iptables-{backend.lower()}-save"]).stdout
         dispatch = [line for line in chosen.splitlines() if "-A cali-from-wl-dispatch" in line]
         assert any(f"-i {interface(one)} " in line for line in dispatch)

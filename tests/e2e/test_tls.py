@@ -34,7 +34,7 @@ def test_agents_calicoctl_and_pods_work_with_certificates(secured: Lab) -> None:
     node.run(["calicoctl", "apply", "-f", "-"], stdin=POOL)
     assert "node1" in node.run(["calicoctl", "get", "nodes"]).stdout
     one, two = (pods.add(secured, name, "node1") for name in ("one", "two"))
-    assert pods.ping(secured, one, two.address)
+    assert pods.answers(secured, one, two.address)
     again = cluster.find(secured.name)
     keys = again.etcd.run(["etcdctl", "get", "--prefix", "--keys-only", "/calico/"]).stdout
     assert "/workloadendpoints/default/node1-k8s-one-eth0" in keys

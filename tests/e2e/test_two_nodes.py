@@ -61,8 +61,8 @@ def test_a_borrowed_address_is_announced_and_reached(two: Lab) -> None:
             f"{machine.name} knows the way to the borrowed address",
             timeout=HANG,
         )
-    assert pods.ping(two, owner, borrower.address)
-    assert pods.ping(two, borrower, owner.address)
+    assert pods.answers(two, owner, borrower.address)
+    assert pods.answers(two, borrower, owner.address)
     for pod in (borrower, owner):
         pods.remove(two, pod)
     proc.wait_until(

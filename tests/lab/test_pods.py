@@ -29,7 +29,7 @@ def test_a_pods_life(bare: Lab) -> None:
     assert re.fullmatch(r"[0-9a-f]{64}", pod.container_id)
     assert pod.netns.removeprefix("/var/run/netns/") in names(bare, "node1")
     assert not Path(pod.netns).exists()
-    assert pods.ping(bare, other, pod.address)
+    assert pods.answers(bare, other, pod.address)
     for kind, port in ("tcp", "8080"), ("udp", "5353"):
         command = [*FAST_PYTHON, str(PROBE), kind, port, "60", pod.address]
         seen = json.loads(machine.run(command, netns=other.netns).stdout)

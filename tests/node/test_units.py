@@ -170,7 +170,7 @@ def test_stopping_the_unit_leaves_the_kernel_as_it_is(world: World) -> None:
     assert routes
     assert world.unit.stop() == 0
     assert node2.run(["ip", "route", "show", "proto", "109"]).stdout == routes
-    assert pods.ping(world.lab, world.pods[0], world.pods[1].address)
+    assert pods.answers(world.lab, world.pods[0], world.pods[1].address)
     assert world.unit.states[-1] == "STOPPING=1"
 
 
