@@ -175,7 +175,7 @@ def test_without_etcd_add_says_try_again_and_leaves_nothing(
 def test_traffic_of_pods_goes_on_without_etcd(small: Lab) -> None:
     one, two = (pods.add(small, name, "node1") for name in ("one", "two"))
     with etcd_gone(small):
-        assert pods.answers(small, one, two.address)
+        assert pods.answers(small, one, two.address, count=3)
     for pod in (one, two):
         pods.remove(small, pod)
 

@@ -37,7 +37,7 @@ def wrapped(made: Scene, source: str, target: str) -> int:
     node = made.pods[target].node
     (sender,) = (one for one in made.lab.plan.nodes if one.name == made.pods[source].node)
     counting = stream.begin(made.machine(node), None, "count", VXLAN_PORT)
-    assert pods.answers(made.lab, made.pods[source], made.pods[target].address)
+    assert pods.answers(made.lab, made.pods[source], made.pods[target].address, count=5)
     arrived: dict[str, int] = counting.finish()["arrived"]
     return arrived.get(str(sender.address.ip), 0)
 
