@@ -7,14 +7,12 @@ tests/e2e/test_readme.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from lab import proc, router
 from lab.cluster import Lab
-from lab.machine import Machine
+from lab.status import sessions
 from lab.topology import NODE_AS, Plan
-from libcalico import paths
 
 POOL = "10.65.0.0/16"
 POOL_YAML = f"""\
@@ -55,8 +53,12 @@ ESTABLISHED_SECONDS = proc.PATIENCE
 
 def documents(plan: Plan) -> str:
     """The pool and the peers as YAML. Pure."""
-    own_as = {node.as_number for node in plan.nodes}
-    return POOL_YAML + "".join(_peers(plan)) + ("" if own_as == {NODE_AS} else NO_MESH_YAML)
+    return POOL_YAML + "".join(_peers(plan)) + ("" if _meshed(plan) else NO_MESH_YAML)
+
+
+def _meshed(plan: Plan) -> bool:
+    """Whether the nodes are of one AS, and peer with each other."""
+    return {node.as_number for node in plan.nodes} == {NODE_AS}
 
 
 def _peers(plan: Plan) -> Iterator[str]:
@@ -83,20 +85,10 @@ def apply(lab: Lab) -> None:
 
         what = f"{switch.name}: BGP sessions with {', '.join(sorted(names))}"
         proc.wait_until(established, what, timeout=ESTABLISHED_SECONDS)
-    mesh = {node.as_number for node in lab.plan.nodes} == {NODE_AS}
     for node in lab.plan.nodes:
-        count = len(node.cables) + (len(lab.plan.nodes) - 1 if mesh else 0)
+        count = len(node.cables) + (len(lab.plan.nodes) - 1 if _meshed(lab.plan) else 0)
 
         def up(name: str = node.name, wanted: int = count) -> bool:
-            return sessions(lab.machine(name)) == ["Established"] * wanted
+            return [*sessions(lab.machine(name)).values()] == ["Established"] * wanted
 
         proc.wait_until(up, f"{node.name}: {count} BGP sessions", timeout=ESTABLISHED_SECONDS)
-
-
-def sessions(node: Machine) -> list[str]:
-    """The states of a node's BGP sessions, as its own status says."""
-    try:
-        told = json.loads(node.path(paths.STATUS / "bgp.json").read_text())
-    except (OSError, ValueError):
-        return []
-    return [peer["info"] for peer in told["peers"]]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab import pods, proc
 from lab.cluster import Lab
+from lab.machine import Machine
+from libcalico import paths
 
 
 @dataclass(frozen=True)
@@ -70,3 +73,12 @@ def status(lab: Lab) -> Status:
         for pod in pods.every(lab)
     ]
     return Status(lab.name, lab.plan.topology, lab.state.ready, machines, listed)
+
+
+def sessions(node: Machine) -> dict[str, str]:
+    """peer -> state of a node's BGP sessions, as its own bgp tells it; empty before that."""
+    try:
+        told = json.loads(node.path(paths.STATUS / "bgp.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {peer["address"]: peer["info"] for peer in told.get("peers", [])}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from lab import agents, cluster, pods, proc, router, scenarios, state
+from lab import agents, cluster, pods, proc, router, scenarios, state, status
 from lab.cluster import Lab
 from lab.demo import look, traffic
 from lab.errors import LabError
@@ -214,12 +214,7 @@ class Scene:
 
     def sessions(self, node: str) -> dict[str, str]:
         """peer -> state, as the node's own bgp tells it."""
-        path = self.machine(node).path("/var/run/calico/status/bgp.json")
-        try:
-            told = json.loads(path.read_text())
-        except (OSError, ValueError):
-            return {}
-        return {peer["address"]: peer["info"] for peer in told.get("peers", [])}
+        return status.sessions(self.machine(node))
 
     def sessions_are(self, node: str, *peers: str) -> None:
         """Until a node has sessions with these peers, and no others, and all are up."""
