@@ -89,41 +89,36 @@ async def _one(node: Node) -> None:
 
 async def _add(node: Node) -> None:
     free = [name for name in PODS if name not in node.busy and name not in node.pods]
-    if free:
-        name = node.chance.choice(free)
-        node.busy.add(name)
-        try:
-            await node.add(name)
-        finally:
-            node.busy.discard(name)
+    await _one_of(node, free, node.add)
 
 
 async def _delete(node: Node) -> None:
-    running = [n for n, pod in node.pods.items() if pod.running and n not in node.busy]
-    if running:
-        name = node.chance.choice(running)
-        node.busy.add(name)
-        try:
-            await node.delete(name)
-        finally:
-            node.busy.discard(name)
+    await _one_of(node, _idle(node), node.delete)
 
 
 async def _renew(node: Node) -> None:
     """The pod's sandbox died: its runtime makes another one, and deletes the old one later."""
-    running = [n for n, pod in node.pods.items() if pod.running and n not in node.busy]
-    if running:
-        name = node.chance.choice(running)
+    await _one_of(node, _idle(node), node.add)
+
+
+def _idle(node: Node) -> list[str]:
+    """The pods that run, and that no call is about."""
+    return [n for n, pod in node.pods.items() if pod.running and n not in node.busy]
+
+
+async def _one_of(node: Node, names: list[str], call: Callable[[str], Awaitable[None]]) -> None:
+    """A call of the runtime about one of these, if there are any."""
+    if names:
+        name = node.chance.choice(names)
         node.busy.add(name)
         try:
-            await node.add(name)
+            await call(name)
         finally:
             node.busy.discard(name)
 
 
 async def _relabel(node: Node) -> None:
-    running = [n for n, pod in node.pods.items() if pod.running and n not in node.busy]
-    if running:
+    if running := _idle(node):
         name = node.chance.choice(running)
         labels = {"colour": node.chance.choice(COLOURS)}
         node.run.trace.story(f"operator: labels {name} {labels}")
@@ -210,7 +205,7 @@ async def _steal_route(node: Node) -> None:
 
 
 async def _bounce(node: Node) -> None:
-    running = [n for n, pod in node.pods.items() if pod.running and n not in node.busy]
+    running = _idle(node)
     if running:
         name = node.chance.choice(running)
         node.run.trace.story(f"somebody takes the link of {name} down and up")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
@@ -182,12 +183,18 @@ class Node:
         change = writer.change(None, [pod.address])
         pod.asked = True
         began = self.run.clock.now
-        if older is None:
+
+        def offer() -> None:
             self.client.offer(subject, writer.stored_bytes(), wired=True)
+
+        # What felix says while an older sandbox's link stands is no word about the new one.
+        early = offer if older is None else None
+        if early is not None:
+            early()
         again = next((one for one in reversed(self.past) if one.name == name), None)
         if again is not None and self.chance.random() < 0.5:
             self.undoing = asyncio.create_task(self.undo(again, within=0.3))
-        commit = asyncio.create_task(self._store(writer, change, pod, subject, older))
+        commit = asyncio.create_task(self._store(writer, change, pod, early))
         try:
             await self._pause(0.002)
             if older is not None:
@@ -196,7 +203,7 @@ class Node:
             ends = self._wire(pod)
             if older is not None:
                 self.client.expect(subject)
-                self.client.offer(subject, writer.stored_bytes(), wired=True)
+                offer()
             await self._pause(0.002)
             revision = await commit
             pod.stored = True
@@ -238,12 +245,7 @@ class Node:
             self.run.trace.fail(f"felix said that {pod.name} is in force; it has no route")
 
     async def _store(
-        self,
-        writer: EndpointWriter,
-        change: object,
-        pod: Pod,
-        subject: Subject,
-        older: Pod | None,
+        self, writer: EndpointWriter, change: object, pod: Pod, offer: Callable[[], None] | None
     ) -> int:
         while True:
             try:
@@ -252,8 +254,8 @@ class Node:
             except CommitConflict as conflict:
                 current = conflict.current[writer.key]
                 change = writer.change(current, [pod.address])
-                if older is None:
-                    self.client.offer(subject, writer.stored_bytes(), wired=True)
+                if offer is not None:
+                    offer()
 
     def _wire(self, pod: Pod) -> wiring.Ends:
         cable = wiring.Cable(
