@@ -312,12 +312,12 @@ class NodeServer:
                 and endpoint == wanted
             )
 
-        stands = state.in_force.get(key)
-        if stands is not None and meant(stands):
-            if self._plane.stands(stands):
+        endpoint = state.in_force.get(key)
+        if endpoint is not None and meant(endpoint):
+            if self._plane.stands(endpoint):
                 return InForce(*about, "", awaited.number)
             # The kernel may have taken link and routes away meanwhile: the next turn judges.
-            self._plane.touched.mark((stands.interface,))
+            self._plane.touched.mark((endpoint.interface,))
             self._plane.kick_some()
         error = state.shadowed.get(key) or self._bad_offers.get(key, "")
         if error:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.simulation import planting
+
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 SMALL, LARGEST, SHARE = 300, 600, 0.9
@@ -131,11 +133,11 @@ def tasks_in(source: str) -> list[int]:
 def stale_patches() -> list[str]:
     """Planted bugs whose lines are no longer those of the code: `tests/simulation/planting.py`."""
     found = []
-    for path in sorted((ROOT / "tests/simulation/planted").glob("*.patch")):
-        check = ["git", "apply", "--check", "-C1", str(path)]
+    for name in planting.names():
+        check = [*planting.APPLY, "--check", str(planting.PLANTED / f"{name}.patch")]
         done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            found.append(f"{path.relative_to(ROOT)}: {done.stderr.strip()}")
+            found.append(f"{name}: {done.stderr.strip()}")
     return found
 
 

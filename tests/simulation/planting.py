@@ -24,6 +24,8 @@ ROOT = Path(__file__).parent.parent.parent
 PLANTED = Path(__file__).parent / "planted"
 ROOMS = ("linux", "libcalico", "ipam", "felix", "bgp", "cni", "controllers", "node")
 MOST = 2000
+APPLY = ("git", "apply", "-C1")
+"""How a planted bug is applied, here and where lint asks whether it can be."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def hunt(name: str, most: int = MOST, known: tuple[str, ...] = (), first: int = 
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Path(folder)
         _copy(copy, [Path(one) for one in re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.M)])
-        subprocess.run(["git", "apply", "-C1", str(patch)], cwd=copy, check=True)
+        subprocess.run([*APPLY, str(patch)], cwd=copy, check=True)
         end = first + most
         while first < end:
             one = _first_failure(copy, world_of(name), first, end - first)

@@ -345,11 +345,10 @@ class SetTable:
         gained: Collection[str],
         movers: Collection[int],
     ) -> None:
-        """Items lost and gained members; those that others hold too are no event."""
-        if one.state is _State.FILLING:
-            one.touched.update(lost)
-            one.touched.update(gained)
-            return
+        """Items lost and gained members of a full set; those that others hold too are no event.
+
+        Groups are moved only while no set is being filled: there is one step at a time.
+        """
         for text in gained:
             if not self._held(one, text, movers):
                 self._operations.members += 1
