@@ -12,8 +12,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-FIRST, LAST, SHARE = 12000, 32000, 200
-"""Ports below those that the kernel gives to outgoing connections; how many a process takes."""
+FIRST, LAST, SHARE = 20000, 30000, 200
+"""Ports between those that tests name themselves and a cluster's NodePorts, all below those that
+the kernel gives to outgoing connections; how many a process takes."""
 SHARED = Path("/tmp")
 """Not the folder of this run: runs beside it take ports too."""
 
