@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cni.world import CIDR6, World, node_world, pod_namespace, put_pool, result_of
+from tests.cni.world import CIDR6, WAITS, World, node_world, pod_namespace, put_pool, result_of
 from tests.felix.world import RESOURCES, eventually, reaches
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG
 
-ONLY_IPV6 = {"ipam": {"type": "calico-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}}
+ONLY_IPV6 = WAITS | {"ipam": {"type": "calico-ipam", "assign_ipv4": "false", "assign_ipv6": "true"}}
 OUTSIDE = "2001:db8:1::2"
 
 
