@@ -107,7 +107,7 @@ async def test_the_plugins_word_is_not_enough_for_a_floating_address(
     assert VICTIM not in rules(serving)
     await configure(serving, floatingIPs="Enabled")
     await until(lambda: f"-d {VICTIM}/32" in rules(serving), 20)
-    serving.space.run("ping", "-c", "1", "-W", "5", VICTIM)
+    serving.space.run("ping", "-c", "1", "-W", "60", VICTIM)
     await configure(serving)
     await until(lambda: VICTIM not in rules(serving), 20)
     assert (await serving.delete(pod)).status == 0
@@ -129,7 +129,7 @@ async def test_every_interface_of_a_pod_works(serving: World, pod: Namespace) ->
     for ifname, result in results.items():
         for ip in result["ips"]:
             address = ip["address"].partition("/")[0]
-            serving.space.run("ping", "-c", "1", "-W", "5", address)
+            serving.space.run("ping", "-c", "1", "-W", "60", address)
         again = await serving.check(pod, result, ifname=ifname, config=calls[ifname])
         assert again.status == 0, again
     for ifname, config in calls.items():

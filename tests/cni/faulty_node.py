@@ -185,5 +185,5 @@ def reachable(node: World, address: str) -> bool:
     One packet may be lost: felix may hear of the end of an earlier attempt that had the same
     address after this one's offer, and a moment before this one was stored.
     """
-    ping = node.space.command("ping", "-c", "3", "-i", "0.2", "-W", "5", address)
+    ping = node.space.command("ping", "-c", "3", "-i", "0.2", "-W", "60", address)
     return subprocess.run(ping, capture_output=True, check=False).returncode == 0

@@ -111,7 +111,7 @@ def test_pods_and_nodes_reach_each_other_own_and_other(scene: Scene) -> None:
     for node in lab.plan.nodes:
         for one in made.values():
             assert pods.answers(lab, one, str(node.address.ip)), f"{one.title} to {node.name}"
-            ping = ["ping", "-n", "-c", "1", "-W", "2", one.address]
+            ping = ["ping", "-n", "-c", "1", "-W", "60", one.address]
             done = lab.machine(node.name).run(ping, check=False)
             assert done.returncode == 0, f"{node.name} to {one.title}"
 

@@ -168,7 +168,7 @@ def test_a_packet_of_the_tunnels_mtu_goes_through_whole_and_the_mtu_can_be_set(
 
     def whole(size: int) -> bool:
         # 20 bytes of IPv4's header and 8 of ICMP's belong to the size.
-        words = ("ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", str(size - 28), there)
+        words = ("ping", "-n", "-c", "1", "-W", "60", "-M", "do", "-s", str(size - 28), there)
         return subprocess.run(pod.space.command(*words), capture_output=True).returncode == 0
 
     def told() -> tuple[int, str]:

@@ -114,8 +114,8 @@ def test_a_wired_pod_speaks_and_its_settings_read_back(
     host.run("ip", "address", "add", "10.99.0.1/32", "dev", "lo")
     with Socket() as sock:
         index, _ = _wire(sock, pod, "cali0", "10.65.0.1/32")
-        pod.run("ping", "-c", "1", "-W", "2", "10.99.0.1")
-        host.run("ping", "-c", "1", "-W", "2", "-I", "10.99.0.1", "10.65.0.1")
+        pod.run("ping", "-c", "1", "-W", "60", "10.99.0.1")
+        host.run("ping", "-c", "1", "-W", "60", "-I", "10.99.0.1", "10.65.0.1")
         link = links.get(sock, index)
         assert link is not None
         assert (link.inet("proxy_arp"), link.inet("route_localnet")) == (1, 1)
