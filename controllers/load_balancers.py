@@ -110,6 +110,8 @@ class LoadBalancers:
         return True
 
     async def _service(self, name: Name) -> None:
+        if name not in self._handles:
+            return  # it went, came and went while its addresses were released
         service = self._services.get(name)
         if service is None or _handle(name, service) != self._handles[name]:
             # It is gone, or another service has its name.

@@ -8,11 +8,12 @@ import pytest
 
 from controllers import load_balancers
 from controllers.load_balancers import LoadBalancers
-from controllers.objects import Service
+from controllers.objects import Service, ServiceSpec
 from ipam.release import release_by_handle
 from libcalico.datastore.interface import Datastore
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.names import Name
+from libcalico.kubernetes.objects import Meta
 from tests.controllers.running import running
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
@@ -122,6 +123,28 @@ async def test_a_service_that_returns_while_its_addresses_go_gets_others(
             await until(lambda: part.in_sync and told(cluster, "web"))
         await client.close()
     cluster.delete(f"{PATH}/web")
+
+
+@pytest.mark.asyncio
+async def test_a_service_that_comes_and_goes_while_its_addresses_go_ends_nothing(
+    cluster: ApiServer, stored: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is queued once more, and nothing is known of it any more."""
+    name = Name("lb", "web")
+    metadata = Meta(name="web", namespace="lb", uid="u")
+    value = Service(metadata=metadata, spec=ServiceSpec(type="LoadBalancer"))
+    async with stored.connect() as store:
+        part = LoadBalancers(cluster.client(), store)
+
+        async def interrupted(handle: str) -> None:
+            part.put(name, value)
+            part.gone(name)
+
+        part.put(name, value)
+        part.gone(name)
+        monkeypatch.setattr(part, "_release", interrupted)
+        assert await part._settle(name)
+        assert await part._settle(name)
 
 
 @pytest.mark.asyncio
