@@ -88,6 +88,7 @@ class Restorer:
         self.looked = 0
         services.cluster.node_came = self._records.wanted.set
         services.allocator.remembered = self.remembered
+        services.allocator.made_again = self.compare_soon
         services.allocator.foreign = partial(why_foreign, services, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
@@ -109,14 +110,15 @@ class Restorer:
             standing = records
         else:
             standing = [one for one in records if one[0].stands(marks)]
-        found = [
+        return [
             Use(address, record.attachment.handle_id, _attributes(record))
             for record, address in standing
         ]
-        if found:
-            self._handles_too = True
-            self._records.wanted.set()
-        return found
+
+    def compare_soon(self) -> None:
+        """A block was made anew: handles of its pods may be gone, too."""
+        self._handles_too = True
+        self._records.wanted.set()
 
     async def run(self) -> None:
         """Until cancelled."""

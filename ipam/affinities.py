@@ -5,8 +5,10 @@ Where Calico writes the block and then confirms, one transaction does both here;
 that others can see are a subset of Calico's.
 
 Invariants (tests/ipam/test_claims.py):
-  IPAM-10  A block is created only while its owner's affinity is pending, and used only
-           while the affinity is confirmed and the block names the owner.
+  IPAM-10  A block is created only while its owner's affinity stands, and used only while the
+           affinity is confirmed and the block names the owner. An affinity that was confirmed
+           stays so while its deleted block is made again: who comes meanwhile, or after a crash,
+           has to see that the block had an owner (IPAM-33).
   IPAM-14  A block is created only while its pool is as it was when the block was chosen, so
            that no edit of a pool can make two blocks overlap.
   IPAM-33  A block that is gone while another node's confirmed claim on it stands is not claimed:
@@ -78,7 +80,8 @@ async def claim(
     known_claim = known_claim or await _was_ours(store, host, cidr)
     # Before anything is written: it may be refused.
     block = await to_create(store, view, host, cidr, clock(), known_claim)
-    affinity = await _set_pending(store, affinity_key)
+    stood = await _confirmed(store, affinity_key) if known_claim else None
+    affinity = stood or await _set_pending(store, affinity_key)
     create: list[Change] = [
         Put(block_key, block, ABSENT),
         Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
@@ -90,12 +93,14 @@ async def claim(
         revision = await store.commit(create)
     except CommitConflict as conflict:
         if pool and pool_key and _edited(conflict, pool_key, pool.revision):
-            with suppress(CommitConflict):
-                await store.commit([Delete(affinity_key, affinity.revision)])
+            if stood is None:
+                with suppress(CommitConflict):
+                    await store.commit([Delete(affinity_key, affinity.revision)])
             raise PoolEdited(f"pool {pool.name} was changed while a block was claimed") from None
         found = await readable(store, [block_key])
         if block_key not in found:
-            await store.commit([Delete(affinity_key, affinity.revision)])
+            if stood is None:
+                await store.commit([Delete(affinity_key, affinity.revision)])
             return False
         existing = found[block_key]
         if existing is None:
@@ -106,7 +111,13 @@ async def claim(
         log.info("block claimed", extra={"block": str(cidr), "node": host})
     else:
         restoration.tell(cidr, "the block was", block)
+        view.made_again()
     return True
+
+
+async def _confirmed(store: Datastore, key: AffinityKey) -> Entry | None:
+    affinity = await store.get(key)
+    return affinity if affinity and affinity.value.state in (CONFIRMED, "") else None
 
 
 async def _was_ours(store: Datastore, host: str, cidr: IPNetwork) -> bool:

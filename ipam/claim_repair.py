@@ -75,6 +75,8 @@ async def restore(
         except CommitConflict:
             continue
         restoration.tell(cidr, "the claim was" if entry else "block and claim were", block)
+        if entry is None:
+            view.made_again()
         return State.RESTORED
     return State.NOT_OURS
 

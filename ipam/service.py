@@ -26,8 +26,9 @@ from ipam.facts import Facts, read_facts
 from ipam.requests import Allocate, Granted, Request
 from ipam.restoration import Use
 from ipam.tickets import Ticket
-from ipam.view import Foreign, Remembered, at_home
+from ipam.view import Foreign, Remembered, View, at_home
 from ipam.worker import Worker
+from libcalico.backoff import Backoff
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
@@ -36,7 +37,8 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Facts", "NodeAllocator", "Ticket", "read_facts"]
 
-RETRY_SECONDS = 2.0
+RETRY_SECONDS, SELDOM_SECONDS = 2.0, 15.0
+"""Until a claim is tried again that could not be written: at first, and at most."""
 STOPPING = "the allocator is stopping, try again later"
 REPLACED = "the datastore was put back to an earlier state: try again"
 
@@ -57,10 +59,13 @@ class NodeAllocator:
         """What runs on this node has these addresses of a block (IPAM-31)."""
         self.foreign: Foreign = at_home
         """Why this machine is not known to be the node."""
+        self.made_again: Callable[[], None] = lambda: None
+        """A block was written that had been deleted with addresses in use."""
         self._worker = self._new_worker()
         self._turn = asyncio.Lock()
         """One writer at a time: two that complete one claim would each take the other's back."""
         self._trouble = ""
+        self._again = Backoff(RETRY_SECONDS, SELDOM_SECONDS)
         self._queue: list[Ticket] = []
         self._wake = asyncio.Event()
         self._stopped = False
@@ -78,7 +83,8 @@ class NodeAllocator:
         async def foreign() -> str:
             return await self.foreign()
 
-        return Worker(self._store, self._host, self._clock, remembered, foreign)
+        view = View(remembered, foreign, lambda: self.made_again())
+        return Worker(self._store, self._host, self._clock, view)
 
     @property
     def transactions(self) -> int:
@@ -149,26 +155,28 @@ class NodeAllocator:
             self.claim_lost(cidr)
 
     async def _restore(self) -> None:
-        try:
-            if await self._locked():
-                raise DatastoreUnavailable("the datastore is locked")
-            for cidr in sorted(self._lost, key=str):
-                # Before it is written: a deletion that comes meanwhile is heard.
-                self._lost.discard(cidr)
-                try:
-                    async with self._turn:
-                        self.restored += await self._worker.restore(cidr)
-                except MuslinError:
-                    self._lost.add(cidr)
-                    raise
-            self._trouble = ""
-        except MuslinError as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                log.warning("deleted claims are not written again yet: %s", error)
-            for cidr in self._lost:
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self.claim_lost, cidr)
-            self._lost.clear()
+        """Write every lost claim again that can be; the others are tried again later."""
+        failed: dict[IPNetwork, str] = {}
+        for cidr in sorted(self._lost, key=str):
+            # Before it is written: a deletion that comes meanwhile is heard.
+            self._lost.discard(cidr)
+            try:
+                if await self._locked():
+                    raise DatastoreUnavailable("the datastore is locked")
+                async with self._turn:
+                    self.restored += await self._worker.restore(cidr)
+            except MuslinError as error:
+                failed[cidr] = str(error)
+        trouble = "; ".join(dict.fromkeys(failed.values()))
+        if trouble and trouble != self._trouble:
+            log.warning("deleted claims are not written again yet: %s", trouble)
+        self._trouble = trouble
+        if not failed:
+            self._again.reset()
+            return
+        later = asyncio.get_running_loop().time() + self._again.next()
+        for cidr in failed:
+            asyncio.get_running_loop().call_at(later, self.claim_lost, cidr)
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -27,7 +27,10 @@ async def at_home() -> str:
 
 async def beside() -> str:
     """For whoever takes addresses of a node without knowing its pods, as for its tunnels."""
-    return "what runs on the node is known to its calico-cni alone, which writes the block again"
+    return (
+        "what runs on the node is known to its calico-cni alone, which writes the block again "
+        "when a pod next needs an address"
+    )
 
 
 class View:
@@ -35,10 +38,16 @@ class View:
 
     `remembered`: what runs here has these addresses of a block, whatever the datastore says.
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
+    `made_again`: a block was written that had been deleted with addresses in use.
     """
 
-    def __init__(self, remembered: Remembered = lambda _: (), foreign: Foreign = at_home) -> None:
-        self.remembered, self.foreign = remembered, foreign
+    def __init__(
+        self,
+        remembered: Remembered = lambda _: (),
+        foreign: Foreign = beside,
+        made_again: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.remembered, self.foreign, self.made_again = remembered, foreign, made_again
         self._entries: dict[Key, Entry | None] = {}
         self._lost: dict[Key, Entry] = {}
         self._sound: dict[Key, tuple[int, bool]] = {}

@@ -22,7 +22,7 @@ from ipam.pools import Pool
 from ipam.requests import Allocate, Answer, Granted, Refused, Release, Request, Short, Unclaimed
 from ipam.settings import get_config
 from ipam.tickets import Ticket
-from ipam.view import Foreign, Remembered, View, beside
+from ipam.view import View
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry
 from libcalico.model import IPAMConfig
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
@@ -39,11 +39,10 @@ class Worker:
         store: Datastore,
         host: str,
         clock: affinities.Clock = time.time_ns,
-        remembered: Remembered = lambda _: (),
-        foreign: Foreign = beside,
+        view: View | None = None,
     ) -> None:
         self._store, self._host, self._clock = store, host, clock
-        self._view = View(remembered, foreign)
+        self._view = view or View()
         self._affine: list[IPNetwork] | None = None
         self._borrowable: list[IPNetwork] = []
         self._borrowed_at = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
@@ -16,7 +17,7 @@ from cni.restore import Restorer
 from ipam import node_removal
 from ipam.requests import Allocate
 from libcalico.datastore.interface import Entry, Put, Selection
-from libcalico.errors import DatastoreUnavailable
+from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import IPPool, ResourceKey
 from tests.cni.world import (
     HERE,
@@ -303,6 +304,35 @@ async def test_handles_are_compared_as_soon_as_a_block_was_made_anew(node: World
             await daemon.services.allocator.perform(Allocate("another", {"node": NODE}))
             handles = {f"{NETWORK}.{container_id('runs')}", "another"}
             await until(lambda: node.handles().keys() == handles)
+
+
+@pytest.mark.asyncio
+async def test_a_block_that_cannot_be_made_anew_is_asked_for_more_and_more_seldom(
+    node: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try reads all endpoints of the cluster: what it asks of the pods here is no reason for
+    the next one.
+    """
+    monkeypatch.setattr("cni.restore.AGAIN", 0.02)
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            result_of(await node.add(pod, "runs"))
+
+            async def full(*_: Any, **__: Any) -> None:
+                raise DatastoreFull("no space")
+
+            with monkeypatch.context() as patch:
+                patch.setattr("ipam.affinities._confirmed", full)
+                patch.setattr("ipam.affinities._set_pending", full)
+                node.etcd.delete("/calico/ipam/v2/assignment/")
+                daemon.services.records.wanted.set()
+                await until(lambda: daemon.restorer.lost)
+                daemon.restorer.gap = 0.0
+                await until(lambda: daemon.restorer.gap > 1.5)
+                looked = daemon.restorer.looked
+                await asyncio.sleep(0.3)
+                assert daemon.restorer.looked <= looked + 1
+            await until(lambda: not daemon.restorer.lost)
 
 
 @pytest.mark.asyncio

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Network, ip_network
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -17,13 +18,15 @@ import pytest
 from ipam import affinities, blocks, claim_repair, hosts, library, snapshot
 from ipam.blocks import IPAddress
 from ipam.check import check
-from ipam.errors import BlockExpected, BlockInDoubt, PoolsExhausted
+from ipam.errors import BlockExpected, BlockInDoubt, PoolEdited, PoolsExhausted
+from ipam.facts import read_facts
 from ipam.requests import Allocate, Companion, Release
 from ipam.restoration import Use
 from ipam.service import NodeAllocator
 from ipam.tunnels import VXLAN
-from ipam.view import View
-from libcalico.datastore.interface import ABSENT, Datastore, Delete, Entry, Put
+from ipam.view import View, at_home
+from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
+from libcalico.errors import DatastoreUnavailable
 from libcalico.model import (
     ClusterInformation,
     ClusterInformationSpec,
@@ -267,6 +270,77 @@ async def test_nobody_else_claims_a_block_that_was_deleted_under_its_owner(etcd:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("crash", [0, 1])
+async def test_a_claim_stays_confirmed_while_its_block_is_made_again(crash: int) -> None:
+    """A pending one says nothing of an owner: another node would claim the block, and a tunnel's
+    allocator would make it without the pods that are only remembered.
+    """
+    store = MemoryStore()
+    await affinities.claim(store, View(), "n1", CIDR)
+    await store.commit([Delete(BLOCK)])
+    states = []
+
+    def look(_: Sequence[Change]) -> None:
+        states.append(store.entries[CLAIM].value.state)
+        if crash:
+            raise DatastoreUnavailable("a crash")
+
+    store.before_commit = store.after_commit = look
+    with suppress(DatastoreUnavailable):
+        await affinities.claim(store, View(foreign=at_home), "n1", CIDR)
+    store.before_commit = store.after_commit = lambda _: None
+    assert set(states) == {CONFIRMED}
+    if crash:
+        with pytest.raises(BlockExpected):
+            await affinities.claim(store, View(), "n2", CIDR)
+        with pytest.raises(BlockInDoubt, match="calico-cni alone"):
+            await affinities.claim(store, View(), "n1", CIDR)
+        assert BLOCK not in store.entries
+
+
+@pytest.mark.asyncio
+async def test_an_edit_of_the_pool_takes_no_claim_away_that_stood() -> None:
+    store = MemoryStore()
+    await world(store)
+    (pool,) = (await read_facts(store, "n1")).pools
+    await affinities.claim(store, View(), "n1", CIDR, pool=pool)
+    await store.commit([Delete(BLOCK)])
+    await put_pool(store, "p", "10.0.0.0/28", 28, natOutgoing=True)
+    with pytest.raises(PoolEdited):
+        await affinities.claim(store, View(foreign=at_home), "n1", CIDR, pool=pool)
+    assert store.entries[CLAIM].value.state == CONFIRMED
+
+
+@pytest.mark.asyncio
+async def test_one_claim_that_cannot_be_written_keeps_no_other_from_it(
+    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ipam.service.RETRY_SECONDS", 0.05)
+    async with etcd.connect() as store, serving(store, "n1") as allocator:
+        await put_pool(store, "p", "10.0.0.0/27", 28)
+        await put_node(store, "n1")
+        await run(allocator, *(f"p{number}" for number in range(20)))
+        claimed = [one.key for one in await affinities.claims_of(store, "n1")]
+        assert len(claimed) == 2
+        refused = min((one.cidr for one in claimed if isinstance(one, AffinityKey)), key=str)
+        restore = claim_repair.restore
+
+        async def doubtful(store: Any, view: Any, host: str, cidr: Any, clock: Any) -> Any:
+            if cidr == refused:
+                raise BlockInDoubt(f"{cidr} is in doubt", cidr)
+            return await restore(store, view, host, cidr, clock)
+
+        monkeypatch.setattr(claim_repair, "restore", doubtful)
+        await delete(store, *claimed)
+        for one in claimed:
+            assert isinstance(one, AffinityKey)
+            allocator.claim_lost(one.cidr)
+        await until_restored(allocator, 1)
+        monkeypatch.setattr(claim_repair, "restore", restore)
+        await until_restored(allocator, 2)
+
+
+@pytest.mark.asyncio
 async def test_an_empty_block_given_up_with_its_claim_stays_given_up(etcd: Etcd) -> None:
     async with etcd.connect() as store, serving(store, "n1") as allocator:
         await world(store)
@@ -380,7 +454,7 @@ async def test_what_cannot_be_read_has_the_addresses_in_its_text(
         node = f"{path}nodes/n1"
         etcd.put(node, (etcd.get(node) or b"").replace(b'"spec":{', b'"spec":{"bgp":7,'))
         await delete(store, *([CLAIM, BLOCK] if restarted else [BLOCK]))
-    view = View()
+    view = View(foreign=at_home)
     async with etcd.connect() as store:
         if restarted:
             assert await affinities.claim(store, view, "n1", CIDR)
