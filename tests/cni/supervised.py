@@ -157,7 +157,7 @@ async def serve(settings: Settings, endpoint: str) -> None:
     """One daemon."""
     logs.configure("cni", "DEBUG")
     store = await connect(
-        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=5.0)
+        DatastoreConfig(datastore_type="etcdv3", etcd_endpoints=endpoint, timeout=HANG)
     )
     daemon = Daemon(store, "node1", settings)
     serving = asyncio.create_task(daemon.run())

@@ -19,7 +19,7 @@ from tests.controllers.test_nodes import NODES, put_node
 from tests.controllers.test_process import Running, start, wait
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer
-from tests.support.audit import Audit, by_kind
+from tests.support.audit import Audit, Request, by_kind
 from tests.support.etcd import Etcd, free_ports
 
 __all__ = ["start"]
@@ -85,7 +85,13 @@ async def test_after_a_restart_nothing_is_written_by_the_audit_log(
     content = "application/merge-patch+json"
     cluster.call("PATCH", "/api/v1/namespaces/lb/services/web", patch, content=content)
     wait(lambda: told(cluster, "web") == ["10.9.0.77"], second.log.read_text)
-    wrote = [one for one in audit.requests() if one.writes and one.resource != "leases"]
+    wrote: list[Request] = []
+
+    def heard() -> bool:
+        wrote.extend(one for one in audit.requests() if one.writes and one.resource != "leases")
+        return bool(wrote)
+
+    wait(heard, second.log.read_text)
     assert {(one.verb, one.resource) for one in wrote} == {("patch", "services/status")}
     second.stop()
     cluster.delete("/api/v1/namespaces/lb/services/web")

@@ -85,6 +85,8 @@ async def test_whatever_dies_in_between_the_end_is_that_of_a_fresh_start(
                 for entry in listing.entries
             }
 
+        # Its profiles, too: those it looks at before it is ready.
+        await until(lambda: one.check("-r") == (0, "Ready"), one.log.read_text)
         found, ends = await there(), time.monotonic() + HANG
         while found != end:
             assert time.monotonic() < ends, one.log.read_text()[-2000:]

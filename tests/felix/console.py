@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from threading import Thread
 from typing import Any
 
 from tests.felix.world import World
 from tests.support.patience import HANG
+
+FLOW = ("source", "destination", "protocol", "source_port", "destination_port")
 
 
 def _command(world: World, arguments: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
@@ -50,6 +52,7 @@ class Following:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self._lines: Queue[str] = Queue()
+        self._flows: set[tuple[object, ...]] = set()
         self._said: Queue[str] = Queue()
         for stream, queue in ((process.stdout, self._lines), (process.stderr, self._said)):
             Thread(target=self._read, args=(stream, queue), daemon=True).start()
@@ -68,13 +71,14 @@ class Following:
         found: dict[str, Any] = json.loads(self._lines.get(timeout=within))
         return found
 
-    def silent(self, within: float = 0.7) -> bool:
-        """Whether nothing comes for a while."""
-        try:
-            self._lines.get(timeout=within)
-        except Empty:
-            return True
-        return False
+    def next_flow(self) -> dict[str, Any]:
+        """The next object of a flow that was not told of before: TCP repeats its first packet."""
+        while True:
+            found = self.next()
+            flow = tuple(found[each] for each in FLOW)
+            if flow not in self._flows:
+                self._flows.add(flow)
+                return found
 
 
 @contextmanager

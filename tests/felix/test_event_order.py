@@ -90,6 +90,17 @@ class Node:
         for _ in range(3):
             await asyncio.sleep(0)
 
+    async def at_rest(self, index: int) -> None:
+        """The link's own last word is heard: the kernel tells its operational state up to a second
+        after the link is made, and a turn that hears of a link only reads its routes.
+        """
+        async with asyncio.timeout(HANG):
+            while (link := links.get(self.other, index)) and not link.operstate:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await self.hear()
+        self.host.verify(self.wanted)
+        await self.host.refresh(everything=False, all_routes=False)
+
     def want(self) -> None:
         self.table.want_local(self.wanted, NONE, self.view, BOTH)
 
@@ -239,7 +250,7 @@ def test_an_event_that_is_older_than_an_own_removal_is_not_believed() -> None:
         index = node.make("cali1")
         route = pod_route(ADDRESS, index)
         node.do(routes.replace(route))
-        await node.hear()
+        await node.at_rest(index)
         # While felix is about to remove what nobody wants, it is removed and written again.
         node.do(routes.delete(route), routes.replace(route))
         assert node.commit().deleted == 1
@@ -415,7 +426,8 @@ def test_nothing_is_removed_while_the_view_is_to_be_read_again() -> None:
         await node.hear()
         node.view.stale_routes = True
         assert node.commit().deleted == 0
-        assert (await node.turn()).deleted == 1
+        await node.settle()
+        assert not node.kernel()
 
     story(tell)
 
@@ -429,7 +441,8 @@ def test_a_route_to_an_unknown_link_is_a_reason_to_read_links_once() -> None:
         del node.view.links[index]
         assert node.commit().deleted == 0
         assert node.view.stale_all
-        assert (await node.turn()).deleted == 1, "now that it is known, nobody wants it"
+        await node.settle()
+        assert not node.kernel(), "now that it is known, nobody wants it"
         # What no reading finds keeps felix neither busy nor from its work.
         ghost = pod_route(ADDRESS, 999)
         node.table.saw({ghost.key: ghost})
