@@ -261,7 +261,7 @@ def ping(lab: Lab, pod: Pod, address: str, *, count: int = 1, wait: float = 1.0)
     """Whether `address` answers a ping from the pod."""
     command = ["ping", "-n", "-c", str(count), "-W", f"{wait:g}", address]
     done = lab.machine(pod.node).run(
-        command, netns=pod.netns, check=False, timeout=count + wait + 5
+        command, netns=pod.netns, check=False, timeout=count + wait + proc.PATIENCE
     )
     return done.returncode == 0
 

@@ -26,29 +26,60 @@ INTERVAL = "0.009"  # ping(8) rounds 0.01 up: 60 a second on a kernel with 250 H
 class Traffic:
     """What was sent and what came through; filled when the traffic has ended."""
 
+    lab: Lab
+    ends: tuple[Pod, Pod]
     lines: list[str] = field(default_factory=list)
     lost: int = 0
     sent: int = 0
+    lost_after: int = 0
+    """Of `lost`, those that were sent after `settled`."""
     stream_error: str = ""
+    marks: list[int] = field(default_factory=list)
+
+    def answered(self) -> list[int]:
+        """The last ping that was answered, each way."""
+        logs = (self.lab.machine(pod.node).path(LOG).read_text() for pod in self.ends)
+        return [max(map(int, _ANSWER.findall(text)), default=0) for text in logs]
+
+    def settled(self) -> None:
+        """From here on nothing may be lost: returns when enough has come through since."""
+        self.marks = self.answered()
+        self.go_on(50)
+
+    def go_on(self, count: int) -> None:
+        """Until so many more pings are answered each way."""
+        before = self.answered()
+        proc.wait_until(
+            lambda: all(
+                now >= then + count for now, then in zip(self.answered(), before, strict=True)
+            ),
+            f"{count} pings are answered each way",
+            timeout=proc.PATIENCE,
+        )
 
 
 @contextlib.contextmanager
 def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
     """Ping both ways every 10 ms and hold a TCP stream of numbered lines while the body runs."""
-    result = Traffic()
+    result = Traffic(lab, (one, other))
     pings = [ping(lab, one, other), ping(lab, other, one)]
     stream = lab.machine(one.node).start(
         [*FAST_PYTHON, str(PROBE), "stream", other.address, str(port)], netns=one.netns
     )
     try:
+        result.go_on(1)
         yield result
     finally:
         for running in pings:
             running.send_signal(signal.SIGINT)
         stream.send_signal(signal.SIGTERM)
         *_, output = [finish(running) for running in [*pings, stream]]
-    for source, target in (one, other), (other, one):
-        count(result, source, target, lab.machine(source.node).path(LOG).read_text())
+    marks = result.marks or [0, 0]
+    for (source, target), mark in zip(((one, other), (other, one)), marks, strict=True):
+        text = lab.machine(source.node).path(LOG).read_text()
+        count(result, source, target, text)
+        if result.marks:
+            result.lost_after += lost(text, mark)[1]
     report = json.loads(output.strip().splitlines()[-1] if output.strip() else "{}")
     result.lines.append(f"TCP stream {one.name} -> {other.name}: {json.dumps(report)}")
     result.stream_error = report.get("error", "the stream reported nothing")
@@ -74,14 +105,16 @@ def finish(running: subprocess.Popen[bytes]) -> str:
     return (output or b"").decode(errors="replace")
 
 
-def lost(text: str) -> tuple[int, int]:
-    """(sent, lost) of ping's output. The one that was under way at SIGINT is not lost. Pure."""
+def lost(text: str, after: int = 0) -> tuple[int, int]:
+    """(sent, lost) of ping's output, those lost `after` one. The one that was under way at SIGINT
+    is not lost. Pure.
+    """
     found = _SUMMARY.search(text)
     if not found:
         raise CheckFailed(f"ping printed no summary: {text[-400:]}")
     sent = int(found.group(1))
     answered = {int(number) for number in _ANSWER.findall(text)}
-    missing = set(range(1, sent + 1)) - answered
+    missing = set(range(after + 1, sent + 1)) - answered
     return sent, len(missing - {sent})
 
 

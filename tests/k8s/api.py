@@ -16,6 +16,7 @@ from lab.errors import LabError
 from linux import netns
 from tests.k8s.credentials import ADMIN, Credentials
 from tests.k8s.releases import CURRENT, Release
+from tests.support.patience import HANG
 
 T = TypeVar("T")
 MERGE = "application/merge-patch+json"
@@ -114,7 +115,7 @@ class Api:
 
     def _call(self, method: str, path: str, body: object, content: str) -> Any:
         context = ssl.create_default_context(cafile=str(self.credentials.authority.cert))
-        line = http.client.HTTPSConnection("127.0.0.1", 6443, timeout=20, context=context)
+        line = http.client.HTTPSConnection("127.0.0.1", 6443, timeout=HANG, context=context)
         try:
             headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": content}
             line.request(method, path, None if body is None else json.dumps(body), headers)

@@ -81,7 +81,10 @@ def test_containerd_2_asks_us_and_the_node_says_why_it_is_not_ready(
         assert status == "False"
         assert "the daemon calico-cni on this node does not answer" in why
         goal = f"{addresses['on-node2']}:{PORT}"
-        assert installed.ask(space, "on-node1", [goal]) == {goal: "on-node2"}
+        installed.api.wait(
+            "the pod of the other node answers",
+            lambda: installed.ask(space, "on-node1", [goal], 15) == {goal: "on-node2"},
+        )
     assert "cniVersions" not in json.loads(node2.read(LIST))
     installed.api.apply(pods.pod("later", {"app": "later"}, "node2", space))
     installed.wait_pods(space, 3)

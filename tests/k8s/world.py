@@ -129,7 +129,7 @@ class World:
         return found
 
     def settle(
-        self, space: str, wanted: Mapping[str, Mapping[str, bool]], timeout: float = 180.0
+        self, space: str, wanted: Mapping[str, Mapping[str, bool]], timeout: float = 900.0
     ) -> None:
         """Until pods reach exactly what they should: pod to target to whether it answers."""
         last: dict[str, dict[str, bool]] = {}
@@ -140,7 +140,7 @@ class World:
             looks += 1
             for pod, targets in wanted.items():
                 # A busy machine may need more than a second for what is allowed.
-                answers = self.ask(space, pod, list(targets), limit=min(1 + looks // 4, 15))
+                answers = self.ask(space, pod, list(targets), limit=min(2**looks, 60))
                 last[pod] = {target: got is not None for target, got in answers.items()}
                 if last[pod] != dict(targets):
                     return False

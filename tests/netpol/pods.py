@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.netpol.matrix import Pair
+from tests.support.patience import HANG
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-S", "-m", "tests.netpol.probe")
 SERVED = tuple(f"{kind}:{port}" for kind in ("tcp", "udp", "sctp") for port in (80, 81))
-PATIENCE = 15.0
+PATIENCE = HANG
 
 
 @dataclass(frozen=True)

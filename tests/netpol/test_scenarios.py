@@ -35,6 +35,7 @@ def test_the_suite_is_whole() -> None:
 
 
 def test_the_rules_lie_in_one_back_end_alone(clean: World, backend: str) -> None:
+    clean.fence()
     for node in clean.lab.nodes:
         assert places_of_rules(node) == {backend}
     listing = {

@@ -17,6 +17,7 @@ from node import kubernetes, redetect
 from node.environment import settings
 from node.kubernetes import ClusterFacts
 from tests.support.etcd import free_ports
+from tests.support.patience import HANG
 
 KUBEADM = """\
 apiServer: {extraArgs: []}
@@ -102,6 +103,8 @@ def api() -> Iterator[tuple[str, list[str]]]:
 def test_who_made_the_cluster_is_asked_at_the_start_alone(
     api: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A server that answers late is not what this is about.
+    monkeypatch.setattr(kubernetes, "LIMIT", HANG)
     server, asked = api
     environ = {"K8S_API_ENDPOINT": server, "IP": "autodetect", "DATASTORE_TYPE": "kubernetes"}
     assert read(environ, tmp_path).internal == kubernetes.addresses(["10.0.0.5"])

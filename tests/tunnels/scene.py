@@ -179,7 +179,7 @@ def scene(
     *,
     nodes: int = 3,
     peers: bool = True,
-    patience: float = 20.0,
+    patience: float = proc.PATIENCE,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Scene]:
     """A lab with a pool without tunnels and a pod on each node, taken down afterwards."""
@@ -205,9 +205,11 @@ def switch(made: Scene, modes: Modes, near: str, far: str) -> dict[str, Any]:
         made.set_mode(modes)
         made.comes_to(near, far)
         made.connected()
+        seen.settled()
     after = {name: pods.find(made.lab, pod.name).address for name, pod in made.pods.items()}
     return {
         "lost": seen.lost,
+        "lost_after": seen.lost_after,
         "sent": seen.sent,
         "stream": seen.stream_error,
         "kept": before == after,

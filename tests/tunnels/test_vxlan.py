@@ -5,7 +5,8 @@
 1. Without tunnels, routes are bgp's: through eth0, to the other rack by the router.
 2. CrossSubnet: the other rack's pods are behind vxlan.calico, the own rack's behind eth0.
 3. Always: all pods of other nodes are behind vxlan.calico. Never again: as at first.
-4. Each switch costs at most 10 of 100 pings a second; a TCP stream and all addresses survive.
+4. A switch costs what is sent while the two ends differ (`./run bench modes` tells how much) and
+   nothing afterwards; a TCP stream and all addresses survive.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.tunnels.scene import NEVER, Modes, Scene, scene, switch
-
-MOST_LOST = 10
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def test_a_switch_is_hardly_felt(made: Scene, modes: Modes, near: str, far: str)
     found = switch(made, modes, near, far)
     print("\n".join(found["lines"]))
     assert found["sent"] > 50
-    assert found["lost"] <= MOST_LOST, found["lines"]
+    assert found["lost_after"] == 0, found["lines"]
     assert not found["stream"], found["stream"]
     assert found["kept"]
 
