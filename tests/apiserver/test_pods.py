@@ -76,7 +76,7 @@ def call(space: str, name: str, uid: str = "") -> Request:
 
 
 @asynccontextmanager
-async def following(source: Source, *, warm: bool = True, seconds: float = 5.0) -> Any:
+async def following(source: Source, *, warm: bool = True, seconds: float = HANG) -> Any:
     pods = KubernetesPods(source, NODE, seconds=seconds)
     task = asyncio.create_task(pods.run())
     try:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from felix import service_reader
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from felix.service_reader import ServiceReader
 from libcalico.backoff import Backoff
@@ -19,6 +20,13 @@ from libcalico.kubernetes import objects
 from libcalico.kubernetes.reflector import Reflector
 from tests.apiserver.view import until
 from tests.support.apiserver import ApiServer
+from tests.support.patience import HANG
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers late is not what this file is about."""
+    monkeypatch.setattr(service_reader, "FIRST", HANG)
 
 
 class Told:
@@ -69,7 +77,7 @@ async def test_it_reads_while_it_is_wanted_and_forgets_some_time_later(
     told = Told()
     api.slice("web-1", "web", ["10.0.0.1"], [80], space=space)
     key = SliceKey(space, "web-1")
-    async with reading(api, tmp_path, told) as reader:
+    async with reading(api, tmp_path, told, linger=HANG) as reader:
         await asyncio.sleep(0.3)
         assert not told.known
         reader.want(True)
@@ -80,6 +88,7 @@ async def test_it_reads_while_it_is_wanted_and_forgets_some_time_later(
         reader.want(False)
         for _ in range(5):
             await asyncio.sleep(0)  # it notices
+        reader._linger = 0.5  # a reader that would still let go does it soon
         reader.want(True)
         await asyncio.sleep(0.8)
         assert told.known == [True]

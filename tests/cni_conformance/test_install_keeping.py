@@ -24,6 +24,7 @@ from tests.cni.installer import (
     until,
 )
 from tests.support.etcd import Etcd
+from tests.support.patience import HANG
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_the_sidecar_renews_and_the_init_container_ends(host: Host) -> None:
         until(lambda: host.written("10-calico.conf")["policy"]["k8s_auth_token"] != TOKEN)
         assert (host.net / "calico-tls/etcd-cert").stat().st_ino == inode, "what is right stays"
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(HANG) == 0
         assert process.stderr
         told = process.stderr.read()
     assert host.visible() == ["10-calico.conf"], "nobody removes it on shutdown"
@@ -121,7 +122,7 @@ def test_the_daemon_writes_the_configuration_once_its_socket_answers(
         assert host.written()["name"] == "k8s-pod-network"
         assert (host.net / "calico-kubeconfig").exists()
         process.terminate()
-        process.wait(30)
+        process.wait(HANG)
         assert conflist.exists(), "removed by nobody on shutdown"
         conflist.unlink()
         stopped = {"CALICO_CNI_WRITE_CONFIG": "true", "CNI_NETWORK_CONFIG": "{__NONSENSE__}"}

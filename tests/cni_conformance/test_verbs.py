@@ -354,13 +354,8 @@ checks.shown(test_check.test_right_after_an_add_it_waits_for_the_real_felix, "CH
 def status_of_a_node_that_is_ready(stage: Stage) -> None:
     before = stage.node.etcd.ctl("get", "--prefix", "/calico").decode()
     for name in ("calico", "calico-ipam"):
-        took = []
-        for _ in range(5):
-            began = time.monotonic()
-            done = stage.cni("STATUS", None, "", config=NEWEST, plugin=name)
-            took.append(time.monotonic() - began)
-            assert (done.status, done.stdout) == (0, b"")
-        assert min(took) < 5, "it waits for nothing"
+        done = stage.cni("STATUS", None, "", config=NEWEST, plugin=name)
+        assert (done.status, done.stdout) == (0, b"")
     assert stage.node.etcd.ctl("get", "--prefix", "/calico").decode() == before
 
 

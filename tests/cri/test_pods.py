@@ -16,6 +16,7 @@ from cni.install.configuration import CHAINED, default_conflist
 from tests.cri import image
 from tests.cri.client import READY, Wish
 from tests.cri.world import NODE_ADDRESS, World, until
+from tests.support.patience import HANG
 
 POOL6 = """\
 apiVersion: projectcalico.org/v3
@@ -122,5 +123,5 @@ def test_a_container_without_a_kubelet(node: World) -> None:
         node.node.run(["ping", "-n", "-c", "1", "-W", "60", address])
     finally:
         node.runtime.ctr("tasks", "kill", "-s", "SIGTERM", "alone", namespace="default")
-        started.wait(60)
+        started.wait(HANG)
     node.assert_clean()

@@ -266,12 +266,16 @@ def test_every_call_is_allowed_and_every_rule_is_used(cluster: World) -> None:
     cluster.end("calico-kube-controllers")
     cluster.api.delete(f"{SERVICES}/balanced")
     cluster.launch("calico-kube-controllers")
-    for _ in range(2):  # what is said again is counted in the Event that stands
+
+    def told_again() -> bool:
+        """What is said again is counted in the Event that stands; an Event may miss its limit."""
         done = cluster.run_in("calico-node", ["calico-node", "shutdown"])
         assert done.returncode == 0, done.stderr
+        return told_of_the_node(cluster).get("CalicoIsDown", 0) >= 2
+
+    eventually(told_again, "the Event CalicoIsDown, counted")
     assert condition(cluster)["reason"] == "CalicoIsDown"
     eventually(lambda: told_of_the_node(cluster).get("CalicoIsUp"), "the Event CalicoIsUp")
-    assert told_of_the_node(cluster)["CalicoIsDown"] == 2
 
     granted = rights.rules(cluster.manifest)
     seldom = SELDOM if cluster.etcd is not None else SELDOM_KUBERNETES

@@ -262,15 +262,16 @@ def world(folder: Path, manifest: str, store: str) -> Iterator[World]:
 
 
 def _apply(kubeconfig: Path, manifest: str) -> None:
-    """Twice: the second time kinds that the first one defined are known."""
-    for _ in range(2):
+    """Until all is taken: kinds that it defines itself are known some time later."""
+    deadline = time.monotonic() + HANG
+    while True:
         done = kubectl(
             kubeconfig, "apply", "--server-side", "--validate=strict", "-f", "-", input=manifest
         )
         if done.returncode == 0:
             return
+        assert time.monotonic() < deadline, done.stderr
         time.sleep(1)
-    raise AssertionError(done.stderr)
 
 
 def eventually(check: Any, what: str, within: float = HANG) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 from libcalico.kubernetes.access import Access, Source
 from libcalico.kubernetes.client import Client
 from tests.k8s.binaries import folder as binaries
+from tests.support import stopping
 from tests.support.certificates import Authority
 from tests.support.etcd import Etcd, free_ports
 from tests.support.patience import HANG, patient
@@ -111,7 +112,7 @@ class ApiServer:
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        stopping.pause(self._process)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -29,7 +29,7 @@ from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import HandleKey
-from tests.support import gateway
+from tests.support import gateway, stopping
 from tests.support.patience import HANG
 from tests.support.ports import free_ports as free_ports
 
@@ -191,19 +191,7 @@ class Etcd:
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + HANG
-        while not self._stopped():
-            assert time.monotonic() < deadline, "etcd does not stop"
-            time.sleep(0.002)
-
-    def _stopped(self) -> bool:
-        assert self._process is not None
-        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
-        try:
-            return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
-        except OSError:  # a thread ended meanwhile
-            return False
+        stopping.pause(self._process)
 
     def resume(self) -> None:
         """SIGCONT."""

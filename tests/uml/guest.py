@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lab import cluster
+from tests.support.patience import HANG
 from tests.support.uml import SLOWER
 from tests.tunnels.scene import NEVER, Scene, scene, switch
 
 RESULT = Path("/out/result.json")
 LEGACY = {"FELIX_IPTABLESBACKEND": "Legacy", "FELIX_IPV6SUPPORT": "false"}
-PATIENCE = 6.0 * SLOWER
+PATIENCE = HANG * SLOWER
 Result = dict[str, Any]
 
 

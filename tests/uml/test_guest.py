@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import uml
+from tests.support.patience import HANG
 from tests.support.uml import ROOT
 
 pytestmark = [
@@ -19,7 +20,7 @@ pytestmark = [
 def test_it_boots_runs_a_command_and_leaves_nothing(tmp_path: Path) -> None:
     mark = ROOT / "written-in-the-guest"
     script = f"ip -br link; touch {mark} && echo kept > /out/kept; exit 7"
-    guest = uml.run(["sh", "-c", script], tmp_path, timeout=60)
+    guest = uml.run(["sh", "-c", script], tmp_path, timeout=HANG * uml.SLOWER)
     assert (guest.code, "tunl0" in guest.output) == (7, True), guest
     assert (tmp_path / "kept").read_text() == "kept\n"
     assert not mark.exists()

@@ -21,8 +21,6 @@ pytestmark = [
     pytest.mark.uml,
     pytest.mark.skipif(bool(uml.missing()), reason=uml.missing() or "there is a guest kernel"),
 ]
-"""Pings of 100/s, both directions together, as on this machine's own kernel
-(tests/tunnels/test_vxlan.py), though here all takes twenty times as long."""
 
 LIMIT = 8 * HANG * uml.SLOWER
 """Seconds: longer than any wait inside, the longest of which is six times guest.PATIENCE."""

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support import uml
+from tests.support.patience import HANG
+from tests.uml.ipvs import REACH, WAYS
 
 NO_TOOL = "" if shutil.which("ipvsadm", path="/usr/sbin:/sbin") else "ipvsadm is not installed"
 pytestmark = [
@@ -20,13 +22,8 @@ pytestmark = [
     pytest.mark.skipif(bool(uml.missing()), reason=uml.missing() or "there is a guest kernel"),
     pytest.mark.skipif(bool(NO_TOOL), reason=NO_TOOL or "there is ipvsadm"),
 ]
-WAYS = (
-    "client service",
-    "other service",
-    "outside service",
-    "outside node port",
-    "outside host port",
-)
+LIMIT = 8 * HANG * uml.SLOWER
+"""Seconds: longer than all waits inside for what each policy opens."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +31,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The guest's report."""
     out = tmp_path_factory.mktemp("out")
     command = [sys.executable, "-m", "tests.uml.ipvs"]
-    guest = uml.run(command, out, timeout=90 * uml.SLOWER)
+    guest = uml.run(command, out, timeout=LIMIT)
     print(guest.output)
     assert guest.code == 0, f"the guest ended with {guest.code}"
     report: dict[str, Any] = json.loads((out / "result.json").read_text())
@@ -43,16 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.promise("F-89")
-@pytest.mark.parametrize(
-    ("policy", "reach"),
-    [
-        ("open", WAYS),
-        ("ingress", ("client service",)),
-        ("outside alone", ("outside service", "outside node port", "outside host port")),
-        ("egress to the backend", WAYS),
-        ("egress not to the backend", tuple(way for way in WAYS if way != "other service")),
-    ],
-)
+@pytest.mark.parametrize(("policy", "reach"), REACH.items())
 def test_policy_holds_through_a_service(
     found: dict[str, Any], policy: str, reach: tuple[str, ...]
 ) -> None:

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 
 from tests.support import uml
+from tests.support.patience import HANG
 
 pytestmark = [
     pytest.mark.uml,
     pytest.mark.skipif(bool(uml.missing()), reason=uml.missing() or "there is a guest kernel"),
 ]
+LIMIT = 8 * HANG * uml.SLOWER
+"""Seconds: longer than any wait inside."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def report(out: Path, *words: str) -> dict[str, Any]:
     """What a guest found."""
     command = [sys.executable, "-m", "tests.uml.without_modules", *words]
-    guest = uml.run(command, out, timeout=60 * uml.SLOWER)
+    guest = uml.run(command, out, timeout=LIMIT)
     print(guest.output)
     assert guest.code == 0, f"the guest ended with {guest.code}"
     said: dict[str, Any] = json.loads((out / "result.json").read_text())

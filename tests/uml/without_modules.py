@@ -21,10 +21,11 @@ from tests.felix import talk
 from tests.felix.in_kernel import mode
 from tests.felix.stage import allow, conditions_of
 from tests.felix.world import World, eventually, make_world
+from tests.support.patience import HANG
 from tests.support.uml import SLOWER
 
 RESULT = Path("/out/result.json")
-PATIENCE = 8.0 * SLOWER
+PATIENCE = HANG * SLOWER
 Result = dict[str, Any]
 
 
@@ -87,7 +88,7 @@ def without_log(backend: str, folder: Path) -> Result:
         named = partial(conditions_of, world, "GlobalNetworkPolicy(one)")
         found: Result = {"named": eventually(named, PATIENCE, world.log())}
         eventually(lambda: not talk.tcp(client, two, 81), PATIENCE, "the other policy is in force")
-        found["other"] = talk.tcp(client, two, 80)
+        found["other"] = talk.tcp(client, two, 80, wait=PATIENCE)
         found["leaked"] = talk.tcp(client, one, 80) or talk.tcp(client, one, 81)
         found["others named"] = conditions_of(world, "GlobalNetworkPolicy(two)")
         put("one")
