@@ -316,9 +316,11 @@ class NodeServer:
         if endpoint is not None and meant(endpoint):
             if self._plane.stands(endpoint):
                 return InForce(*about, "", awaited.number)
-            # The kernel may have taken link and routes away meanwhile: the next turn judges.
+            # The kernel may have taken link and routes away meanwhile: the next turn judges. Where
+            # none does, what ends that begins one: asked for after each turn, it would never end.
             self._plane.touched.mark((endpoint.interface,))
-            self._plane.kick_some()
+            if self._plane.calc.ready and not state.failures:
+                self._plane.kick_some()
         error = state.shadowed.get(key) or self._bad_offers.get(key, "")
         if error:
             return InForce(*about, error, awaited.number)

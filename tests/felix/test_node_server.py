@@ -39,6 +39,7 @@ from libcalico.local.node_api import (
     Unreleased,
 )
 from libcalico.model import ResourceKey, WorkloadEndpoint
+from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, CONTAINER, NODE, Pod, World, endpoint_spec, eventually
 from tests.support.netns import Namespace
 from tests.support.patience import HANG, patient
@@ -211,6 +212,37 @@ async def test_an_offered_endpoint_is_in_force_before_it_is_stored(world: World)
         await cni.send(Retract("default", name, CONTAINER))
         await soon(lambda: not world.route("10.65.0.20/32"))
         world.delete_endpoint("offered")
+
+
+@pytest.mark.asyncio
+async def test_who_asks_while_the_datastore_is_locked_keeps_felix_from_nothing(
+    world: World,
+) -> None:
+    """No turn judges until it is unlocked: to ask for one at the end of each would never end."""
+    name, interface = world.endpoint_name("locked"), "cali00locked"
+    pod = world.wire(interface, "10.65.0.31")
+
+    def lock(ready: bool) -> None:
+        spec = {"clusterGUID": "g", "clusterType": "bgp", "datastoreReady": ready}
+        world.put("clusterinformations", "default", "ClusterInformation", spec)
+
+    async with connected(world, "cni") as cni:
+        world.put_endpoint("locked", pod)
+        await cni.send(Await("default", name, CONTAINER, 1))
+        assert (await message(cni, InForce)).number == 1
+        # A turn that looks at everything, so that everybody is answered after the next ones.
+        world.kernel.flush("cali-FORWARD")
+        await soon(lambda: "cali-from-wl-dispatch" in world.chain("cali-FORWARD"))
+        lock(False)
+        await soon(lambda: conditions_of(world, "ClusterInformation(default)"))
+        world.ip(f"link set {interface} mtu 1400")
+        await cni.send(Await("default", name, CONTAINER, 2))
+        await cni.send(CountDrops(1))
+        told = await message(cni, DropCounts | InForce)
+        lock(True)
+        answers = [told, await message(cni, DropCounts | InForce)]
+        assert {type(one) for one in answers} == {DropCounts, InForce}
+    world.delete_endpoint("locked")
 
 
 @pytest.mark.asyncio

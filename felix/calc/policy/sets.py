@@ -419,8 +419,9 @@ class SetTable:
         born, matches = population.born, one.need.selector.matches
         found = list((yield from self._search.find(one.need.selector)))
         for start in range(0, len(found), PORTION):
-            portion = found[start : start + PORTION]
+            portion, work = found[start : start + PORTION], PORTION // 2
             if population.born != born:
+                work += PORTION * 2
                 # What was found may have gone, and its number may be another label set's by now.
                 portion = [
                     number
@@ -437,7 +438,7 @@ class SetTable:
                             members.update(own)
                     elif item in ports_of:
                         members |= contribution(members_of[item], ports_of[item], port)
-            yield PORTION // 2
+            yield work
 
     def _move(self, group: Group) -> Steps:
         """Bring the label sets of a retired group under what its profiles hand down now."""
