@@ -134,11 +134,12 @@ class Restorer:
                     await learn(self._services)
                     known = True
                 if whole:
-                    await self.look()
-                    due = loop.time() + self._audit * random.uniform(0.8, 1.0)
+                    due = 0.0  # until it was possible
+                    if await self.look():
+                        due = loop.time() + self._audit * random.uniform(0.8, 1.0)
                 else:
                     await self.look_again()
-                left, self._trouble = bool(self._lost), ""
+                left, self._trouble = bool(self._lost) or not due, ""
             except (MuslinError, KernelError, OSError, TimeoutError) as error:
                 self._complain(str(error) or "no answer in time")
             if left:
@@ -157,31 +158,37 @@ class Restorer:
             log.warning("pods of this node cannot be compared with the datastore: %s", why)
         self._trouble = why
 
-    async def look(self) -> None:
-        """Compare once, and put back what is missing. Raises MuslinError, KernelError, OSError."""
+    async def look(self) -> bool:
+        """Compare once, and put back what is missing; False where that is not possible now.
+
+        Raises MuslinError, KernelError, OSError.
+        """
         # What a block that is made anew from here on asks for is the next comparison's.
         handles, self._handles_too = self._handles_too, not self._native
-        whole = False
+        whole: bool | None = None
         try:
             whole = await self._look(self._records.all, handles=handles)
         finally:
             self._handles_too |= handles and not whole
+        return whole is not None
 
     async def look_again(self) -> None:
         """The same of those alone that could not be put back the last time."""
         still = [one for one in self._lost if one in self._records.all()]
         await self._look(lambda: still, handles=True)
 
-    async def _look(self, chosen: Callable[[], list[Record]], *, handles: bool) -> bool:
-        """Whether all were compared, and nothing is missing any more."""
+    async def _look(self, chosen: Callable[[], list[Record]], *, handles: bool) -> bool | None:
+        """Whether all were compared, and nothing is missing any more; None where nothing was: while
+        the datastore is locked, or where this machine is not known to be the node.
+        """
         services = self._services
         if services.cluster.locked or not services.cluster.has_node(services.node):
-            return False
+            return None
         if not chosen():
             self._tell({})
             return True
         if await why_foreign(services, runtime=True, unknown=False):
-            return False
+            return None
         # In this order: what is remembered by now had its link before.
         records = chosen()
         marks = await services.in_thread(kernel_marks)

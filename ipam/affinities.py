@@ -46,7 +46,7 @@ from libcalico.datastore.interface import (
     Selection,
     pages_of,
 )
-from libcalico.errors import InvalidValue
+from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import Block, BlockAffinity
 from libcalico.model.ipam import CONFIRMED, PENDING, PENDING_DELETION
 from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork, ResourceKey
@@ -91,6 +91,11 @@ async def claim(
         create.append(Check(pool_key, pool.revision))
     try:
         revision = await store.commit(create)
+    except DatastoreUnavailable:
+        # It may have been written all the same.
+        if not blocks.is_empty(block):
+            view.made_again()
+        raise
     except CommitConflict as conflict:
         if pool and pool_key and _edited(conflict, pool_key, pool.revision):
             if stood is None:

@@ -19,6 +19,7 @@ from libcalico.datastore.interface import (
     Selection,
     pages_of,
 )
+from libcalico.errors import DatastoreUnavailable
 from libcalico.model import BlockAffinity
 from libcalico.model.ipam import CONFIRMED
 from libcalico.model.keys import BlockKey, IPNetwork
@@ -72,6 +73,11 @@ async def restore(
         ]
         try:
             view.wrote(changes[:1], await store.commit(changes))
+        except DatastoreUnavailable:
+            # It may have been written all the same.
+            if entry is None:
+                view.made_again()
+            raise
         except CommitConflict:
             continue
         restoration.tell(cidr, "the claim was" if entry else "block and claim were", block)

@@ -30,7 +30,7 @@ from ipam.view import Foreign, Remembered, View, at_home
 from ipam.worker import Worker
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import Datastore
-from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.errors import DatastoreFull, DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
 
 log = logging.getLogger(__name__)
@@ -165,6 +165,11 @@ class NodeAllocator:
                     raise DatastoreUnavailable("the datastore is locked")
                 async with self._turn:
                     self.restored += await self._worker.restore(cidr)
+            except (DatastoreUnavailable, DatastoreFull) as error:
+                # It is so for the others as well, and requests wait.
+                failed |= dict.fromkeys((cidr, *self._lost), str(error))
+                self._lost.clear()
+                break
             except MuslinError as error:
                 failed[cidr] = str(error)
         trouble = "; ".join(dict.fromkeys(failed.values()))

@@ -38,7 +38,8 @@ class View:
 
     `remembered`: what runs here has these addresses of a block, whatever the datastore says.
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
-    `made_again`: a block was written that had been deleted with addresses in use.
+    `made_again`: a block was written, or may have been, that had been deleted with addresses in
+    use.
     """
 
     def __init__(

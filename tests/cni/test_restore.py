@@ -307,6 +307,37 @@ async def test_handles_are_compared_as_soon_as_a_block_was_made_anew(node: World
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("hindered", ["away", "locked"])
+async def test_a_comparison_that_was_not_possible_is_made_as_soon_as_it_is(
+    node: World, monkeypatch: pytest.MonkeyPatch, hindered: str
+) -> None:
+    """Not with the next audit only, though nothing was lost before."""
+    monkeypatch.setattr("cni.restore.AGAIN", 0.02)
+    monkeypatch.setattr("cni.restore.SELDOM", 0.1)
+    with pod_namespace() as pod:
+        async with node.daemon() as daemon:
+            services, restorer = daemon.services, daemon.restorer
+            result_of(await node.add(pod, "runs"))
+            await until(lambda: restorer.gap > 100)
+            endpoints = node.endpoints()
+
+            async def away(_: Any) -> Any:
+                raise DatastoreUnavailable("away")
+
+            with monkeypatch.context() as patch:
+                if hindered == "away":
+                    patch.setattr(services.store, "get_many", away)
+                else:
+                    patch.setattr(type(services.cluster), "locked", True)
+                node.etcd.delete("/calico/resources/v3/projectcalico.org/workloadendpoints/")
+                services.records.wanted.set()
+                await until(lambda: restorer.gap < 1)
+                assert not node.endpoints()
+            await until(lambda: node.endpoints().keys() == endpoints.keys())
+            await until(lambda: restorer.gap > 100)
+
+
+@pytest.mark.asyncio
 async def test_a_block_that_cannot_be_made_anew_is_asked_for_more_and_more_seldom(
     node: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

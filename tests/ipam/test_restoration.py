@@ -25,8 +25,9 @@ from ipam.restoration import Use
 from ipam.service import NodeAllocator
 from ipam.tunnels import VXLAN
 from ipam.view import View, at_home
+from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
-from libcalico.errors import DatastoreUnavailable
+from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import (
     ClusterInformation,
     ClusterInformationSpec,
@@ -316,6 +317,7 @@ async def test_one_claim_that_cannot_be_written_keeps_no_other_from_it(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ipam.service.RETRY_SECONDS", 0.05)
+    """But where the datastore takes nothing at all, one try is enough: requests wait for it."""
     async with etcd.connect() as store, serving(store, "n1") as allocator:
         await put_pool(store, "p", "10.0.0.0/27", 28)
         await put_node(store, "n1")
@@ -338,6 +340,42 @@ async def test_one_claim_that_cannot_be_written_keeps_no_other_from_it(
         await until_restored(allocator, 1)
         monkeypatch.setattr(claim_repair, "restore", restore)
         await until_restored(allocator, 2)
+        tried = []
+
+        async def full(store: Any, view: Any, host: str, cidr: Any, clock: Any) -> Any:
+            tried.append(cidr)
+            raise DatastoreFull("no space")
+
+        monkeypatch.setattr(claim_repair, "restore", full)
+        monkeypatch.setattr(allocator, "_again", Backoff(HANG, HANG))
+        for one in claimed:
+            assert isinstance(one, AffinityKey)
+            allocator.claim_lost(one.cidr)
+        await run(allocator, "after")
+        assert len(tried) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_block_that_may_have_been_made_anew_is_told_of() -> None:
+    """Handles of its pods may be gone, and nobody else looks for one on Kubernetes."""
+    told = []
+
+    def away(_: Sequence[Change]) -> None:
+        if BLOCK in store.entries:
+            raise DatastoreUnavailable("no answer")
+
+    for keys in ([BLOCK], [CLAIM, BLOCK]):
+        store = MemoryStore()
+        await world(store)
+        async with serving(store, "n1") as allocator:
+            await run(allocator, "a")
+        await delete(store, *keys)
+        store.after_commit = away
+        view = View(foreign=at_home, made_again=lambda: told.append(1))
+        makes: Any = affinities.claim if len(keys) == 1 else claim_repair.restore
+        with pytest.raises(DatastoreUnavailable):
+            await makes(store, view, "n1", CIDR)
+    assert told == [1, 1]
 
 
 @pytest.mark.asyncio
