@@ -229,8 +229,7 @@ class Dataplane:
             self.kick_some()
 
     def _kernel_spoke(self) -> None:
-        # The view has marked of what. Most of what is told of a pod's link concerns nobody: its
-        # own addresses, or that it is gone as its endpoint is.
+        # Most of what is told of a pod's link concerns nobody: its addresses, or that it is gone.
         about_us = self.touched.concerns(self.state.active)
         if about_us or self.view.stale or self.routes.table.outstanding():
             self._heard.set()
@@ -284,14 +283,15 @@ class Dataplane:
             if self.state.applied:
                 self._ahead.begin(self.background)
             self._published()
+            await asyncio.sleep(0)  # whatever asks for turn after turn, sockets are served too
 
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
         seconds = timers.sleep(self._mode.parameters(self.config), IDLE_BEAT, retry)
-        for wait in (self.tunnels.wait, self._held):
-            seconds = seconds if wait is None else min(seconds, wait)
         sweep = self._sweeping.wait if retry is None else None
-        return seconds if sweep is None else min(seconds, sweep)
+        for wait in (self.tunnels.wait, self._held, sweep):
+            seconds = seconds if wait is None else min(seconds, wait)
+        return seconds
 
     async def _wait(self, seconds: float) -> None:
         if not await set_within(self._wake, seconds):

@@ -132,6 +132,30 @@ def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_ever
         asyncio.run(story())
 
 
+def test_whoever_asks_for_turn_after_turn_keeps_no_other_task_from_running() -> None:
+    async def story() -> None:
+        async with running() as (plane, _):
+            turns, others = 0, 0
+
+            def asks() -> None:
+                nonlocal turns
+                turns += 1
+                # It ends by itself, so that a loop that serves nobody is a failure and no hang.
+                if turns < 1000:
+                    plane.kick_some()
+
+            plane.calc.in_sync = False  # then no turn awaits anything
+            plane._published = asks
+            plane.kick_some()
+            while turns < 1000:
+                others += 1
+                await asyncio.sleep(0)
+            assert others > 900
+
+    with network_namespace("turns") as space, space.entered():
+        asyncio.run(story())
+
+
 @pytest.mark.parametrize("mode", ["Disabled", "Enabled"])
 def test_a_read_back_that_fails_is_said_and_tried_again_until_it_works(
     mode: str, monkeypatch: pytest.MonkeyPatch
