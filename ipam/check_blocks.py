@@ -14,7 +14,6 @@ from ipam.findings import Finding, Kind
 from ipam.pools import containing
 from ipam.snapshot import Snapshot
 from libcalico.model import Block
-from libcalico.model.ipam import CONFIRMED
 from libcalico.model.keys import AffinityKey, IPNetwork
 
 
@@ -79,7 +78,7 @@ def claim_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Blocks and affinities that do not name each other."""
     by_cidr = {block.cidr: block for block in snapshot.blocks}
     for key, affinity in snapshot.affinities.items():
-        yield from _claim(key, affinity.state in (CONFIRMED, ""), by_cidr.get(str(key.cidr)))
+        yield from _claim(key, affinity.confirmed, by_cidr.get(str(key.cidr)))
         if key.kind == "host" and no_node(snapshot, key.host):
             text = f"is claimed by {key.host}, which is no Node"
             yield Finding(Kind.NODE_MISSING, str(key.cidr), text)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
-from libcalico.model.ipam import CONFIRMED, Block, BlockAffinity
+from libcalico.model.ipam import Block, BlockAffinity
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
@@ -64,7 +64,7 @@ def own_blocks(
     claimed = {
         cidr
         for cidr, claim in claims.items()
-        if claim.state in (CONFIRMED, "") and not claim.deleted and cidr not in blocks
+        if claim.confirmed and not claim.deleted and cidr not in blocks
     }
     return frozenset(owned | claimed)
 
@@ -74,11 +74,7 @@ def unsettled(
 ) -> dict[str, str]:
     """Own blocks and claims that lack each other, by object: somebody deleted one of them."""
     me = f"host:{node}"
-    confirmed = {
-        cidr
-        for cidr, claim in claims.items()
-        if claim.state in (CONFIRMED, "") and not claim.deleted
-    }
+    confirmed = {cidr for cidr, claim in claims.items() if claim.confirmed and not claim.deleted}
     unclaimed = {cidr for cidr, facts in blocks.items() if facts.owner == me and cidr not in claims}
     return {f"BlockAffinity({cidr})": _UNCLAIMED for cidr in unclaimed} | {
         f"BlockAffinity({cidr})": _EMPTY for cidr in confirmed if cidr not in blocks

@@ -53,6 +53,11 @@ class BlockAffinity(Struct, frozen=True):
     state: str = always(CONFIRMED)
     deleted: bool = always(False)
 
+    @property
+    def confirmed(self) -> bool:
+        """Whether the block may be used; older nodes wrote no state."""
+        return self.state in (CONFIRMED, "")
+
 
 class Handle(Struct, frozen=True):
     """What a handle holds: block CIDR -> number of addresses."""

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put
 from libcalico.model import Handle
-from libcalico.model.ipam import CONFIRMED, PENDING, BlockAffinity
+from libcalico.model.ipam import PENDING, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, Key, ResourceKey
 
 Before = Callable[[Key], Handle | None]
@@ -53,7 +53,7 @@ def phases(changes: Sequence[Change], before: Before) -> list[Phase]:
         if isinstance(key, BlockKey):
             blocks.append(change)
         elif isinstance(key, AffinityKey):
-            confirmed = isinstance(change, Put) and change.value.state in (CONFIRMED, "")
+            confirmed = isinstance(change, Put) and change.value.confirmed
             if confirmed and change.guard == ABSENT and key.cidr in created:
                 assert isinstance(change, Put)
                 wide.append(replace(change, value=BlockAffinity(state=PENDING)))
