@@ -87,9 +87,9 @@ class Restorer:
         self._unread: Mapping[Key, str] = {}
         self.looked = 0
         services.cluster.node_came = self._records.wanted.set
-        services.allocator.remembered = self.remembered
-        services.allocator.made_again = self.compare_soon
-        services.allocator.foreign = partial(why_foreign, services, runtime=True)
+        own = services.allocator.own
+        own.remembered, own.made_again = self.remembered, self.compare_soon
+        own.foreign = partial(why_foreign, services, runtime=True)
 
     def remembered(self, cidr: IPNetwork) -> list[Use]:
         """The addresses of a block that attachments have which stand on this node: for a block
@@ -163,35 +163,40 @@ class Restorer:
 
         Raises MuslinError, KernelError, OSError.
         """
+        if not await self._possible():
+            return False
         # What a block that is made anew from here on asks for is the next comparison's.
         handles, self._handles_too = self._handles_too, not self._native
-        whole: bool | None = None
+        whole = False
         try:
-            whole = await self._look(self._records.all, handles=handles)
+            whole = await self._look(self._records.all(), handles=handles)
         finally:
             self._handles_too |= handles and not whole
-        return whole is not None
+        return True
 
     async def look_again(self) -> None:
         """The same of those alone that could not be put back the last time."""
-        still = [one for one in self._lost if one in self._records.all()]
-        await self._look(lambda: still, handles=True)
+        if await self._possible():
+            still = [one for one in self._lost if one in self._records.all()]
+            await self._look(still, handles=True)
 
-    async def _look(self, chosen: Callable[[], list[Record]], *, handles: bool) -> bool | None:
-        """Whether all were compared, and nothing is missing any more; None where nothing was: while
-        the datastore is locked, or where this machine is not known to be the node.
-        """
+    async def _possible(self) -> bool:
+        """Not while the datastore is locked, nor where this machine is not known to be the node."""
         services = self._services
         if services.cluster.locked or not services.cluster.has_node(services.node):
-            return None
-        if not chosen():
+            return False
+        if not self._records.all():
+            return True
+        return not await why_foreign(services, runtime=True, unknown=False)
+
+    async def _look(self, records: list[Record], *, handles: bool) -> bool:
+        """Whether all were compared, and nothing is missing any more."""
+        if not records:
+            self._lost = []
             self._tell({})
             return True
-        if await why_foreign(services, runtime=True, unknown=False):
-            return None
         # In this order: what is remembered by now had its link before.
-        records = chosen()
-        marks = await services.in_thread(kernel_marks)
+        marks = await self._services.in_thread(kernel_marks)
         for record in records:
             if not record.stands(marks):
                 # Without its turn, which the collector would take for a call of the container.

@@ -80,8 +80,8 @@ async def claim(
     known_claim = known_claim or await _was_ours(store, host, cidr)
     # Before anything is written: it may be refused.
     block = await to_create(store, view, host, cidr, clock(), known_claim)
-    stood = await _confirmed(store, affinity_key) if known_claim else None
-    affinity = stood or await _set_pending(store, affinity_key)
+    affinity = await _confirmed(store, affinity_key) if known_claim else None
+    affinity = affinity or await _set_pending(store, affinity_key)
     create: list[Change] = [
         Put(block_key, block, ABSENT),
         Put(affinity_key, BlockAffinity(state=CONFIRMED), affinity.revision, affinity),
@@ -90,39 +90,54 @@ async def claim(
     if pool and pool_key:
         create.append(Check(pool_key, pool.revision))
     try:
-        revision = await store.commit(create)
-    except DatastoreUnavailable:
-        # It may have been written all the same.
-        if not blocks.is_empty(block):
-            view.made_again()
-        raise
+        await write_block(store, view, create, again=not blocks.is_empty(block))
     except CommitConflict as conflict:
         if pool and pool_key and _edited(conflict, pool_key, pool.revision):
-            if stood is None:
-                with suppress(CommitConflict):
-                    await store.commit([Delete(affinity_key, affinity.revision)])
+            with suppress(CommitConflict):
+                await _withdraw(store, affinity)
             raise PoolEdited(f"pool {pool.name} was changed while a block was claimed") from None
         found = await readable(store, [block_key])
         if block_key not in found:
-            if stood is None:
-                await store.commit([Delete(affinity_key, affinity.revision)])
+            await _withdraw(store, affinity)
             return False
         existing = found[block_key]
         if existing is None:
             raise
         return await _settle_existing(store, view, host, affinity, existing)
-    view.wrote(create[:1], revision)
     if blocks.is_empty(block):
         log.info("block claimed", extra={"block": str(cidr), "node": host})
     else:
         restoration.tell(cidr, "the block was", block)
-        view.made_again()
     return True
+
+
+async def write_block(
+    store: Datastore, view: View, changes: Sequence[Change], *, again: bool
+) -> None:
+    """Commit; the first change is the block's. `again`: it is made anew with addresses in use,
+    which the node hears of (`OwnNode.made_again`) also where the outcome is not known.
+
+    Raises `CommitConflict`, DatastoreError.
+    """
+    try:
+        view.wrote(changes[:1], await store.commit(changes))
+    except DatastoreUnavailable:
+        if again:
+            view.own.made_again()
+        raise
+    if again:
+        view.own.made_again()
+
+
+async def _withdraw(store: Datastore, affinity: Entry) -> None:
+    """Take a claim back that was begun; one that stood before stays."""
+    if not affinity.value.confirmed:
+        await store.commit([Delete(affinity.key, affinity.revision)])
 
 
 async def _confirmed(store: Datastore, key: AffinityKey) -> Entry | None:
     affinity = await store.get(key)
-    return affinity if affinity and affinity.value.state in (CONFIRMED, "") else None
+    return affinity if affinity and affinity.value.confirmed else None
 
 
 async def _was_ours(store: Datastore, host: str, cidr: IPNetwork) -> bool:
@@ -138,7 +153,7 @@ async def _was_ours(store: Datastore, host: str, cidr: IPNetwork) -> bool:
                 if (
                     not isinstance(entry.key, AffinityKey)
                     or entry.key.cidr != cidr
-                    or entry.value.state not in (CONFIRMED, "")
+                    or not entry.value.confirmed
                     or await store.get(BlockKey(cidr)) is not None
                 ):
                     continue
@@ -162,7 +177,7 @@ async def to_create(
         return fresh
     if not known_claim:
         return restoration.filled(fresh, await in_use(store, view, cidr, host))
-    if reason := await view.foreign():
+    if reason := await view.own.foreign():
         # What this machine remembers of the block, and what it does not, is another's.
         raise BlockInDoubt(f"{cidr} is not written again: {reason}", cidr)
     known = view.before(BlockKey(cidr))
@@ -176,7 +191,7 @@ async def in_use(
 
     An endpoint may have been deleted as well: its pod runs on. `host`: of its endpoints alone.
     """
-    found = {use.address: use for use in view.remembered(cidr)}
+    found = {use.address: use for use in view.own.remembered(cidr)}
     for use in await restoration.in_use(store, cidr, host):
         # Of two that name a container the stored one counts.
         if use.handle_id or use.address not in found:
@@ -265,11 +280,7 @@ async def load(
         if BlockKey(cidr) not in found:
             continue
         entry = found[BlockKey(cidr)]
-        if (
-            entry
-            and affinity.value.state in (CONFIRMED, "")
-            and entry.value.owner == blocks.owner_text(host)
-        ):
+        if entry and affinity.value.confirmed and entry.value.owner == blocks.owner_text(host):
             usable = True
             view.learn({entry.key: entry})
         else:
@@ -315,7 +326,7 @@ async def _recover(
             await store.commit([Delete(affinity.key, affinity.revision)])
             return False
         if entry is None:
-            stood = affinity.value.state in (CONFIRMED, "")
+            stood = affinity.value.confirmed
             return await claim(store, view, host, cidr, clock, pool, known_claim=stood)
         if affinity.value.state == PENDING_DELETION and (pool is None or pool.disabled):
             await release(store, affinity, entry)

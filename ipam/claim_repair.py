@@ -19,7 +19,6 @@ from libcalico.datastore.interface import (
     Selection,
     pages_of,
 )
-from libcalico.errors import DatastoreUnavailable
 from libcalico.model import BlockAffinity
 from libcalico.model.ipam import CONFIRMED
 from libcalico.model.keys import BlockKey, IPNetwork
@@ -72,17 +71,10 @@ async def restore(
             Put(claim_key, BlockAffinity(state=CONFIRMED), ABSENT),
         ]
         try:
-            view.wrote(changes[:1], await store.commit(changes))
-        except DatastoreUnavailable:
-            # It may have been written all the same.
-            if entry is None:
-                view.made_again()
-            raise
+            await affinities.write_block(store, view, changes, again=entry is None)
         except CommitConflict:
             continue
         restoration.tell(cidr, "the claim was" if entry else "block and claim were", block)
-        if entry is None:
-            view.made_again()
         return State.RESTORED
     return State.NOT_OURS
 

@@ -24,9 +24,8 @@ from collections.abc import Callable, Sequence
 from ipam import claim_repair, planner
 from ipam.facts import Facts, read_facts
 from ipam.requests import Allocate, Granted, Request
-from ipam.restoration import Use
 from ipam.tickets import Ticket
-from ipam.view import Foreign, Remembered, View, at_home
+from ipam.view import OwnNode, View, at_home
 from ipam.worker import Worker
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import Datastore
@@ -55,12 +54,8 @@ class NodeAllocator:
     ) -> None:
         self._store, self._host, self._clock = store, host, clock
         self._current_facts = facts
-        self.remembered: Remembered = lambda _: ()
-        """What runs on this node has these addresses of a block (IPAM-31)."""
-        self.foreign: Foreign = at_home
-        """Why this machine is not known to be the node."""
-        self.made_again: Callable[[], None] = lambda: None
-        """A block was written that had been deleted with addresses in use."""
+        self.own = OwnNode(foreign=at_home)
+        """What this node remembers (IPAM-31), and who hears of a block that is made again."""
         self._worker = self._new_worker()
         self._turn = asyncio.Lock()
         """One writer at a time: two that complete one claim would each take the other's back."""
@@ -75,16 +70,8 @@ class NodeAllocator:
         """Claims and blocks that were deleted, and written again."""
 
     def _new_worker(self) -> Worker:
-        """One that believes nothing yet; what it asks of this node may be told later."""
-
-        def remembered(cidr: IPNetwork) -> Sequence[Use]:
-            return self.remembered(cidr)
-
-        async def foreign() -> str:
-            return await self.foreign()
-
-        view = View(remembered, foreign, lambda: self.made_again())
-        return Worker(self._store, self._host, self._clock, view)
+        """One that believes nothing yet."""
+        return Worker(self._store, self._host, self._clock, View(self.own))
 
     @property
     def transactions(self) -> int:
@@ -157,21 +144,24 @@ class NodeAllocator:
     async def _restore(self) -> None:
         """Write every lost claim again that can be; the others are tried again later."""
         failed: dict[IPNetwork, str] = {}
-        for cidr in sorted(self._lost, key=str):
-            # Before it is written: a deletion that comes meanwhile is heard.
-            self._lost.discard(cidr)
-            try:
-                if await self._locked():
-                    raise DatastoreUnavailable("the datastore is locked")
-                async with self._turn:
-                    self.restored += await self._worker.restore(cidr)
-            except (DatastoreUnavailable, DatastoreFull) as error:
-                # It is so for the others as well, and requests wait.
-                failed |= dict.fromkeys((cidr, *self._lost), str(error))
-                self._lost.clear()
-                break
-            except MuslinError as error:
-                failed[cidr] = str(error)
+        try:
+            if await self._locked():
+                raise DatastoreUnavailable("the datastore is locked")
+            for cidr in sorted(self._lost, key=str):
+                # Before it is written: a deletion that comes meanwhile is heard.
+                self._lost.discard(cidr)
+                try:
+                    async with self._turn:
+                        self.restored += await self._worker.restore(cidr)
+                except (DatastoreUnavailable, DatastoreFull):
+                    self._lost.add(cidr)
+                    raise
+                except MuslinError as error:
+                    failed[cidr] = str(error)
+        except MuslinError as error:
+            # It is so for all that are left, and requests wait.
+            failed |= dict.fromkeys(self._lost, str(error))
+            self._lost.clear()
         trouble = "; ".join(dict.fromkeys(failed.values()))
         if trouble and trouble != self._trouble:
             log.warning("deleted claims are not written again yet: %s", trouble)
@@ -179,9 +169,9 @@ class NodeAllocator:
         if not failed:
             self._again.reset()
             return
-        later = asyncio.get_running_loop().time() + self._again.next()
+        loop, delay = asyncio.get_running_loop(), self._again.next()
         for cidr in failed:
-            asyncio.get_running_loop().call_at(later, self.claim_lost, cidr)
+            loop.call_later(delay, self.claim_lost, cidr)
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -8,6 +8,7 @@ never of safety (IPAM-6).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ipam import blocks
@@ -26,29 +27,36 @@ async def at_home() -> str:
 
 
 async def beside() -> str:
-    """For whoever takes addresses of a node without knowing its pods, as for its tunnels."""
+    """For programs that take a node's addresses without knowing its pods, as for its tunnels."""
     return (
         "what runs on the node is known to its calico-cni alone, which writes the block again "
         "when a pod next needs an address"
     )
 
 
-class View:
-    """Known entries by key; a key may be known to be absent, or not known at all.
+@dataclass
+class OwnNode:
+    """What the node that an allocator serves says of itself; it may be set later.
 
     `remembered`: what runs here has these addresses of a block, whatever the datastore says.
     `foreign`: why this machine is not known to be the node, and what runs here says nothing.
-    `made_again`: a block was written, or may have been, that had been deleted with addresses in
-    use.
+    `made_again`: hears that a block was written, or may have been, that had been deleted with
+    addresses in use.
     """
 
-    def __init__(
-        self,
-        remembered: Remembered = lambda _: (),
-        foreign: Foreign = beside,
-        made_again: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.remembered, self.foreign, self.made_again = remembered, foreign, made_again
+    remembered: Remembered = lambda _: ()
+    foreign: Foreign = beside
+    made_again: Callable[[], None] = lambda: None
+
+
+class View:
+    """Known entries by key; a key may be known to be absent, or not known at all.
+
+    `own`: what the node says of itself whose addresses these are.
+    """
+
+    def __init__(self, own: OwnNode | None = None) -> None:
+        self.own = own or OwnNode()
         self._entries: dict[Key, Entry | None] = {}
         self._lost: dict[Key, Entry] = {}
         self._sound: dict[Key, tuple[int, bool]] = {}

@@ -14,7 +14,7 @@ from ipam.errors import PoolEdited, PoolsExhausted
 from ipam.naming import rfc3339
 from ipam.pools import Pool
 from ipam.service import NodeAllocator, read_facts
-from ipam.view import View, at_home
+from ipam.view import OwnNode, View, at_home
 from libcalico.datastore.interface import Change, CommitConflict, Entry, Put
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import (
@@ -58,7 +58,7 @@ async def put_affinity(store: MemoryStore, host: str, state: str) -> None:
 @pytest.mark.parametrize("block", ["ours", "other's", "missing"])
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_every_half_made_claim_is_settled(state: str, block: str, enabled: bool) -> None:
-    store, view = MemoryStore(), View(foreign=at_home)
+    store, view = MemoryStore(), View(OwnNode(foreign=at_home))
     await put_affinity(store, "n1", state)
     if block != "missing":
         await put_block(store, "host:n1" if block == "ours" else "host:n2")

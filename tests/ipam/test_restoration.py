@@ -24,7 +24,7 @@ from ipam.requests import Allocate, Companion, Release
 from ipam.restoration import Use
 from ipam.service import NodeAllocator
 from ipam.tunnels import VXLAN
-from ipam.view import View, at_home
+from ipam.view import OwnNode, View, at_home
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
@@ -245,7 +245,7 @@ async def test_a_tunnels_address_makes_no_block_without_the_nodes_pods(etcd: Etc
             await library.ensure_tunnel_address(store, "n1", VXLAN)
         assert await store.get(BLOCK) is None
         async with serving(store, "n1") as allocator:
-            allocator.remembered = lambda _: [Use(mine, "net.a", {})]
+            allocator.own.remembered = lambda _: [Use(mine, "net.a", {})]
             (other,) = await run(allocator, "b")
             tunnel = await library.ensure_tunnel_address(store, "n1", VXLAN)
             assert len({mine, other, tunnel}) == 3
@@ -288,7 +288,7 @@ async def test_a_claim_stays_confirmed_while_its_block_is_made_again(crash: int)
 
     store.before_commit = store.after_commit = look
     with suppress(DatastoreUnavailable):
-        await affinities.claim(store, View(foreign=at_home), "n1", CIDR)
+        await affinities.claim(store, View(OwnNode(foreign=at_home)), "n1", CIDR)
     store.before_commit = store.after_commit = lambda _: None
     assert set(states) == {CONFIRMED}
     if crash:
@@ -308,7 +308,7 @@ async def test_an_edit_of_the_pool_takes_no_claim_away_that_stood() -> None:
     await store.commit([Delete(BLOCK)])
     await put_pool(store, "p", "10.0.0.0/28", 28, natOutgoing=True)
     with pytest.raises(PoolEdited):
-        await affinities.claim(store, View(foreign=at_home), "n1", CIDR, pool=pool)
+        await affinities.claim(store, View(OwnNode(foreign=at_home)), "n1", CIDR, pool=pool)
     assert store.entries[CLAIM].value.state == CONFIRMED
 
 
@@ -357,7 +357,7 @@ async def test_one_claim_that_cannot_be_written_keeps_no_other_from_it(
 
 @pytest.mark.asyncio
 async def test_a_block_that_may_have_been_made_anew_is_told_of() -> None:
-    """Handles of its pods may be gone, and nobody else looks for one on Kubernetes."""
+    """Handles of its pods may be gone, and no other program looks for one on Kubernetes."""
     told = []
 
     def away(_: Sequence[Change]) -> None:
@@ -371,7 +371,7 @@ async def test_a_block_that_may_have_been_made_anew_is_told_of() -> None:
             await run(allocator, "a")
         await delete(store, *keys)
         store.after_commit = away
-        view = View(foreign=at_home, made_again=lambda: told.append(1))
+        view = View(OwnNode(foreign=at_home, made_again=lambda: told.append(1)))
         makes: Any = affinities.claim if len(keys) == 1 else claim_repair.restore
         with pytest.raises(DatastoreUnavailable):
             await makes(store, view, "n1", CIDR)
@@ -492,7 +492,7 @@ async def test_what_cannot_be_read_has_the_addresses_in_its_text(
         node = f"{path}nodes/n1"
         etcd.put(node, (etcd.get(node) or b"").replace(b'"spec":{', b'"spec":{"bgp":7,'))
         await delete(store, *([CLAIM, BLOCK] if restarted else [BLOCK]))
-    view = View(foreign=at_home)
+    view = View(OwnNode(foreign=at_home))
     async with etcd.connect() as store:
         if restarted:
             assert await affinities.claim(store, view, "n1", CIDR)
