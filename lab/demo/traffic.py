@@ -32,9 +32,10 @@ class Traffic:
     lost: int = 0
     sent: int = 0
     lost_after: int = 0
-    """Of `lost`, those that were sent after `settled`."""
+    """Of `lost`, those that were sent after `settled`; all where it was not called."""
     stream_error: str = ""
-    marks: list[int] = field(default_factory=list)
+    marks: list[int] = field(default_factory=lambda: [0, 0])
+    """The last ping of each way that was answered at `settled`."""
 
     def answered(self) -> list[int]:
         """The last ping that was answered, each way."""
@@ -67,19 +68,15 @@ def between(lab: Lab, one: Pod, other: Pod, port: int) -> Iterator[Traffic]:
         [*FAST_PYTHON, str(PROBE), "stream", other.address, str(port)], netns=one.netns
     )
     try:
-        result.go_on(1)
+        result.go_on(20)
         yield result
     finally:
         for running in pings:
             running.send_signal(signal.SIGINT)
         stream.send_signal(signal.SIGTERM)
         *_, output = [finish(running) for running in [*pings, stream]]
-    marks = result.marks or [0, 0]
-    for (source, target), mark in zip(((one, other), (other, one)), marks, strict=True):
-        text = lab.machine(source.node).path(LOG).read_text()
-        count(result, source, target, text)
-        if result.marks:
-            result.lost_after += lost(text, mark)[1]
+    for source, target, mark in (one, other, result.marks[0]), (other, one, result.marks[1]):
+        count(result, source, target, lab.machine(source.node).path(LOG).read_text(), mark)
     report = json.loads(output.strip().splitlines()[-1] if output.strip() else "{}")
     result.lines.append(f"TCP stream {one.name} -> {other.name}: {json.dumps(report)}")
     result.stream_error = report.get("error", "the stream reported nothing")
@@ -114,13 +111,13 @@ def lost(text: str, after: int = 0) -> tuple[int, int]:
         raise CheckFailed(f"ping printed no summary: {text[-400:]}")
     sent = int(found.group(1))
     answered = {int(number) for number in _ANSWER.findall(text)}
-    missing = set(range(after + 1, sent + 1)) - answered
-    return sent, len(missing - {sent})
+    return sent, len(set(range(after + 1, sent)) - answered)
 
 
-def count(result: Traffic, source: Pod, target: Pod, text: str) -> None:
-    """Add one ping's figures."""
+def count(result: Traffic, source: Pod, target: Pod, text: str, mark: int) -> None:
+    """Add one ping's figures; `mark`: its last answer at `settled`."""
     sent, missing = lost(text)
     result.sent += sent
     result.lost += missing
+    result.lost_after += lost(text, mark)[1]
     result.lines.append(f"ping {source.name} -> {target.name}: {sent} sent, {missing} lost")

@@ -140,12 +140,6 @@ class Scene:
     def traffic(self, one: str, other: str) -> Iterator[traffic.Traffic]:
         """Pings at 100/s both ways and a TCP stream between two pods, while the body runs."""
         with traffic.between(self.lab, self.pods[one], self.pods[other], PORT) as seen:
-            for pod in (self.pods[one], self.pods[other]):
-                log = self.machine(pod.node).path(traffic.LOG)
-                self.eventually(
-                    lambda log=log: log.read_text().count("ttl=") > 20,  # type: ignore[misc]
-                    f"{pod.title} pings",
-                )
             yield seen
 
     def forwarded(self, machine: str, version: int = 4) -> int:
