@@ -25,6 +25,7 @@ from libcalico.model.ipam import BlockAffinity
 from libcalico.model.keys import AffinityKey, ResourceKey
 from tests.bgp import bird_client
 from tests.bgp.world import ROUTER, ROUTER6, Node, World, cluster, eventually
+from tests.support import stopping
 
 TOR = {"10.200.0.0/24": (ROUTER,)}
 
@@ -232,7 +233,7 @@ def test_a_frozen_child_is_killed_before_the_hold_time(pair: tuple[World, Node, 
         pid for pid in n1.exabgp() if b"relay.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
     before = n1.peers()[ROUTER]["session"]
-    os.kill(frozen, signal.SIGSTOP)
+    stopping.pause(frozen)
     eventually("killed", lambda: frozen not in n1.exabgp())
     eventually("the status knows", lambda: n1.peers()[ROUTER]["session"] != before)
     settle(world, n1, n2)

@@ -21,6 +21,7 @@ from bgp.speaker.exabgp import child
 from bgp.speaker.interface import IPAddress, Peer, PeerDown
 from tests.bgp.session_lab import RAW, Lab, RawPeer, peer, story, until
 from tests.support import bgp_wire as wire
+from tests.support import stopping
 from tests.support.patience import HANG
 
 pytestmark = pytest.mark.promise("F-41")
@@ -83,7 +84,7 @@ async def stopped_until_defined_anew(lab: Lab, *peers: Peer) -> AsyncIterator[No
     """The speaker stands still while the body runs, and finds new peers when it goes on."""
     pid = lab.speaker.child_pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    stopping.pause(pid)
     try:
         yield
         await lab.speaker.configure(peers)

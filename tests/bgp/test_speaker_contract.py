@@ -6,9 +6,7 @@ Two speakers, `a` at 127.0.0.1 and `b` at 127.0.0.2, on ports of their own.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -36,6 +34,7 @@ from bgp.speaker.interface import (
 )
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
 from tests.bgp.session_lab import HOLD
+from tests.support import stopping
 from tests.support.etcd import free_ports
 from tests.support.patience import HANG
 
@@ -219,7 +218,7 @@ def test_a_child_that_freezes_in_a_reload_is_killed_in_time(exabgp: Factory) -> 
         assert isinstance(a.speaker, ExaBGPSpeaker)
         pid = a.speaker.child_pid
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        stopping.pause(pid)
         await a.speaker.configure([peer(A, B, port), peer(A, C, port)])
         await a.until(count(SpeakerDown))
         await b.until(lambda heard: count(EndOfRib)(heard) == 2)

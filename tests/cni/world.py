@@ -34,6 +34,7 @@ from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unre
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
 from libcalico.model.node import NodeBGPSpec, NodeSpec
 from tests.cni.executable import BUILDS, Done
+from tests.support import stopping
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, patient
@@ -58,7 +59,7 @@ class Felix:
 
     def pause(self) -> None:
         """SIGSTOP: connections stay, nothing is programmed and nothing answered."""
-        self.process.send_signal(signal.SIGSTOP)
+        stopping.pause(self.process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -15,6 +15,7 @@ import pytest
 from lab.demo import look
 from tests.cri.client import READY
 from tests.cri.world import NODE_ADDRESS, World, until
+from tests.support import stopping
 
 PORT = 18200
 
@@ -40,7 +41,7 @@ def test_felix_away_and_no_pool_are_told_by_their_names(newer: World) -> None:
     supervisor = look.processes(newer.node, "calico-node")
     felix = look.processes(newer.node, "calico-felix")
     for pid in supervisor:
-        os.kill(pid, signal.SIGSTOP)
+        stopping.pause(pid)
     try:
         for pid in felix:
             os.kill(pid, signal.SIGKILL)

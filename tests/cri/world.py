@@ -30,6 +30,7 @@ from tests.cri import containerd
 from tests.cri.calls import BIN, Calls
 from tests.cri.client import Client, RuntimeFailed, Sandbox, Wish
 from tests.cri.containerd import Containerd
+from tests.support import stopping
 from tests.support.patience import HANG
 
 POOL = "10.65.0.0/24"
@@ -106,7 +107,7 @@ class World:
         found = [pid for pid in self.lab.etcd.pids() if proc.command_of(pid).startswith("etcd")]
         assert found
         for pid in found:
-            os.kill(pid, signal.SIGSTOP)
+            stopping.pause(pid)
         try:
             yield
         finally:
@@ -155,7 +156,7 @@ class World:
         assert supervisor
         assert daemon
         for pid in supervisor:
-            os.kill(pid, signal.SIGSTOP)
+            stopping.pause(pid)
         try:
             for pid in daemon:
                 os.kill(pid, signal.SIGKILL)

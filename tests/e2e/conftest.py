@@ -17,6 +17,7 @@ from lab.cluster import Lab
 from lab.demo import look
 from lab.machine import Machine
 from libcalico import paths
+from tests.support import stopping
 
 POOLS = """\
 apiVersion: projectcalico.org/v3
@@ -76,7 +77,7 @@ def stopped(machine: Machine, title: str) -> Iterator[None]:
     pids = look.processes(machine, title)
     assert pids
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        stopping.pause(pid)
     try:
         yield
     finally:

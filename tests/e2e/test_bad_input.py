@@ -22,6 +22,7 @@ from lab.cluster import Lab
 from lab.demo import look
 from lab.runtime import PluginError
 from libcalico import paths
+from tests.support import stopping
 from tests.support.patience import HANG
 
 POOL = """\
@@ -138,7 +139,7 @@ def etcd_hangs(lab: Lab) -> Iterator[None]:
     """etcd is stopped: connections stand, nothing is answered."""
     pids = look.processes(lab.etcd, "etcd")
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        stopping.pause(pid)
     try:
         yield
     finally:

@@ -41,6 +41,7 @@ from libcalico.local.node_api import (
 from libcalico.model import ResourceKey, WorkloadEndpoint
 from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, CONTAINER, NODE, Pod, World, endpoint_spec, eventually
+from tests.support import stopping
 from tests.support.netns import Namespace
 from tests.support.patience import HANG, patient
 
@@ -309,7 +310,7 @@ async def test_what_was_in_force_on_a_link_that_is_gone_is_no_answer(
         world.put_endpoint(pod_name, pod)
         await cni.send(Await("default", name, CONTAINER, 1))
         assert (await message(cni, InForce)).number == 1
-        world.process.send_signal(signal.SIGSTOP)
+        stopping.pause(world.process.pid)
         try:
             world.ip(f"link delete {interface}")
             await cni.send(Await("default", name, CONTAINER, 2, wired))

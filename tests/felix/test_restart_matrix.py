@@ -25,6 +25,7 @@ from tests.felix.killpoints import POINTS, Point, point
 from tests.felix.probes import PORT, Probes
 from tests.felix.test_restart import kernel_state
 from tests.felix.world import Pod, World, eventually, make_world
+from tests.support import stopping
 from tests.support.patience import HANG
 
 FAST = {
@@ -182,7 +183,7 @@ def test_the_probes_hear_a_leak_and_miss_what_is_lost(matrix: Matrix, probes: Pr
     assert world.process is not None
     probes.clear()
     # A felix that is awake would take the rule away.
-    world.process.send_signal(signal.SIGSTOP)
+    stopping.pause(world.process.pid)
     world.kernel.accept_all("cali-tw-cali3server")
     eventually(lambda: any(way.arrived for way in probes.denied), what="a leak")
     with pytest.raises(AssertionError, match="leaked"):

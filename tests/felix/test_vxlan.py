@@ -22,6 +22,7 @@ from felix.calc.absences import HOLD
 from libcalico.names import vxlan_mac
 from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, eventually, make_world
+from tests.support import stopping
 from tests.support.patience import HANG
 
 OTHER = "node2"
@@ -243,7 +244,7 @@ def test_drift_is_repaired_and_counted(world: World, version: int, harm: str) ->
 @pytest.mark.promise("F-60")
 def test_a_device_that_was_made_otherwise_is_replaced(world: World) -> None:
     assert world.process is not None
-    world.process.send_signal(signal.SIGSTOP)
+    stopping.pause(world.process.pid)
     world.ip("link delete vxlan.calico")
     world.ip("link add vxlan.calico type vxlan id 77 dstport 4789 local 10.99.7.1 dev eth0")
     world.process.send_signal(signal.SIGCONT)

@@ -11,6 +11,7 @@ import pytest
 from lab import proc
 from lab.demo import look
 from tests.lab_scenarios.scene import Scene, scene
+from tests.support import stopping
 from tests.support.patience import HANG
 
 NODES = {"node1": "10.99.1.1", "node2": "10.99.1.2"}
@@ -70,7 +71,7 @@ def test_5_without_etcd_and_over_a_restart_packets_go_on(made: Scene) -> None:
     (before,) = look.processes(node, "calico-felix")
     with made.traffic("on-node1", "on-node2") as seen:
         for pid in servers:
-            os.kill(pid, signal.SIGSTOP)
+            stopping.pause(pid)
         try:
             os.kill(before, signal.SIGKILL)
             made.eventually(

@@ -191,7 +191,7 @@ class Etcd:
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         assert self._process is not None
-        stopping.pause(self._process)
+        stopping.pause(self._process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

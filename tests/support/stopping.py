@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 from pathlib import Path
 
 from tests.support.patience import wait_for
 
 
-def pause(process: subprocess.Popen[bytes]) -> None:
-    """SIGSTOP; returns when every thread stands."""
-    process.send_signal(signal.SIGSTOP)
-    wait_for(lambda: _stands(process.pid), f"{process.args!r} does not stop", 0.002)
+def pause(pid: int) -> None:
+    """SIGSTOP; returns when every thread stands, which a busy machine may need a while for."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: _stands(pid), f"process {pid} does not stop", 0.002)
 
 
 def _stands(pid: int) -> bool:
