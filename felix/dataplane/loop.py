@@ -229,7 +229,7 @@ class Dataplane:
             self.kick_some()
 
     def _kernel_spoke(self) -> None:
-        # Most of what is told of a pod's link concerns nobody: its addresses, or that it is gone.
+        # Most of what is told of a pod's link needs no turn: its addresses, or that it is gone.
         about_us = self.touched.concerns(self.state.active)
         if about_us or self.view.stale or self.routes.table.outstanding():
             self._heard.set()
@@ -283,7 +283,7 @@ class Dataplane:
             if self.state.applied:
                 self._ahead.begin(self.background)
             self._published()
-            await asyncio.sleep(0)  # whatever asks for turn after turn, sockets are served too
+            await asyncio.sleep(0)  # sockets are served between turns that ask for turns
 
     def _until(self, timers: Timers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""

@@ -87,7 +87,7 @@ def held(stage: Stage) -> Iterator[None]:
 
     def receive() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-            # Whoever receives may stand still while thousands come.
+            # The receiver may stand still while thousands come.
             receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
             receiver.bind(("", 7))
             listening.set()

@@ -442,7 +442,7 @@ def test_a_route_to_an_unknown_link_is_a_reason_to_read_links_once() -> None:
         assert node.commit().deleted == 0
         assert node.view.stale_all
         await node.settle()
-        assert not node.kernel(), "now that it is known, nobody wants it"
+        assert not node.kernel(), "now that it is known, no endpoint wants it"
         # What no reading finds keeps felix neither busy nor from its work.
         ghost = pod_route(ADDRESS, 999)
         node.table.saw({ghost.key: ghost})

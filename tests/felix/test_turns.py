@@ -132,7 +132,7 @@ def test_a_word_about_everything_while_rules_are_written_makes_a_turn_about_ever
         asyncio.run(story())
 
 
-def test_whoever_asks_for_turn_after_turn_keeps_no_other_task_from_running() -> None:
+def test_turns_that_ask_for_turns_keep_no_other_task_from_running() -> None:
     async def story() -> None:
         async with running() as (plane, _):
             turns, others = 0, 0
@@ -140,7 +140,7 @@ def test_whoever_asks_for_turn_after_turn_keeps_no_other_task_from_running() -> 
             def asks() -> None:
                 nonlocal turns
                 turns += 1
-                # It ends by itself, so that a loop that serves nobody is a failure and no hang.
+                # It ends by itself: a loop that serves no other task fails and does not hang.
                 if turns < 1000:
                     plane.kick_some()
 
