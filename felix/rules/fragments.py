@@ -76,10 +76,9 @@ def _fit(rule: ResolvedRule, version: int) -> ResolvedRule | None:
         protocol = own if protocol is None else protocol
         if protocol != own:
             return None
-    if not_icmp is not None and protocol not in (None, own):
-        if protocol == _ICMP_OF[10 - version]:
-            return None
-        # A packet of another protocol is no such message anyway.
+    if protocol not in (None, own):
+        # A packet of another protocol is no such message anyway, nor is one of the other family's
+        # ICMP: an IPv4 packet of protocol 58 has no type that IPv4's ICMP knows.
         not_icmp = None
     if protocol is not None and protocol == rule.not_protocol:
         return None

@@ -191,6 +191,25 @@ def decided(
     return None, logs
 
 
+OTHER_ICMP = (
+    Packet(protocol=58, ports=(0, 0), icmp=(0, 0)),
+    Packet(ADDRESSES[6][1], ADDRESSES[6][2], 1, (0, 0), (0, 0)),
+)
+
+
+@pytest.mark.parametrize("rule", [ALLOW, DENY])
+@pytest.mark.parametrize("packet", OTHER_ICMP)
+def test_the_other_familys_icmp_has_no_type(packet: Packet, rule: ResolvedRule) -> None:
+    """A rule of its number without a type that it has not: it is meant."""
+    for not_icmp in (None, (0, None), (0, 0), (8, None)):
+        one = replace(rule, protocol=packet.protocol, not_icmp=not_icmp)
+        chain = chain_of(one, version=packet.version)
+        verdict, after = Kernel({chain.name: chain}).walk(chain.name, packet)
+        assert means(one, packet, {})
+        assert bool(after & MARKS.accept) == (rule is ALLOW)
+        assert verdict == ("RETURN" if rule is ALLOW else "DROP")
+
+
 @settings(max_examples=examples(150))
 @given(
     st.lists(RULES, max_size=4).map(tuple),
