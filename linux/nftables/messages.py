@@ -73,6 +73,11 @@ def delete_table(family: TableFamily, table: str) -> bytes:
     return request(DELTABLE, 0, family, m.text(TABLE_NAME, table))
 
 
+def flush_table(family: Family, table: str) -> bytes:
+    """Removes the rules of all chains of a table; chains, sets and maps stay."""
+    return request(DELRULE, 0, family, m.text(1, table))
+
+
 def new_chain(family: Family, table: str, chain: str, hook: Hook | None) -> bytes:
     """Makes a chain; one with a hook gets its policy back."""
     body = m.text(1, table) + m.text(CHAIN_NAME, chain)

@@ -4,6 +4,11 @@ A chain is emptied and filled next to each other, so that the requests may be cu
 between chains: an empty chain is never met. Chains that the kernel calls come last: what they
 lead to is there before.
 
+A packet keeps the rules of the generation in which it entered a chain, but a map answers it from
+the newest generation. A map that went in one batch with the rules that ask it would leave such a
+packet without an answer, and the rule behind the map drops it. So rules go first, and their map
+goes in a later batch: `barriers` says where.
+
 Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py.
 """
 
@@ -43,17 +48,19 @@ class Plan:
     names: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    barriers: set[int] = field(default_factory=set)
+    """Requests before which a batch ends, and every packet has left the rules of that batch."""
     _rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
     _cuts: list[int] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def parts(self, room: int) -> list[tuple[int, int]]:
-        """First and end of each batch: one, if the whole fits into so many bytes."""
+        """First and end of each batch: one, if all fits into so many bytes and nothing waits."""
         found: list[tuple[int, int]] = []
         start = size = 0
         for first, end in itertools.pairwise([0, *self._cuts]):
             length = sum(len(request) + 3 for request in self.requests[first:end])
-            if size and size + length + _AROUND > room:
+            if size and (first in self.barriers or size + length + _AROUND > room):
                 found.append((start, first))
                 start, size = first, 0
             size += length
@@ -109,8 +116,12 @@ class Plan:
         self._change_elements(family, wanted, actual, elements, messages.NEWSETELEM)
         for name in doomed:
             self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
-        # Their rules no longer ask maps, whose elements may go to chains.
-        for name in actual.maps.keys() - wanted.maps.keys():
+        # No rule asks these maps any more; their elements may lead to chains that go below.
+        unused = actual.maps.keys() - wanted.maps.keys()
+        if unused:
+            self._cut()
+            self.barriers.add(len(self.requests))
+        for name in unused:
             self._add(f"remove map {name}", messages.delete_set(family, table, name))
             del actual.maps[name]
         for name in doomed:

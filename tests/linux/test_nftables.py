@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,65 @@ def test_nothing_of_others_is_touched(space: Namespace) -> None:
 
     story(told)
     assert space.run("nft", "list", "ruleset") == before
+
+
+@pytest.fixture
+def batches(space: Namespace, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What stands in the kernel after each batch."""
+    stands: list[str] = []
+    commit = Connection.commit
+
+    def recorded(*args: Any, **keywords: Any) -> None:
+        commit(*args, **keywords)
+        stands.append(_listed(space))
+
+    monkeypatch.setattr(Connection, "commit", recorded)
+    return stands
+
+
+def test_a_map_outlives_the_rules_that_ask_it(space: Namespace, batches: list[str]) -> None:
+    """A packet that is inside the rules asks the map of the newest generation (nft_lookup).
+
+    Were both gone in one batch, it would find no answer, and the rule behind the map drops it.
+    """
+
+    async def told(rules: Ruleset) -> None:
+        want_both(rules)
+        for family in (4, 6):
+            asked = chain(x.interface_map("where", incoming=True), x.verdict(x.DROP))
+            rules.want(family, "two", asked)
+        await rules.commit()
+        batches.clear()
+        assert rules.remove()
+
+    story(told)
+    emptied, removed = batches
+    assert "vmap" not in emptied
+    assert "drop" not in emptied
+    assert emptied.count('"cali1" : goto pod') == 2
+    assert removed == ""
+
+
+def test_an_unused_map_outlives_the_rules_that_ask_it(space: Namespace, batches: list[str]) -> None:
+    """As after an upgrade from a version that had another map."""
+
+    async def older(rules: Ruleset) -> None:
+        want_both(rules)
+        rules.want(4, "two", chain(x.interface_map("where", incoming=True), x.verdict(x.DROP)))
+        await rules.commit()
+
+    async def newer(rules: Ruleset) -> None:
+        rules.want(4, "new", chain(x.verdict(x.ACCEPT)), INPUT)
+        await rules.commit()
+
+    story(older)
+    batches.clear()
+    story(newer)
+    emptied, *_, removed = batches
+    assert "vmap" not in emptied
+    assert emptied.count('"cali1" : goto pod') == 2
+    assert "cali1" not in removed
+    assert "chain new" in removed
 
 
 def test_a_refused_chain_is_named_and_nothing_is_written(space: Namespace) -> None:

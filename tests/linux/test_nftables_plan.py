@@ -40,3 +40,13 @@ def test_a_chain_that_differs_in_anything_is_written(hook: Hook | None) -> None:
 @pytest.mark.parametrize("other", [None, Hook("filter", 1, 0), Hook("filter", 2, -300)])
 def test_a_chain_that_the_kernel_calls_elsewhere_is_made_anew(other: Hook | None) -> None:
     assert planned({"cali-x": (other, HASHES)}, HOOK) == ["cali-x"]
+
+
+def test_a_map_goes_in_a_batch_after_that_of_its_rules() -> None:
+    plan = Plan("calico")
+    have = Actual(True, {"cali-x": (None, HASHES), "old": (None, HASHES)}, {"where": {"a": "old"}})
+    plan.family(4, Wanted(), have, ["cali-x", "old"], [])
+    (first, middle), (again, end) = plan.parts(1 << 20)
+    assert (first, middle, end) == (0, again, len(plan.requests))
+    assert plan.names[middle:] == ["remove map where", "remove chain cali-x", "remove chain old"]
+    assert all(name.startswith("empty chain") for name in plan.names[:middle])
