@@ -11,13 +11,13 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from ipaddress import ip_network
 from itertools import islice
 
 from ipam import affinities, blocks
 from ipam.edit import Edit
 from ipam.errors import BlockLimit, BlockOverlaps, PoolsExhausted
+from ipam.naming import microseconds_since
 from ipam.pools import Pool, block_order, names, within
 from ipam.view import View
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection
@@ -178,11 +178,8 @@ def _reclaimable(entry: Entry, pool: Pool, host: str, now: int, cooldown: int) -
 def _is_old(block: Block, now: int) -> bool:
     if not block.affinity_claim_time:
         return True
-    try:
-        claimed = datetime.fromisoformat(block.affinity_claim_time.replace("Z", "+00:00"))
-    except ValueError:
-        return False
-    return now / 1e9 - claimed.astimezone(UTC).timestamp() >= RECLAIM_AFTER_SECONDS
+    age = microseconds_since(block.affinity_claim_time, now)
+    return age is not None and age >= RECLAIM_AFTER_SECONDS * 1_000_000
 
 
 def _reserved(cidr: IPNetwork, reserved: Sequence[IPNetwork]) -> bool:

@@ -15,11 +15,10 @@ Tested through ipam.blocks in tests/ipam/test_blocks.py and in tests/ipam/test_e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
-from ipam.naming import rfc3339_nano
+from ipam.naming import microseconds_since, rfc3339_nano
 from libcalico.model import Attribute, Block
 
 WINDOWS_NOTE = "windows host rsvd"
@@ -43,11 +42,8 @@ def is_expired(released_at: str, now: int, cooldown: int) -> bool:
     """
     if cooldown <= 0:
         return True
-    try:
-        when = datetime.fromisoformat(released_at.replace("Z", "+00:00"))
-    except ValueError:
-        return False
-    return now / 1e9 - when.astimezone(UTC).timestamp() >= cooldown
+    rested = microseconds_since(released_at, now)
+    return rested is not None and rested >= cooldown * 1_000_000
 
 
 class Edit:

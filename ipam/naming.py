@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def go_timestamp(nanoseconds: int) -> str:
@@ -25,6 +27,20 @@ def rfc3339_nano(nanoseconds: int) -> str:
     """Unix time in nanoseconds as Go writes a time into JSON (RFC 3339 with its fraction), UTC."""
     digits = f".{nanoseconds % 1_000_000_000:09d}".rstrip("0").rstrip(".")
     return f"{rfc3339(nanoseconds)[:-1]}{digits}Z"
+
+
+def microseconds_since(stamp: str, now: int) -> int | None:
+    """How long ago a stored time (RFC 3339) was, by `now` in Unix nanoseconds; None: unreadable.
+
+    Whole microseconds on both sides, which is what a datetime holds: floating-point seconds of
+    today are exact to a quarter of a microsecond only.
+    """
+    try:
+        when = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    since_epoch = (when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH
+    return now // 1000 - since_epoch // timedelta(microseconds=1)
 
 
 def pod_attributes(node: str, namespace: str, pod: str, nanoseconds: int) -> dict[str, str]:

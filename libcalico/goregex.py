@@ -21,7 +21,8 @@ _ONLY_PYTHON = (
     (re.compile(r"\\[uUNZ]"), "this escape is not supported"),
     (re.compile(r"[*+?}][+]"), "a repetition must not be repeated"),
 )
-_QUOTED = re.compile(r"\\Q.*?(?:\\E|$)", re.DOTALL)
+# Read from left to right: `\\Q` is a backslash and the letter Q, and quotes nothing.
+_BACKSLASH_OR_QUOTED = re.compile(r"(\\\\)|\\Q.*?(?:\\E|$)", re.DOTALL)
 _UNICODE = re.compile(r"\\[pP](?:\{\^?\w+\}|\w)")
 _POSIX = re.compile(r"\[:\^?\w+:\]")
 _FLAGS = re.compile(r"\(\?[imsU]*(?:-[imsU]+)?\)")
@@ -34,7 +35,7 @@ _REPEAT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 def problem(expression: str) -> str:
     """Why it is not a regular expression for Go; empty when it is one."""
-    text = _QUOTED.sub("q", expression).replace("\\\\", "b")
+    text = _BACKSLASH_OR_QUOTED.sub(lambda found: "b" if found[1] else "q", expression)
     for pattern, reason in _ONLY_PYTHON:
         if pattern.search(text):
             return reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network, ip_address, ip_network
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from felix.calc.paths import Judge, PathFacts, PathTable, Via
@@ -95,6 +95,9 @@ NETWORKS = st.integers(0, 32).flatmap(
 
 
 @given(NETWORKS, st.booleans())
+@example(IPv4Network("10.96.0.0/26"), False)
+@example(IPv4Network("10.96.0.0/12"), False)
+@example(IPv4Network("10.65.0.0/26"), False)
 def test_no_accepted_path_takes_from_an_own_block(prefix: IPv4Network, external: bool) -> None:
     via = Via((ip_address("10.99.1.2").packed,), external)
     if not Judge(FACTS).refusal(pack(prefix), via):
@@ -102,7 +105,10 @@ def test_no_accepted_path_takes_from_an_own_block(prefix: IPv4Network, external:
                      if isinstance(b, IPv4Network))  # fmt: skip
         assert not inside or prefix == ip_network("10.65.0.9/32")
         if not external:
-            assert prefix.subnet_of(IPv4Network("10.65.0.0/16"))
+            pool, services = IPv4Network("10.65.0.0/16"), IPv4Network("10.96.0.0/12")
+            single = IPv4Network("203.0.113.7/32")
+            part_of_services = prefix.subnet_of(services) and prefix != services
+            assert prefix.subnet_of(pool) or part_of_services or prefix == single
 
 
 def test_a_snapshot_takes_away_only_what_it_did_not_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libcalico.goregex import problem
@@ -54,6 +54,8 @@ def test_refused(expression: str, told: str) -> None:
 
 
 @given(st.text(max_size=20))
+@example("\\Q")
+@example("\\Q(")
 def test_plain_text_quoted_is_always_taken(text: str) -> None:
     assert problem(re.escape(text)) == ""
     problem(text)
