@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
 
 ALL_PROTOCOLS = 0x0003
 OUTGOING = 4
@@ -25,6 +26,7 @@ SO_ATTACH_FILTER = 26
 SO_RCVBUFFORCE = 33
 UDP = 17
 BUFFER = 16 << 20
+GRACE = 0.1
 PCAP_HEAD = struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 _stopping: list[int] = []
 
@@ -34,19 +36,6 @@ def ready() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: _stopping.append(got))
     print("ready", flush=True)
-
-
-class Ending:
-    """A signal has come, and what was under way by then has been taken too."""
-
-    def __init__(self) -> None:
-        self._deadline = 0.0
-
-    def reached(self, idle: bool) -> bool:
-        """Whether to end now; `idle`: nothing waits to be read."""
-        if _stopping and not self._deadline:
-            self._deadline = time.monotonic() + 0.1
-        return bool(self._deadline) and (idle or time.monotonic() > self._deadline)
 
 
 def listen(kind: int, interface: str = "") -> socket.socket:
@@ -72,6 +61,31 @@ def close_entry(tap: socket.socket) -> None:
     tap.settimeout(0)
 
 
+def taken(tap: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int]]]:
+    """Each packet and its origin until the signal, and those that had come by then.
+
+    A busy machine is behind: after the signal packets come in until none waits, GRACE seconds at
+    most; then no more come in, and those that wait are read to the last.
+    """
+    ready()
+    idle, deadline, shut = True, 0.0, False
+    while True:
+        if _stopping and not deadline:
+            deadline = time.monotonic() + GRACE
+        if deadline and not shut and (idle or time.monotonic() > deadline):
+            close_entry(tap)
+            shut = True
+        try:
+            packet, origin = tap.recvfrom(65535)
+        except (TimeoutError, BlockingIOError):
+            if shut:
+                return
+            idle = True
+            continue
+        idle = False
+        yield packet, origin
+
+
 def datagram(packet: bytes) -> tuple[str, int] | None:
     """(source, destination port) of an IP packet that carries UDP; None for any other. Pure."""
     if len(packet) < 28:
@@ -89,22 +103,8 @@ def datagram(packet: bytes) -> tuple[str, int] | None:
 def count(port: int) -> dict[str, object]:
     """What arrived until the signal; `lost` is what the kernel had no buffer for."""
     found: dict[str, int] = {}
-    idle, ending, shut = True, Ending(), False
     with listen(socket.SOCK_DGRAM) as tap:
-        ready()
-        while True:
-            if not shut and ending.reached(idle):
-                # A busy machine is behind: what waits to be read has arrived.
-                close_entry(tap)
-                shut = True
-            try:
-                packet, origin = tap.recvfrom(65535)
-                idle = False
-            except (TimeoutError, BlockingIOError):
-                if shut:
-                    break
-                idle = True
-                continue
+        for packet, origin in taken(tap):
             seen = None if origin[2] == OUTGOING else datagram(packet)
             if seen is not None and seen[1] == port:
                 found[seen[0]] = found.get(seen[0], 0) + 1
@@ -169,18 +169,10 @@ def forge(source: str, address: str, port: int, number: int) -> dict[str, object
 def record(interface: str, file: str) -> dict[str, object]:
     """Write a pcap file until the signal."""
     recorded = 0
-    idle, ending = True, Ending()
     with listen(socket.SOCK_RAW, interface) as tap, open(file, "wb") as out:
         out.write(PCAP_HEAD)
         out.flush()
-        ready()
-        while not ending.reached(idle):
-            try:
-                frame = tap.recv(65535)
-                idle = False
-            except TimeoutError:
-                idle = True
-                continue
+        for frame, _ in taken(tap):
             now = time.time()
             stamp = int(now), int(now % 1 * 1e6)
             out.write(struct.pack("=IIII", *stamp, len(frame), len(frame)) + frame)

@@ -8,7 +8,8 @@ import os
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from lab import proc
@@ -60,6 +61,29 @@ class Api:
             timeout=timeout,
             check=check,
         )
+
+    @contextmanager
+    def watching(self, *words: str) -> Iterator[list[str]]:
+        """The lines of `kubectl get ... --watch`, of every state from now on; the first is told."""
+        lines: list[str] = []
+        process = subprocess.Popen(
+            self.command("get", *words, "--watch"),
+            env={"PATH": os.environ["PATH"], "HOME": str(self.credentials.folder)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        told = map(str.rstrip, process.stdout)
+        lines.append(next(told, ""))
+        reader = threading.Thread(target=lines.extend, args=(told,), daemon=True)
+        reader.start()
+        try:
+            yield lines
+        finally:
+            process.kill()
+            process.wait()
+            reader.join()
+            process.stdout.close()
 
     def apply(self, *objects: Mapping[str, Any] | str) -> str:
         """Have objects, each a tree or a text of many."""
