@@ -57,8 +57,8 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool as far as export goes, which is the same while it is disabled (`ipam.pools` alone asks
-    that). `tunnelled`: packets to other subnets go in a tunnel.
+    """A pool as far as export goes, which is the same while it is disabled (`ipam.records.pools`
+    alone asks that). `tunnelled`: packets to other subnets go in a tunnel.
     """
 
     cidr: IPNetwork

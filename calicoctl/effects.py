@@ -42,7 +42,7 @@ async def before_create(
     Raises `MuslinError` when it does not go together with what is stored.
     """
     if resource.kind == "IPPool":
-        from ipam import overlap
+        from ipam.admin import overlap
 
         await overlap.check_pool(store, resource, None, allow_overlap)
     return await guards(store, resource)
@@ -69,7 +69,7 @@ async def before_update(
 ) -> list[Check]:
     """The guards of the commit; raises `InvalidValue` when a field changed that may not."""
     if new.kind == "IPPool":
-        from ipam import overlap
+        from ipam.admin import overlap
         from libcalico import pools
 
         pools.check_update(old, new)
@@ -85,7 +85,7 @@ async def before_delete(store: Datastore, entry: Entry) -> None:
 
 
 async def _delete_pool(store: Datastore, entry: Entry) -> None:
-    from ipam.hosts import in_use, release_pool_affinities
+    from ipam.allocator.hosts import in_use, release_pool_affinities
 
     if not entry.value.spec.disabled:
         # No node takes a new block from a disabled pool: the empty ones stay empty.
@@ -110,7 +110,7 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
 
 
 async def _delete_node(store: Datastore, entry: Entry) -> None:
-    from ipam.node_removal import clean_up
+    from ipam.admin.node_removal import clean_up
 
     await clean_up(store, entry.value.metadata.name)
 

@@ -59,10 +59,10 @@ from cni.result import Interface, IPConfig, Result
 from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.sources import DelegatedAddresses, OwnAddresses, Source, UnmanagedAddresses
 from cni.trace import Trace
-from ipam.blocks import IPAddress
-from ipam.errors import IPAMError, NoPool
-from ipam.naming import pod_attributes
-from ipam.requests import Allocate
+from ipam.allocator.requests import Allocate
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import IPAMError, NoPool
+from ipam.records.naming import pod_attributes
 from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import IPNetwork
 from linux import links

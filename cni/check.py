@@ -42,7 +42,7 @@ from cni.request import Request
 from cni.services import Services
 from cni.trace import Trace
 from cni.wiring import open_pod
-from ipam import blocks
+from ipam.records import blocks
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import BlockKey, HandleKey, Key

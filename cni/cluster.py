@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 from cni.errors import CNIError, Code
-from ipam.facts import Facts, reserved_networks, usable_pools
-from ipam.pools import Pool
+from ipam.allocator.facts import Facts, reserved_networks, usable_pools
+from ipam.records.pools import Pool
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import DatastoreError, InvalidValue

@@ -1,6 +1,6 @@
 """The node's own collector inside the daemon: at start, and when the runtime calls GC.
 
-`ipam.collector` decides and releases; here are the eyes (the host's links, the runtime's
+`ipam.collector.collector` decides and releases; here are the eyes (the host's links, the runtime's
 sandbox list, the calls in progress), the log lines and the metrics. Each address that goes is
 named with the proof; each endpoint that lost its address is reported and left alone.
 
@@ -23,9 +23,9 @@ from prometheus_client import Counter, Gauge
 from cni.own_machine import why_foreign
 from cni.server import Server
 from cni.services import Services
-from ipam.blocks import IPAddress
-from ipam.collector import GAP_SECONDS, Collector, Sweep
-from ipam.proof import Evidence, Listed
+from ipam.collector.collector import GAP_SECONDS, Collector, Sweep
+from ipam.collector.proof import Evidence, Listed
+from ipam.records.blocks import IPAddress
 from libcalico.backoff import Backoff
 from libcalico.cri import CRISandboxes, NoSandboxes, SandboxSource
 from libcalico.errors import MuslinError

@@ -27,7 +27,7 @@ from cni.half_made import HOST_MAC
 from cni.request import Request
 from cni.result import Interface4or6, decode
 from cni.wiring import EVERYTHING, GATEWAYS
-from ipam.blocks import IPAddress
+from ipam.records.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import IPNetwork
 from linux.addresses import Address

@@ -28,7 +28,7 @@ from cni.server import Server
 from cni.services import Services, Settings
 from cni.stores import StoreCheck
 from cni.trace import RESTORED, TRANSACTIONS, Traces
-from ipam.service import NodeAllocator
+from ipam.allocator.service import NodeAllocator
 from libcalico import parsing, status_file
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.backoff import Backoff

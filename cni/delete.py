@@ -31,8 +31,8 @@ from cni.felix_client import Subject
 from cni.request import Request
 from cni.services import Services
 from cni.trace import Trace
-from ipam.blocks import IPAddress
-from ipam.requests import Release
+from ipam.allocator.requests import Release
+from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import HandleKey, Key

@@ -1,7 +1,7 @@
 """The WorkloadEndpoint of an attachment: how it is written, kept and removed.
 
 Pure. The endpoint travels with the addresses in one transaction as the allocator's companion
-(`ipam.requests.Companion`), guarded by what was there before.
+(`ipam.allocator.requests.Companion`), guarded by what was there before.
 
 Invariants (tests/cni/test_attachment.py):
   CNI-12  An endpoint of another container of the same pod is overwritten by ADD (a new
@@ -20,8 +20,8 @@ import msgspec
 from cni.attachment import Attachment
 from cni.pod_requests import NOTHING, EndpointRequest, translations
 from cni.pod_source import PodFacts
-from ipam.blocks import IPAddress, parse_address
-from ipam.requests import Companion
+from ipam.allocator.requests import Companion
+from ipam.records.blocks import IPAddress, parse_address
 from libcalico import names
 from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
 from libcalico.model import IPNAT, Metadata, WorkloadEndpoint, WorkloadEndpointSpec, stamp

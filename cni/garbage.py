@@ -33,13 +33,13 @@ from cni.felix_client import Subject
 from cni.own_machine import why_foreign
 from cni.request import Request
 from cni.services import Services
-from ipam import blocks
-from ipam.blocks import Allocation
-from ipam.collector import concerning, plan_release
-from ipam.committer import settle
-from ipam.edit import release_stamp
-from ipam.proof import Held, Suspect
-from ipam.view import View
+from ipam.allocator.committer import settle
+from ipam.allocator.view import View
+from ipam.collector.collector import concerning, plan_release
+from ipam.collector.proof import Held, Suspect
+from ipam.records import blocks
+from ipam.records.blocks import Allocation
+from ipam.records.edit import release_stamp
 from libcalico import names
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreError

@@ -36,13 +36,13 @@ from cni.result import IPConfig, Result, decode
 from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.trace import Trace
 from cni.wiring import GATEWAYS
-from ipam import blocks
-from ipam.blocks import IPAddress
-from ipam.errors import IPAMError
-from ipam.naming import pod_attributes
-from ipam.pools import containing
-from ipam.requests import Allocate, Release
-from ipam.service import Ticket
+from ipam.allocator.requests import Allocate, Release
+from ipam.allocator.service import Ticket
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import IPAMError
+from ipam.records.naming import pod_attributes
+from ipam.records.pools import containing
 from libcalico.datastore.interface import Entry
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import BlockKey, HandleKey, Key

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cni.attachment import Attachment
-from ipam.blocks import IPAddress
-from ipam.requests import Granted
+from ipam.allocator.requests import Granted
+from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Entry
 from libcalico.model.keys import HandleKey, Key
 

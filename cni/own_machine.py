@@ -20,7 +20,7 @@ from ipaddress import ip_interface
 from pathlib import Path
 
 from cni.services import Services
-from ipam.blocks import IPAddress
+from ipam.records.blocks import IPAddress
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
 from linux import addresses

@@ -28,7 +28,7 @@ from cni.half_made import HOST_MAC
 from cni.pod_source import PodFacts
 from cni.reader import MAC_RULE, mac_address
 from cni.request import Request
-from ipam.blocks import IPAddress
+from ipam.records.blocks import IPAddress
 from libcalico.errors import NO_DOCUMENT
 
 PREFIX = "cni.projectcalico.org/"

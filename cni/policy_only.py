@@ -29,7 +29,7 @@ from cni.request import Request
 from cni.result import Result
 from cni.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.trace import Trace
-from ipam.blocks import IPAddress
+from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import CommitConflict, revision_of
 from linux import links
 from linux.links import Link

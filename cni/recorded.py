@@ -14,8 +14,8 @@ from cni.garbage import held_here
 from cni.own_machine import why_foreign
 from cni.records import Record
 from cni.services import Services
-from ipam import blocks
-from ipam.blocks import IPAddress
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
 from libcalico import names
 from libcalico.datastore.interface import Entry
 from linux import links

@@ -30,7 +30,7 @@ import msgspec
 
 from cni.attachment import Attachment
 from cni.errors import CNIError, Code
-from ipam.blocks import IPAddress, parse_address
+from ipam.records.blocks import IPAddress, parse_address
 from libcalico.errors import MuslinError
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.codec import decode_value, encode_value

@@ -12,7 +12,7 @@ import asyncio
 
 from cni.errors import CNIError, Code
 from cni.request import Command, Request
-from ipam.errors import BlockLimit, NoPool, PoolsExhausted
+from ipam.records.errors import BlockLimit, NoPool, PoolsExhausted
 from libcalico.kubernetes.access import Source
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.events import Recorder, node, pod

@@ -37,16 +37,16 @@ from cni.own_machine import why_foreign
 from cni.recorded import kernel_marks, learn
 from cni.records import Record
 from cni.services import Services
-from ipam import blocks
-from ipam.adoption import plan_adopt
-from ipam.blocks import IPAddress
-from ipam.committer import settle
-from ipam.errors import AddressInUse
-from ipam.naming import pod_attributes
-from ipam.pools import containing
-from ipam.requests import Allocate, Companion
-from ipam.restoration import Use
-from ipam.view import View
+from ipam.allocator.adoption import plan_adopt
+from ipam.allocator.committer import settle
+from ipam.allocator.requests import Allocate, Companion
+from ipam.allocator.restoration import Use
+from ipam.allocator.view import View
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import AddressInUse
+from ipam.records.naming import pod_attributes
+from ipam.records.pools import containing
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put, Refusing
 from libcalico.errors import InvalidValue, MuslinError
@@ -324,7 +324,7 @@ class Restorer:
                     changed = await self._put_back_once(record) or changed
                     break
                 except (AddressInUse, CommitConflict):
-                    # The block may be back since it was read (ipam.restoration).
+                    # The block may be back since it was read (ipam.allocator.restoration).
                     if not left:
                         raise
             if not changed:

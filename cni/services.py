@@ -20,7 +20,7 @@ from cni.pod_source import PodSource
 from cni.records import Records
 from cni.stores import StoreCheck
 from cni.unplugging import Unplugger
-from ipam.service import NodeAllocator
+from ipam.allocator.service import NodeAllocator
 from libcalico import paths, tasks
 from libcalico.datastore.interface import Datastore
 from linux.conntrack import Forgetter

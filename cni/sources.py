@@ -20,10 +20,10 @@ from cni.endpoint import EndpointWriter
 from cni.errors import CNIError, Code
 from cni.result import Result
 from cni.services import Services
-from ipam.blocks import IPAddress
-from ipam.errors import IPAMError
-from ipam.requests import Granted
-from ipam.service import Ticket
+from ipam.allocator.requests import Granted
+from ipam.allocator.service import Ticket
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import IPAMError
 from libcalico.datastore.interface import CommitConflict, Entry, revision_of
 
 

@@ -26,11 +26,12 @@ from cni.pod_requests import address_request
 from cni.pod_source import PodFacts
 from cni.request import Request
 from cni.services import Services, check_node_name
-from ipam import affinities, blocks, pools
-from ipam.claims import free_addresses
-from ipam.errors import NoPool
-from ipam.facts import Facts
-from ipam.pools import Pool
+from ipam.allocator import affinities
+from ipam.allocator.claims import free_addresses
+from ipam.allocator.facts import Facts
+from ipam.records import blocks, pools
+from ipam.records.errors import NoPool
+from ipam.records.pools import Pool
 from libcalico import status_file
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import MuslinError

@@ -36,7 +36,7 @@ from cni import half_made
 from cni.attachment import FIRST_INTERFACE
 from cni.errors import CNIError, Code
 from cni.half_made import HOST_MAC
-from ipam.blocks import IPAddress
+from ipam.records.blocks import IPAddress
 from libcalico.local.node_api import ROUTE_METRIC, ROUTE_PROTOCOL
 from libcalico.model.keys import IPNetwork
 from linux import addresses as kernel_addresses

@@ -37,18 +37,19 @@ from controllers.orphan_handles import OrphanHandles
 from controllers.pod_table import PodTable, view_of
 from controllers.pods import Pods
 from controllers.presence import Presence
-from ipam import affinities, blocks
-from ipam.collector import plan_release
-from ipam.committer import settle
-from ipam.cooling import sweep_cooled
-from ipam.edit import release_stamp
-from ipam.errors import IPAMError
-from ipam.hosts import release_host_affinities
-from ipam.pools import from_resource
-from ipam.proof import Suspect
-from ipam.settings import get_config
-from ipam.usage import reservations
-from ipam.view import View
+from ipam.admin.usage import reservations
+from ipam.allocator import affinities
+from ipam.allocator.committer import settle
+from ipam.allocator.cooling import sweep_cooled
+from ipam.allocator.hosts import release_host_affinities
+from ipam.allocator.settings import get_config
+from ipam.allocator.view import View
+from ipam.collector.collector import plan_release
+from ipam.collector.proof import Suspect
+from ipam.records import blocks
+from ipam.records.edit import release_stamp
+from ipam.records.errors import IPAMError
+from ipam.records.pools import from_resource
 from libcalico.clusterinfo import KEY as CLUSTER
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection, pages_of
 from libcalico.errors import MuslinError

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 
 from controllers.leaks import Candidate
-from ipam import blocks
-from ipam.pools import Pool, containing
-from ipam.usage import reserved_of
+from ipam.admin.usage import reserved_of
+from ipam.records import blocks
+from ipam.records.pools import Pool, containing
 from libcalico.model import Block
 from libcalico.model.keys import IPNetwork
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
-from ipam import blocks
-from ipam.blocks import Allocation
-from ipam.proof import Held
+from ipam.collector.proof import Held
+from ipam.records import blocks
+from ipam.records.blocks import Allocation
 from libcalico.model import Block
 
 GAP = 10.0

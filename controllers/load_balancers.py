@@ -19,13 +19,13 @@ from controllers.mirror import PERIOD
 from controllers.objects import SERVICES, Service
 from controllers.queue import WorkQueue
 from controllers.service_wishes import handle_of, steps, wish_of
-from ipam import blocks
-from ipam.assign import AssignRequest, assign_ip, auto_assign
-from ipam.blocks import LOAD_BALANCER, IPAddress
-from ipam.errors import IPAMError, NotAllocated
-from ipam.naming import go_timestamp
-from ipam.pools import SERVICE, Pool, from_resource
-from ipam.release import Release, release_by_handle, release_ips
+from ipam.allocator.assign import AssignRequest, assign_ip, auto_assign
+from ipam.allocator.release import Release, release_by_handle, release_ips
+from ipam.records import blocks
+from ipam.records.blocks import LOAD_BALANCER, IPAddress
+from ipam.records.errors import IPAMError, NotAllocated
+from ipam.records.naming import go_timestamp
+from ipam.records.pools import SERVICE, Pool, from_resource
 from libcalico.datastore.interface import CommitConflict, Datastore, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.kubernetes.client import Client

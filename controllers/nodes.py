@@ -20,7 +20,7 @@ from controllers.mirror import PERIOD
 from controllers.node_view import NodeView, kubernetes_name
 from controllers.presence import AGAIN, Presence
 from controllers.queue import WorkQueue
-from ipam import node_removal
+from ipam.admin import node_removal
 from libcalico.datastore.interface import (
     ABSENT,
     Change,

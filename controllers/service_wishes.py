@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 
 from controllers.objects import Service
-from ipam.blocks import IPAddress
-from ipam.pools import SERVICE, Pool, containing
+from ipam.records.blocks import IPAddress
+from ipam.records.pools import SERVICE, Pool, containing
 from libcalico.errors import InvalidValue
 
 CLASS = "calico"

@@ -11,7 +11,7 @@ from ipaddress import IPv6Network, ip_network
 
 from msgspec.structs import replace
 
-from ipam import overlap
+from ipam.admin import overlap
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.bgp import BGPConfiguration
 from libcalico.model.felixconfig import FelixConfiguration

@@ -9,7 +9,7 @@ import socket
 from ipaddress import ip_address
 
 from felix import ROUTE_PROTOCOL
-from ipam.overlap import Taken
+from ipam.admin.overlap import Taken
 from linux import addresses, links, routes
 from linux.netlink import Socket
 from node.autodetect import Interface, IPAddress

@@ -22,7 +22,7 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from ipam.tunnel_kinds import TUNNELS
+from ipam.records.tunnel_kinds import TUNNELS
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ipam import overlap
+from ipam.admin import overlap
 from libcalico import apiconfig, parsing
 from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized

@@ -2,7 +2,7 @@
 
 A pool that is switched to IP-in-IP or VXLAN makes every node take an address for that tunnel
 and tell it in its Node resource; other nodes send nothing into a tunnel whose end they do not
-know. So this follows pools and the own Node, and asks the allocator (`ipam.tunnels`) whenever
+know. So this follows pools and the own Node, and asks the allocator (`ipam.admin.tunnels`) whenever
 one of them changes. Trouble is said once and tried again with back-off; nothing else on the
 node waits for it.
 
@@ -30,8 +30,7 @@ import logging
 
 from msgspec.structs import replace
 
-from ipam.blocks import IPAddress
-from ipam.tunnels import (
+from ipam.admin.tunnels import (
     IPIP,
     TUNNELS,
     VXLAN,
@@ -41,6 +40,7 @@ from ipam.tunnels import (
     ensure_tunnel_address,
     withdraw_tunnel_address,
 )
+from ipam.records.blocks import IPAddress
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect

@@ -18,11 +18,11 @@ from calicoctl import versions
 from calicoctl.cli import datastore_options
 from calicoctl.commands.common import options_of
 from calicoctl.session import Options, datastore
-from ipam import check as checks
-from ipam import report as reports
-from ipam import snapshot as snapshots
-from ipam.check import Kind, Report, attributes_text
-from ipam.snapshot import Snapshot
+from ipam.admin import check as checks
+from ipam.admin import report as reports
+from ipam.admin.check import Kind, Report, attributes_text
+from ipam.records import snapshot as snapshots
+from ipam.records.snapshot import Snapshot
 from libcalico.errors import MuslinError
 
 TOP_NODES = 20

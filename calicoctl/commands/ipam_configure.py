@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from calicoctl.cli import datastore_options
 from calicoctl.commands.common import options_of
 from calicoctl.session import Options, datastore
-from ipam.library import get_config, set_config
+from ipam.admin.library import get_config, set_config
 from libcalico.errors import InvalidValue, MuslinError
 
 TRUE = ("1", "t", "true")

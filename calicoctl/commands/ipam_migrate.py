@@ -17,8 +17,8 @@ from calicoctl import borders
 from calicoctl.cli import datastore_options
 from calicoctl.commands.common import options_of
 from calicoctl.session import Options, datastore
-from ipam import migrate as moving
-from ipam.migrate_plan import NodeState, Plan
+from ipam.admin import migrate as moving
+from ipam.admin.migrate_plan import NodeState, Plan
 from libcalico import durations
 from libcalico.datastore.interface import Datastore, Entry
 from libcalico.errors import InvalidValue, MuslinError

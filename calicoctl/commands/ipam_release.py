@@ -16,9 +16,9 @@ from calicoctl.cli import datastore_options
 from calicoctl.commands.common import options_of
 from calicoctl.commands.ipam_show import parse_ip
 from calicoctl.session import Options, datastore
-from ipam import report as reports
-from ipam.blocks import IPAddress
-from ipam.library import Release, release_ips
+from ipam.admin import report as reports
+from ipam.admin.library import Release, release_ips
+from ipam.records.blocks import IPAddress
 from libcalico.errors import MuslinError
 
 

@@ -16,9 +16,8 @@ from calicoctl import borders
 from calicoctl.cli import datastore_options
 from calicoctl.commands.common import options_of
 from calicoctl.session import Options, datastore
-from ipam.blocks import IPAddress
-from ipam.library import get_config
-from ipam.usage import (
+from ipam.admin.library import get_config
+from ipam.admin.usage import (
     ORPHANS,
     BlockUsage,
     Borrowed,
@@ -28,6 +27,7 @@ from ipam.usage import (
     utilisation,
     who_has,
 )
+from ipam.records.blocks import IPAddress
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import IPAMConfig
 

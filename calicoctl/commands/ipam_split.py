@@ -13,8 +13,8 @@ import click
 from calicoctl.cli import datastore_options
 from calicoctl.commands.common import options_of
 from calicoctl.session import Options, datastore
-from ipam import split as splitting
-from ipam.report import read_cluster
+from ipam.admin import split as splitting
+from ipam.admin.report import read_cluster
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import IPPool

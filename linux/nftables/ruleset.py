@@ -350,9 +350,9 @@ class Ruleset(Closing):
     def remove(self) -> bool:
         """Takes our tables away, with all in them; returns whether there were any.
 
-        The rules go first and the rest when no packet is inside them any more (`linux.nftables.plan`
-        says why): in one batch, one of about 100,000 packets was lost. Takes a moment, so it is not
-        for an event loop. Raises `KernelError`.
+        The rules go first and the rest when no packet is inside them any more
+        (`linux.nftables.plan` says why): in one batch, one of about 100,000 packets was lost. Takes
+        a moment, so it is not for an event loop. Raises `KernelError`.
         """
         there = [
             family

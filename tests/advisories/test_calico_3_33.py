@@ -24,9 +24,9 @@ from bgp.tagging import Tags
 from bgp.terms import of_export
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Means
-from ipam import overlap
-from ipam.blocks import Allocation
-from ipam.tunnels import VXLAN, Action, asking, decide
+from ipam.admin import overlap
+from ipam.admin.tunnels import VXLAN, Action, asking, decide
+from ipam.records.blocks import Allocation
 from libcalico.kubernetes.names import Name
 from libcalico.model import (
     Attribute,

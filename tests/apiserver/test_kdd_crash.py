@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from ipam import blocks, check, hosts, snapshot
-from ipam.collector import Collector
-from ipam.errors import IPAMError
-from ipam.naming import pod_attributes
-from ipam.proof import Evidence
-from ipam.requests import Allocate, Release
-from ipam.service import NodeAllocator
+from ipam.admin import check
+from ipam.allocator import hosts
+from ipam.allocator.requests import Allocate, Release
+from ipam.allocator.service import NodeAllocator
+from ipam.collector.collector import Collector
+from ipam.collector.proof import Evidence
+from ipam.records import blocks, snapshot
+from ipam.records.errors import IPAMError
+from ipam.records.naming import pod_attributes
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.errors import DatastoreError
 from libcalico.kubernetes.client import JSON, Client

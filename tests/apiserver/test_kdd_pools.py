@@ -13,11 +13,12 @@ from bgp.view import ClusterView
 from cni.cluster import Cluster
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Kind, Means
-from ipam import blocks, library
-from ipam.library import AssignRequest
-from ipam.requests import Allocate
-from ipam.service import NodeAllocator
-from ipam.tunnels import VXLAN
+from ipam.admin import library
+from ipam.admin.library import AssignRequest
+from ipam.admin.tunnels import VXLAN
+from ipam.allocator.requests import Allocate
+from ipam.allocator.service import NodeAllocator
+from ipam.records import blocks
 from libcalico.datastore.interface import Put, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.model import BlockKey, IPPool, IPPoolSpec, Metadata, ResourceKey

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ipam.facts import read_facts
-from ipam.naming import pod_attributes
-from ipam.requests import Allocate, Companion
-from ipam.service import NodeAllocator
+from ipam.allocator.facts import read_facts
+from ipam.allocator.requests import Allocate, Companion
+from ipam.allocator.service import NodeAllocator
+from ipam.records.naming import pod_attributes
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import ABSENT, Datastore, Entry, Put

@@ -9,7 +9,7 @@ import pytest
 
 from calicoctl import datastream
 from calicoctl.commands.datastore_import import plan
-from ipam import blocks
+from ipam.records import blocks
 from libcalico.model.keys import AffinityKey, BlockKey
 from tests.calicoctl.conftest import Ctl
 from tests.calicoctl.test_commands import P1, document

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calicoctl import datastream, exporting
-from ipam import blocks
+from ipam.records import blocks
 from libcalico.datastore.interface import Entry, Listing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import BlockAffinity, Handle, IPAMConfig

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ipam import library
-from ipam.blocks import parse_address
-from ipam.library import AssignRequest
+from ipam.admin import library
+from ipam.admin.library import AssignRequest
+from ipam.records.blocks import parse_address
 from libcalico.datastore.interface import Datastore, Delete, Put
 from libcalico.model import Handle, Node
 from libcalico.model.keys import HandleKey, ResourceKey

@@ -22,7 +22,7 @@ from cni import add, server, unplugging, wiring
 from cni.daemon import Daemon
 from cni.felix_client import FelixClient
 from cni.services import Settings
-from ipam.service import NodeAllocator
+from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore

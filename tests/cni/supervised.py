@@ -35,7 +35,7 @@ from cni.pod_sources import PodSources
 from cni.server import Server
 from cni.services import Settings
 from cni.unplugging import Unplugger
-from ipam.service import NodeAllocator
+from ipam.allocator.service import NodeAllocator
 from libcalico import logs
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect

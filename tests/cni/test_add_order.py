@@ -17,8 +17,8 @@ from cni.errors import CNIError, Code
 from cni.pod_source import PodFacts
 from cni.result import Result
 from cni.trace import Trace
-from ipam.blocks import IPAddress, parse_address
-from ipam.requests import Granted
+from ipam.allocator.requests import Granted
+from ipam.records.blocks import IPAddress, parse_address
 from libcalico.datastore.interface import Entry
 from libcalico.model.keys import Key
 from tests.cni.test_attachment import request

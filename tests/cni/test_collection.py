@@ -16,7 +16,7 @@ import pytest
 import cni.collection
 from cni.collection import Collection
 from cni.daemon import settings_from
-from ipam.proof import Evidence
+from ipam.collector.proof import Evidence
 from tests.cni.world import (
     NETWORK,
     World,

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from cni.daemon import Daemon
 from cni.memory import LIMIT, Memories
-from ipam.requests import Granted
+from ipam.allocator.requests import Granted
 from libcalico.datastore.interface import Entry
 from libcalico.model import Handle
 from libcalico.model.keys import HandleKey

@@ -13,7 +13,7 @@ import cni.garbage
 from cni.config import Attachment
 from cni.endpoint import NETWORK_ANNOTATION
 from cni.garbage import Stale, find
-from ipam.blocks import Allocation, parse_address
+from ipam.records.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Entry
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import IPNetwork, ResourceKey

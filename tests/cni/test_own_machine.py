@@ -15,7 +15,7 @@ import pytest
 import cni.own_machine
 from cni.daemon import Daemon
 from cni.own_machine import foreign
-from ipam.affinities import claimed_network
+from ipam.allocator.affinities import claimed_network
 from libcalico.datastore.interface import Delete, Put, Selection
 from libcalico.model import Metadata, Node, ResourceKey
 from libcalico.model.keys import BlockKey

@@ -13,7 +13,7 @@ import pytest
 from cni.attachment import Attachment
 from cni.errors import CNIError, Code
 from cni.records import Record, Records
-from ipam.blocks import parse_address
+from ipam.records.blocks import parse_address
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 
 WEB = Attachment("node1", "net", "c" * 64, "eth0", "default", "web-1")

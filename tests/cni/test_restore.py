@@ -14,8 +14,8 @@ import pytest
 from cni.daemon import Daemon
 from cni.records import Record
 from cni.restore import Restorer
-from ipam import node_removal
-from ipam.requests import Allocate
+from ipam.admin import node_removal
+from ipam.allocator.requests import Allocate
 from libcalico.datastore.interface import Entry, Put, Selection
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import IPPool, ResourceKey
@@ -353,8 +353,8 @@ async def test_a_block_that_cannot_be_made_anew_is_asked_for_more_and_more_seldo
                 raise DatastoreFull("no space")
 
             with monkeypatch.context() as patch:
-                patch.setattr("ipam.affinities._confirmed", full)
-                patch.setattr("ipam.affinities._set_pending", full)
+                patch.setattr("ipam.allocator.affinities._confirmed", full)
+                patch.setattr("ipam.allocator.affinities._set_pending", full)
                 node.etcd.delete("/calico/ipam/v2/assignment/")
                 daemon.services.records.wanted.set()
                 await until(lambda: daemon.restorer.lost)

@@ -27,7 +27,7 @@ from cni.request import Request, parse_request
 from cni.result import IPConfig, Result
 from cni.server import Server
 from cni.trace import Trace
-from ipam.blocks import Allocation, parse_address
+from ipam.records.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Change, CommitConflict
 from libcalico.errors import DatastoreUnavailable
 from tests.cni.world import network_config

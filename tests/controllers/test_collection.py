@@ -11,9 +11,9 @@ from controllers.collection import Collection
 from controllers.leaks import GAP
 from controllers.node_view import NodeView
 from controllers.presence import Presence
-from ipam import blocks
-from ipam.assign import AssignRequest, auto_assign
-from ipam.release import release_by_handle
+from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.release import release_by_handle
+from ipam.records import blocks
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec

@@ -20,9 +20,10 @@ from controllers.node_view import NodeView
 from controllers.nodes import Nodes, endpoint_change
 from controllers.objects import PODS, Pod, PodSpec, PodStatus
 from controllers.presence import Presence
-from ipam import blocks, node_removal
-from ipam.assign import AssignRequest, auto_assign
-from ipam.release import release_by_handle
+from ipam.admin import node_removal
+from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.release import release_by_handle
+from ipam.records import blocks
 from libcalico.datastore.interface import CommitConflict, Delete, Entry, Put
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controllers import metrics
 from controllers.counts import count
 from controllers.leaks import GAP, ClusterView, PodView, Watchlist, judge
-from ipam.pools import Pool
+from ipam.records.pools import Pool
 from libcalico.model import Block
 from libcalico.model.ipam import Attribute
 

@@ -9,7 +9,7 @@ import pytest
 from controllers import load_balancers
 from controllers.load_balancers import LoadBalancers
 from controllers.objects import Service, ServiceSpec
-from ipam.release import release_by_handle
+from ipam.allocator.release import release_by_handle
 from libcalico.datastore.interface import Datastore
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.names import Name

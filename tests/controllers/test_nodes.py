@@ -8,7 +8,7 @@ from controllers.collection import Collection
 from controllers.node_view import NodeView
 from controllers.nodes import Nodes
 from controllers.presence import GRACE, Presence
-from ipam.assign import AssignRequest, auto_assign
+from ipam.allocator.assign import AssignRequest, auto_assign
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import ABSENT, Datastore, Delete, Put, Selection
 from libcalico.model import (

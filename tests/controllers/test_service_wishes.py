@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controllers.objects import Service, ServiceSpec
 from controllers.service_wishes import ADDRESSES, POOLS, handle_of, steps, wish_of
-from ipam.pools import Pool, from_resource
+from ipam.records.pools import Pool, from_resource
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes.objects import Meta
 from libcalico.model import IPPool, IPPoolSpec, Metadata

@@ -11,7 +11,8 @@ import pytest
 
 from controllers.fence import FencedClient, FencedStore
 from controllers.leader import Elector, LostLease
-from ipam import blocks, handles, node_removal
+from ipam.admin import node_removal
+from ipam.records import blocks, handles
 from libcalico.datastore.interface import ABSENT, Put, Selection
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from ipam import check, library, snapshot
-from ipam.findings import Kind
-from ipam.requests import Allocate, Release
-from ipam.service import NodeAllocator
+from ipam.admin import check, library
+from ipam.admin.findings import Kind
+from ipam.allocator.requests import Allocate, Release
+from ipam.allocator.service import NodeAllocator
+from ipam.records import snapshot
 from libcalico.datastore.interface import Datastore
 from tests.interop.conftest import DriverMaker, Theirs
 from tests.interop.stored import document, everything

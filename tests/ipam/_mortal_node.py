@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ipam.facts import read_facts
-from ipam.requests import Companion, Release
-from ipam.service import NodeAllocator
+from ipam.allocator.facts import read_facts
+from ipam.allocator.requests import Companion, Release
+from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Change, Datastore, Delete, Selection

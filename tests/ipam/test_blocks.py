@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam import blocks, handles
-from ipam.errors import AddressInUse, SequenceMismatch
-from ipam.naming import go_timestamp, pod_attributes, rfc3339
+from ipam.records import blocks, handles
+from ipam.records.errors import AddressInUse, SequenceMismatch
+from ipam.records.naming import go_timestamp, pod_attributes, rfc3339
 from libcalico.model import Block, Handle
 from libcalico.model.codec import decode_value, encode_value
 from libcalico.model.keys import BlockKey, HandleKey

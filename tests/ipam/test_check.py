@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam import blocks
-from ipam.check import Kind, check, confirmed
-from ipam.pools import Pool
-from ipam.snapshot import Snapshot, User
+from ipam.admin.check import Kind, check, confirmed
+from ipam.records import blocks
+from ipam.records.pools import Pool
+from ipam.records.snapshot import Snapshot, User
 from libcalico.model import Attribute, Block, BlockAffinity, Handle
 from libcalico.model.ipam import PENDING
 from libcalico.model.keys import AffinityKey

@@ -9,12 +9,13 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from ipam import affinities, blocks, claims
-from ipam.errors import PoolEdited, PoolsExhausted
-from ipam.naming import rfc3339
-from ipam.pools import Pool
-from ipam.service import NodeAllocator, read_facts
-from ipam.view import OwnNode, View, at_home
+from ipam.allocator import affinities, claims
+from ipam.allocator.service import NodeAllocator, read_facts
+from ipam.allocator.view import OwnNode, View, at_home
+from ipam.records import blocks
+from ipam.records.errors import PoolEdited, PoolsExhausted
+from ipam.records.naming import rfc3339
+from ipam.records.pools import Pool
 from libcalico.datastore.interface import Change, CommitConflict, Entry, Put
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import (

@@ -9,11 +9,20 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from ipam import blocks, handles
-from ipam.collector import Collector, concerning, plan_release
-from ipam.edit import cooling
-from ipam.proof import Evidence, Held, Judgement, Listed, Suspect, confirmed, judge, widowed
-from ipam.view import View
+from ipam.allocator.view import View
+from ipam.collector.collector import Collector, concerning, plan_release
+from ipam.collector.proof import (
+    Evidence,
+    Held,
+    Judgement,
+    Listed,
+    Suspect,
+    confirmed,
+    judge,
+    widowed,
+)
+from ipam.records import blocks, handles
+from ipam.records.edit import cooling
 from libcalico.datastore.interface import ABSENT, Entry, Put
 from libcalico.model import Block, IPAMConfig, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import BlockKey, HandleKey, IPAMConfigKey, ResourceKey

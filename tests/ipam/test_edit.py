@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam import blocks
-from ipam.edit import Edit, cooling, is_expired, release_stamp
+from ipam.records import blocks
+from ipam.records.edit import Edit, cooling, is_expired, release_stamp
 from libcalico.model import Block
 
 SECOND = 10**9

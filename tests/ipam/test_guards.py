@@ -14,15 +14,16 @@ from ipaddress import ip_network
 import msgspec
 import pytest
 
-from ipam import affinities, blocks, handles
-from ipam.blocks import IPAddress
-from ipam.collector import plan_release
-from ipam.cooling import sweep_cooled
-from ipam.edit import release_stamp
-from ipam.planner import Sources, plan
-from ipam.proof import Held, Suspect
-from ipam.release import release_by_handle
-from ipam.view import View
+from ipam.allocator import affinities
+from ipam.allocator.cooling import sweep_cooled
+from ipam.allocator.planner import Sources, plan
+from ipam.allocator.release import release_by_handle
+from ipam.allocator.view import View
+from ipam.collector.collector import plan_release
+from ipam.collector.proof import Held, Suspect
+from ipam.records import blocks, handles
+from ipam.records.blocks import IPAddress
+from ipam.records.edit import release_stamp
 from libcalico.datastore.interface import Change, CommitConflict, Delete, Entry, Put
 from libcalico.model import Block, BlockAffinity, IPAMConfig, Metadata, Node, WorkloadEndpoint
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey

@@ -8,9 +8,9 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from ipam import library
-from ipam.errors import BlockInUse, NotInPool
-from ipam.library import AssignRequest, Release
+from ipam.admin import library
+from ipam.admin.library import AssignRequest, Release
+from ipam.records.errors import BlockInUse, NotInPool
 from tests.ipam.world import allocate, put_node, put_pool, release, serving
 from tests.support.etcd import Etcd
 from tests.support.patience import HANG

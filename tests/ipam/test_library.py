@@ -10,9 +10,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from ipam import blocks, library, snapshot
-from ipam.check import check
-from ipam.errors import (
+from ipam.admin import library
+from ipam.admin.check import check
+from ipam.admin.library import AssignRequest, Release
+from ipam.records import blocks, snapshot
+from ipam.records.errors import (
     AddressInUse,
     BadSettings,
     NoNode,
@@ -22,7 +24,6 @@ from ipam.errors import (
     NotOwner,
     SequenceMismatch,
 )
-from ipam.library import AssignRequest, Release
 from libcalico.datastore.interface import Datastore, Put, Selection
 from libcalico.model import (
     IPAMConfig,

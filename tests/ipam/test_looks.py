@@ -10,10 +10,11 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam import affinities, blocks
-from ipam.collector import Collector, plan_release
-from ipam.proof import Evidence, Held, Suspect, judge
-from ipam.view import View
+from ipam.allocator import affinities
+from ipam.allocator.view import View
+from ipam.collector.collector import Collector, plan_release
+from ipam.collector.proof import Evidence, Held, Suspect, judge
+from ipam.records import blocks
 from libcalico.datastore.interface import Entry, Put
 from libcalico.model import BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, ResourceKey

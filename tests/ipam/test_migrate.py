@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ipam import library, migrate
-from ipam.blocks import parse_address
-from ipam.check import check
-from ipam.errors import NoPool
-from ipam.library import AssignRequest, Release
-from ipam.migrate_plan import Plan
-from ipam.snapshot import read
+from ipam.admin import library, migrate
+from ipam.admin.check import check
+from ipam.admin.library import AssignRequest, Release
+from ipam.admin.migrate_plan import Plan
+from ipam.records.blocks import parse_address
+from ipam.records.errors import NoPool
+from ipam.records.snapshot import read
 from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model import IPReservation, IPReservationSpec, WorkloadEndpoint, WorkloadEndpointSpec

@@ -10,13 +10,13 @@ from ipaddress import ip_network
 
 import pytest
 
-from ipam import migrate
-from ipam.blocks import IPAddress
-from ipam.check import Kind, check
-from ipam.errors import NoPool
-from ipam.migrate_plan import Plan
-from ipam.service import NodeAllocator
-from ipam.snapshot import read
+from ipam.admin import migrate
+from ipam.admin.check import Kind, check
+from ipam.admin.migrate_plan import Plan
+from ipam.allocator.service import NodeAllocator
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import NoPool
+from ipam.records.snapshot import read
 from libcalico.datastore.interface import Datastore
 from tests.ipam.world import allocate, put_node, put_pool, release, serving
 from tests.support.etcd import Etcd

@@ -21,9 +21,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ipam import blocks
-from ipam.errors import IPAMError
-from ipam.service import NodeAllocator
+from ipam.allocator.service import NodeAllocator
+from ipam.records import blocks
+from ipam.records.errors import IPAMError
 from libcalico.datastore.interface import Change, Put
 from libcalico.errors import DatastoreUnavailable
 from libcalico.model import IPAMConfig

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam.overlap import Facts, Taken, candidates, check, node_networks, problems
+from ipam.admin.overlap import Facts, Taken, candidates, check, node_networks, problems
 from libcalico.errors import InvalidValue
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node
 from libcalico.model.keys import IPNetwork

@@ -9,11 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam import blocks, handles, planner
-from ipam.planner import Sources, plan
-from ipam.pools import Pool, block_order
-from ipam.requests import Granted, Release, Request, Short
-from ipam.view import View
+from ipam.allocator import planner
+from ipam.allocator.planner import Sources, plan
+from ipam.allocator.requests import Granted, Release, Request, Short
+from ipam.allocator.view import View
+from ipam.records import blocks, handles
+from ipam.records.pools import Pool, block_order
 from libcalico.datastore.interface import Check, Delete, Put
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork
 from tests.ipam.world import allocate, release

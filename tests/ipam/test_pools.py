@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
-from ipam.errors import NoPool
-from ipam.pools import Pool, block_count, block_order, select
+from ipam.records.errors import NoPool
+from ipam.records.pools import Pool, block_count, block_order, select
 
 A = Pool("a", ip_network("10.0.0.0/24"), 26)
 B = Pool("b", ip_network("10.1.0.0/24"), 26, node_selector='zone == "b"')

@@ -9,11 +9,11 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam import blocks, handles
-from ipam.adoption import plan_adopt
-from ipam.errors import BlockInDoubt
-from ipam.restoration import Use, filled, in_use, put_back
-from ipam.view import View
+from ipam.allocator.adoption import plan_adopt
+from ipam.allocator.restoration import Use, filled, in_use, put_back
+from ipam.allocator.view import View
+from ipam.records import blocks, handles
+from ipam.records.errors import BlockInDoubt
 from libcalico.datastore.interface import Delete, Entry, Put
 from libcalico.model import (
     Block,

@@ -15,16 +15,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from ipam import affinities, blocks, claim_repair, hosts, library, snapshot
-from ipam.blocks import IPAddress
-from ipam.check import check
-from ipam.errors import BlockExpected, BlockInDoubt, PoolEdited, PoolsExhausted
-from ipam.facts import read_facts
-from ipam.requests import Allocate, Companion, Release
-from ipam.restoration import Use
-from ipam.service import NodeAllocator
-from ipam.tunnels import VXLAN
-from ipam.view import OwnNode, View, at_home
+from ipam.admin import library
+from ipam.admin.check import check
+from ipam.admin.tunnels import VXLAN
+from ipam.allocator import affinities, claim_repair, hosts
+from ipam.allocator.facts import read_facts
+from ipam.allocator.requests import Allocate, Companion, Release
+from ipam.allocator.restoration import Use
+from ipam.allocator.service import NodeAllocator
+from ipam.allocator.view import OwnNode, View, at_home
+from ipam.records import blocks, snapshot
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited, PoolsExhausted
 from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
@@ -316,7 +318,7 @@ async def test_an_edit_of_the_pool_takes_no_claim_away_that_stood() -> None:
 async def test_one_claim_that_cannot_be_written_keeps_no_other_from_it(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipam.service.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("ipam.allocator.service.RETRY_SECONDS", 0.05)
     """But where the datastore takes nothing at all, one try is enough: requests wait for it."""
     async with etcd.connect() as store, serving(store, "n1") as allocator:
         await put_pool(store, "p", "10.0.0.0/27", 28)
@@ -410,7 +412,7 @@ async def test_a_block_that_was_orphaned_or_has_another_owner_is_left_to_it(etcd
 async def test_while_the_datastore_is_locked_nothing_is_written(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ipam.service.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("ipam.allocator.service.RETRY_SECONDS", 0.05)
     key = ResourceKey("ClusterInformation", "default")
 
     async def lock(store: Datastore, ready: bool) -> None:

@@ -8,9 +8,10 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam import blocks, maintenance, usage
-from ipam.errors import BlockLimit, NoPool, PoolsExhausted
-from ipam.requests import Release
+from ipam.admin import maintenance, usage
+from ipam.allocator.requests import Release
+from ipam.records import blocks
+from ipam.records.errors import BlockLimit, NoPool, PoolsExhausted
 from libcalico.datastore.interface import Datastore, Put, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import IPAMConfig

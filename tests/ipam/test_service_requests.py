@@ -9,11 +9,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from ipam import snapshot
-from ipam.check import check
-from ipam.errors import AddressInUse, IPAMError, NotInPool
-from ipam.requests import Granted
-from ipam.service import NodeAllocator, read_facts
+from ipam.admin.check import check
+from ipam.allocator.requests import Granted
+from ipam.allocator.service import NodeAllocator, read_facts
+from ipam.records import snapshot
+from ipam.records.errors import AddressInUse, IPAMError, NotInPool
 from libcalico.datastore.interface import Datastore, Put, Selection
 from libcalico.model import IPReservation, IPReservationSpec, Metadata, Profile, ProfileSpec
 from libcalico.model.keys import ResourceKey

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from ipam import blocks, snapshot
-from ipam.check import check
+from ipam.admin.check import check
+from ipam.records import blocks, snapshot
 from libcalico.datastore.interface import Put, Selection
 from libcalico.model import IPReservation, IPReservationSpec, Metadata
 from libcalico.model.keys import ResourceKey

@@ -6,8 +6,9 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from ipam import blocks, library, sizes
-from ipam.errors import BlockOverlaps
+from ipam.admin import library
+from ipam.records import blocks, sizes
+from ipam.records.errors import BlockOverlaps
 from libcalico.datastore.interface import Datastore, Delete, Put, Selection
 from libcalico.model.keys import BlockKey, IPNetwork, ResourceKey
 from tests.ipam.memory import MemoryStore

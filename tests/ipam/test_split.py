@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from ipam.split import plan, split
+from ipam.admin.split import plan, split
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import IPPool, IPPoolSpec, Metadata
 from libcalico.model.keys import ResourceKey

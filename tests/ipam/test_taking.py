@@ -7,14 +7,23 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam import blocks, handles
-from ipam.blocks import IPAddress
-from ipam.committer import Plan
-from ipam.errors import AddressInUse, BlockCorrupt, NotInPool, NotOwner
-from ipam.planner import Sources, plan
-from ipam.pools import Pool
-from ipam.requests import Allocate, Answer, Granted, Refused, Release, Request, Short, Unclaimed
-from ipam.view import View
+from ipam.allocator.committer import Plan
+from ipam.allocator.planner import Sources, plan
+from ipam.allocator.requests import (
+    Allocate,
+    Answer,
+    Granted,
+    Refused,
+    Release,
+    Request,
+    Short,
+    Unclaimed,
+)
+from ipam.allocator.view import View
+from ipam.records import blocks, handles
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import AddressInUse, BlockCorrupt, NotInPool, NotOwner
+from ipam.records.pools import Pool
 from libcalico.datastore.interface import Change, Delete, Put
 from libcalico.model import Block, Handle
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork

@@ -8,12 +8,13 @@ from ipaddress import ip_address, ip_network
 import msgspec
 import pytest
 
-from ipam import library, snapshot, tunnels
-from ipam.blocks import Allocation
-from ipam.check import Report, check
-from ipam.library import AssignRequest, Release
-from ipam.pools import Pool
-from ipam.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, Asking, decide
+from ipam.admin import library, tunnels
+from ipam.admin.check import Report, check
+from ipam.admin.library import AssignRequest, Release
+from ipam.admin.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, Asking, decide
+from ipam.records import snapshot
+from ipam.records.blocks import Allocation
+from ipam.records.pools import Pool
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.model import Node
 from libcalico.model.keys import ResourceKey

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipam import blocks, usage
-from ipam.pools import Pool
+from ipam.admin import usage
+from ipam.records import blocks
+from ipam.records.pools import Pool
 from libcalico.datastore.interface import Put
 from libcalico.model import Attribute, Block
 from libcalico.model.keys import BlockKey, IPNetwork

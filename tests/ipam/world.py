@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ipam import blocks
-from ipam.requests import Allocate, Companion, Release
-from ipam.service import NodeAllocator
+from ipam.allocator.requests import Allocate, Companion, Release
+from ipam.allocator.service import NodeAllocator
+from ipam.records import blocks
 from libcalico.datastore.interface import ABSENT, Datastore, Delete, Entry, Put
 from libcalico.model import (
     IPPool,

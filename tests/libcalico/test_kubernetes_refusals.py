@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ipam import node_removal
+from ipam.admin import node_removal
 from libcalico.datastore.interface import Delete
 from libcalico.datastore.kubernetes.store import TOGETHER, KubernetesDatastore
 from libcalico.errors import DatastoreError

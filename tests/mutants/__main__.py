@@ -69,7 +69,7 @@ def _at_stake(mutant: Mutant) -> int:
 
 
 def line_of(mutant: Mutant) -> str:
-    """`ipam/blocks.py:12 == -> !=` and the line as it is."""
+    """`ipam/records/blocks.py:12 == -> !=` and the line as it is."""
     text = (ROOT / mutant.file).read_text()
     number = text.count("\n", 0, mutant.change.start) + 1
     was = " ".join(text[mutant.change.start : mutant.change.end].split())[:60]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ipam import node_removal
-from ipam.tunnel_kinds import TUNNELS
+from ipam.admin import node_removal
+from ipam.records.tunnel_kinds import TUNNELS
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import FelixConfiguration
 from libcalico.model.keys import ResourceKey

@@ -11,10 +11,11 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from ipam import library, snapshot
-from ipam.check import check
-from ipam.library import AssignRequest
-from ipam.tunnels import IPIP, VXLAN, Tunnel
+from ipam.admin import library
+from ipam.admin.check import check
+from ipam.admin.library import AssignRequest
+from ipam.admin.tunnels import IPIP, VXLAN, Tunnel
+from ipam.records import snapshot
 from libcalico.datastore.interface import Datastore, Entry
 from libcalico.datastore.syncer import Update
 from libcalico.model import Metadata, Node

@@ -25,9 +25,9 @@ from cni.pod_source import PodFacts, RuntimePodSource
 from cni.records import Record
 from cni.services import Settings, check_node_known
 from controllers.process import Options, Process
-from ipam.errors import IPAMError
-from ipam.naming import pod_attributes
-from ipam.requests import Allocate, Release
+from ipam.allocator.requests import Allocate, Release
+from ipam.records.errors import IPAMError
+from ipam.records.naming import pod_attributes
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.local import framing

@@ -15,12 +15,12 @@ import random
 import sys
 from pathlib import Path
 
-from ipam.collector import Collector
-from ipam.errors import IPAMError
-from ipam.naming import pod_attributes
-from ipam.proof import Evidence, Listed
-from ipam.requests import Allocate, Release
-from ipam.service import NodeAllocator
+from ipam.allocator.requests import Allocate, Release
+from ipam.allocator.service import NodeAllocator
+from ipam.collector.collector import Collector
+from ipam.collector.proof import Evidence, Listed
+from ipam.records.errors import IPAMError
+from ipam.records.naming import pod_attributes
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ipam import blocks, library, maintenance
-from ipam.errors import IPAMError
-from ipam.naming import rfc3339
+from ipam.admin import library, maintenance
+from ipam.records import blocks
+from ipam.records.errors import IPAMError
+from ipam.records.naming import rfc3339
 from libcalico.datastore.interface import CommitConflict, Delete, Put, Selection
 from libcalico.errors import DatastoreError
 from libcalico.model import BlockAffinity, IPAMConfig, IPPool, IPPoolSpec, Metadata, Node

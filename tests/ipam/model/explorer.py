@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-import ipam.worker
-from ipam import blocks
-from ipam.blocks import IPAddress
-from ipam.facts import read_facts
-from ipam.proof import Listed
+import ipam.allocator.worker
+from ipam.allocator.facts import read_facts
+from ipam.collector.proof import Listed
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Change
 from libcalico.model.keys import BlockKey
 from tests.ipam.memory import MemoryStore
@@ -114,7 +114,7 @@ class Explorer:
         """Play the tape, then let everything come to rest and look for lost addresses."""
         random.seed(0)
         try:
-            with mock.patch.object(ipam.worker, "time", _Clock(self.loop)):
+            with mock.patch.object(ipam.allocator.worker, "time", _Clock(self.loop)):
                 self._play()
                 self._finish()
         except AssertionError as error:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from ipam import blocks
-from ipam.blocks import IPAddress
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
 from libcalico.model.ipam import PENDING
 from libcalico.model.keys import AffinityKey, BlockKey
 from tests.ipam.memory import MemoryStore

@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from ipam import affinities, blocks, collector, draft, proof, worker
-from ipam.committer import settle
+from ipam.allocator import affinities, draft, worker
+from ipam.allocator.committer import settle
+from ipam.collector import collector, proof
+from ipam.records import blocks
 from libcalico.datastore.interface import Change, Put
 from libcalico.model.ipam import PENDING
 from libcalico.model.keys import BlockKey, HandleKey

@@ -15,14 +15,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipam.blocks import IPAddress, parse_address
-from ipam.collector import Collector, Sweep
-from ipam.errors import IPAMError
-from ipam.facts import Facts
-from ipam.naming import pod_attributes
-from ipam.proof import Evidence, Listed
-from ipam.requests import Allocate, Companion, Release
-from ipam.service import NodeAllocator
+from ipam.allocator.facts import Facts
+from ipam.allocator.requests import Allocate, Companion, Release
+from ipam.allocator.service import NodeAllocator
+from ipam.collector.collector import Collector, Sweep
+from ipam.collector.proof import Evidence, Listed
+from ipam.records.blocks import IPAddress, parse_address
+from ipam.records.errors import IPAMError
+from ipam.records.naming import pod_attributes
 from libcalico import names
 from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
 from libcalico.errors import DatastoreUnavailable

@@ -1,0 +1,1 @@
+"""What an administrator does to addresses: check, release, split, migrate, remove a node."""

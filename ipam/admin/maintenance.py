@@ -1,0 +1,56 @@
+"""What a removed node leaves: its pods' addresses, its tunnels' addresses, its claims.
+
+Every step is guarded and idempotent; whoever is interrupted simply starts again. An address
+goes only as the allocation that was seen (handle and sequence number), and not if it says that
+it is another node's: an endpoint that nobody removed may name an address that was given to
+another pod since.
+Source: data model 1.13 and 4.7. Tested in tests/ipam/test_service.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ipam.allocator.hosts import release_pool_affinities, remove_host
+from ipam.allocator.release import Release, release_ips
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
+from libcalico.datastore.interface import Datastore, Selection
+
+__all__ = ["release_addresses", "release_host", "release_pool_affinities"]
+
+
+async def release_addresses(store: Datastore, addresses: Iterable[IPAddress]) -> list[IPAddress]:
+    """Release addresses whoever holds them; returns those that were in use."""
+    result = await release_ips(store, [Release(address) for address in addresses])
+    return list(result.released)
+
+
+async def release_host(store: Datastore, node: str) -> list[IPAddress]:
+    """Release the addresses of a node's endpoints and tunnels, then all its claims.
+
+    Blocks with addresses of others in them stay, without owner. Returns what was released.
+    """
+    endpoints = await store.list(Selection("WorkloadEndpoint"))
+    addresses = {
+        blocks.parse_address(text)
+        for entry in endpoints.entries
+        if entry.value.spec.node == node
+        for text in entry.value.spec.ipNetworks
+    }
+    others = {
+        entry.value.metadata.name for entry in (await store.list(Selection("Node"))).entries
+    } - {node}
+    held = [
+        Release(one.address, one.handle_id or None, one.sequence)
+        for entry in (await store.list(Selection("Block"))).entries
+        for one in blocks.allocations(entry.value)
+        if (one.address in addresses and one.attributes.get("node") not in others)
+        or (
+            one.attributes.get("node") == node
+            and one.attributes.get("type", "").endswith("TunnelAddress")
+        )
+    ]
+    released = list((await release_ips(store, held)).released)
+    await remove_host(store, node)
+    return released

@@ -1,0 +1,262 @@
+"""The addresses of a node's tunnels: keep, replace, take over or give up. A pure decision.
+
+The Node changes in the transaction that assigns or releases the address, so that neither a
+crash nor a rival leaves an address that no Node names.
+
+Source: data model 4.9 (order, eligibility, decision), 4.2 (handles and attributes).
+Tested in tests/ipam/test_tunnels.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_network
+from typing import Any
+
+from ipam.allocator.facts import Facts, read_facts
+from ipam.allocator.release import Release as ReleaseIP
+from ipam.allocator.release import release_by_handle, release_ips
+from ipam.allocator.requests import Allocate, Companion, Granted, Release, Request
+from ipam.allocator.tickets import Ticket
+from ipam.allocator.worker import Worker
+from ipam.records import blocks, pools
+from ipam.records.blocks import Allocation, IPAddress, parse_address
+from ipam.records.errors import IPAMError
+from ipam.records.pools import TUNNEL, Pool
+from ipam.records.tunnel_kinds import IPIP, TUNNELS, VXLAN, VXLAN_V6, WIREGUARD, Tunnel
+from libcalico.datastore.interface import Datastore, Entry, Put, Selection
+from libcalico.model import Node
+from libcalico.model.keys import BlockKey, HandleKey, ResourceKey
+
+__all__ = [
+    "IPIP",
+    "TUNNELS",
+    "VXLAN",
+    "VXLAN_V6",
+    "WIREGUARD",
+    "Action",
+    "Asking",
+    "Tunnel",
+    "asking",
+    "decide",
+    "ensure_tunnel_address",
+    "ensure_tunnel_addresses",
+    "withdraw_tunnel_address",
+]
+
+
+class Action(Enum):
+    """What is to be done about one tunnel's address."""
+
+    KEEP = "the recorded address is ours"
+    RENEW = "give back what our handle holds and assign another"
+    ASSIGN = "as RENEW; the recorded one is somebody else's and stays so"
+    ADOPT = "assign the recorded address again, under our handle"
+    CLEAR = "no pool asks for this tunnel"
+    NOTHING = "no pool asks for this tunnel, and none is recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The pools that ask a node for a tunnel, sorted by name.
+
+    `all`: the tunnel is needed as long as one does, for a disabled pool's pods live on. `open`:
+    those of them that give addresses.
+    """
+
+    all: tuple[Pool, ...] = ()
+
+    @property
+    def open(self) -> tuple[Pool, ...]:
+        """The pools from which this tunnel's address may come."""
+        return tuple(pool for pool in self.all if not pool.disabled)
+
+
+def asking(
+    tunnel: Tunnel, resources: Iterable[Any], node: Node, host_encryption: bool = False
+) -> Asking:
+    """The pools that ask the node for this tunnel. Pure."""
+    found: list[Pool] = []
+    for resource in resources:
+        pool = pools.from_resource(resource)
+        usable = pool.family == tunnel.family and TUNNEL in pool.allowed_uses
+        asked = usable and _asks(tunnel, resource, node, host_encryption)
+        if asked and pools.selects_node(pool, node.metadata.labels):
+            found.append(pool)
+    return Asking(tuple(sorted(found, key=lambda pool: pool.name)))
+
+
+def _asks(tunnel: Tunnel, resource: Any, node: Node, host_encryption: bool) -> bool:
+    if tunnel is IPIP:
+        return (resource.spec.ipipMode or "Never") != "Never"
+    if tunnel in (VXLAN, VXLAN_V6):
+        return (resource.spec.vxlanMode or "Never") != "Never"
+    status = node.status
+    if status is None or host_encryption:
+        return False
+    return bool(status.wireguardPublicKey if tunnel is WIREGUARD else status.wireguardPublicKeyV6)
+
+
+def decide(
+    tunnel: Tunnel, node: str, recorded: str, allocation: Allocation | None, wanted: Asking
+) -> Action:
+    """What to do; `allocation` is who holds the recorded address, if anybody does. Pure.
+
+    An address of a disabled pool gives way to one of an open pool, as in Calico, so that the old
+    pool runs empty. Without an open one it stays: Calico takes it away, and with it the way to
+    all pods of the pool.
+    """
+    usable = wanted.open
+    if not usable:
+        ours = allocation is not None and (
+            dict(allocation.attributes) == tunnel.attributes(node)
+            or not (allocation.attributes or allocation.handle_id)
+        )
+        if recorded and wanted.all and ours:
+            return Action.KEEP
+        return Action.CLEAR if recorded else Action.NOTHING
+    try:
+        address = parse_address(recorded)
+    except ValueError:
+        return Action.RENEW
+    if allocation is None:
+        return Action.RENEW
+    inside = pools.containing(usable, ip_network(address)) is not None
+    if dict(allocation.attributes) == tunnel.attributes(node):
+        return Action.KEEP if inside else Action.RENEW
+    if not allocation.attributes and not allocation.handle_id:
+        return Action.ADOPT if inside else Action.RENEW
+    return Action.ASSIGN
+
+
+async def ensure_tunnel_addresses(
+    store: Datastore, node: str, *, host_encryption: bool = False
+) -> dict[Tunnel, IPAddress | None]:
+    """Bring all tunnels of a node in order, in Calico's order; None where there is none."""
+    found: dict[Tunnel, IPAddress | None] = {}
+    for tunnel in TUNNELS:
+        found[tunnel] = await ensure_tunnel_address(
+            store, node, tunnel, host_encryption=host_encryption
+        )
+    return found
+
+
+async def ensure_tunnel_address(
+    store: Datastore,
+    node: str,
+    tunnel: Tunnel,
+    *,
+    host_encryption: bool = False,
+    ready: Callable[[], bool] = lambda: True,
+) -> IPAddress | None:
+    """Bring one tunnel of a node in order; its address, or None where no pool asks for it.
+
+    `ready` is asked last, when everything has been read: where it says no, no address is taken
+    and none is told that the Node does not name already.
+    Raises `IPAMError` when the node does not exist or its pools have no address.
+    """
+    entry = await store.get(ResourceKey("Node", node))
+    if entry is None:
+        raise IPAMError(f"node {node!r} does not exist: a tunnel address has nowhere to stand")
+    resources = [one.value for one in (await store.list(Selection("IPPool"))).entries]
+    known = await read_facts(store, node)
+    asked = asking(tunnel, resources, entry.value, host_encryption)
+    usable = asked.open
+    recorded = tunnel.recorded(entry.value)
+    holder = await _holder(store, recorded, known)
+    handle_id = tunnel.handle_id(node)
+    worker = Worker(store, node)
+    action = decide(tunnel, node, recorded, holder, asked)
+    if action in (Action.RENEW, Action.ASSIGN, Action.ADOPT) and not ready():
+        return None
+    match action:
+        case Action.KEEP:
+            return parse_address(recorded)
+        case Action.NOTHING:
+            if await store.get(HandleKey(handle_id)) is not None:
+                await release_by_handle(store, handle_id)
+            return None
+        case Action.CLEAR:
+            release = Release(handle_id, companion=_naming(tunnel, node, lambda _: ""))
+            await _serve(worker, release, known, entry)
+            return None
+        case Action.RENEW | Action.ASSIGN:
+            # Calico lets what the handle holds lie where the Node names somebody else's address
+            # (an old Node applied again, say): nobody would ever find it.
+            await _serve(worker, Release(handle_id), known, entry)
+        case Action.ADOPT:
+            address = parse_address(recorded)
+            await release_ips(store, [ReleaseIP(address)])
+            try:
+                await _serve(worker, _request(tunnel, node, usable, (address,)), known, entry)
+            except IPAMError:
+                pass  # somebody was faster: another one will do
+            else:
+                return address
+    granted = await _serve(worker, _request(tunnel, node, usable), known, entry)
+    return granted.addresses[0]
+
+
+async def withdraw_tunnel_address(store: Datastore, node: str, tunnel: Tunnel) -> None:
+    """Release what the tunnel's handle holds, and let the Node name no address of it.
+
+    Raises `IPAMError` when the node does not exist.
+    """
+    entry = await store.get(ResourceKey("Node", node))
+    if entry is None:
+        raise IPAMError(f"node {node!r} does not exist: it has no tunnel address")
+    known = await read_facts(store, node)
+    release = Release(tunnel.handle_id(node), companion=_naming(tunnel, node, lambda _: ""))
+    await _serve(Worker(store, node), release, known, entry)
+
+
+def _request(
+    tunnel: Tunnel, node: str, usable: Sequence[Pool], fixed: tuple[IPAddress, ...] = ()
+) -> Allocate:
+    return Allocate(
+        tunnel.handle_id(node),
+        tunnel.attributes(node),
+        families=(tunnel.family,),
+        requested={tunnel.family: [pool.name for pool in usable]},
+        use=TUNNEL,
+        companion=_naming(tunnel, node, lambda addresses: str(addresses[0])),
+        fixed=fixed,
+    )
+
+
+def _naming(tunnel: Tunnel, node: str, text: Callable[[Sequence[IPAddress]], str]) -> Companion:
+    key = ResourceKey("Node", node)
+
+    def change(current: Entry | None, addresses: Sequence[IPAddress]) -> Put | None:
+        address = text(addresses)
+        if current is None and not address:
+            return None
+        if current is None:
+            raise IPAMError(f"node {node!r} was removed while its tunnel got an address")
+        return Put(key, tunnel.written(current.value, address), current.revision, current)
+
+    return Companion(key, change)
+
+
+async def _serve(worker: Worker, request: Request, known: Facts, node: Entry) -> Granted:
+    ticket = Ticket(request)
+    worker.learn({node.key: node})
+    await worker.serve([ticket], known)
+    worker.tidy()
+    return ticket.done.result()
+
+
+async def _holder(store: Datastore, recorded: str, known: Facts) -> Allocation | None:
+    try:
+        address = parse_address(recorded)
+    except ValueError:
+        return None
+    pool = pools.containing(known.pools, ip_network(address))
+    if pool is None:
+        return None
+    key = BlockKey(ip_network(f"{address}/{pool.block_size}", strict=False))
+    entry = await store.get(key)
+    held = blocks.allocations(entry.value) if entry else ()
+    return next((one for one in held if one.address == address), None)

@@ -1,0 +1,73 @@
+"""The addresses of a running attachment stand in their blocks under its handle, and so does the
+handle itself. Pure.
+
+A block that was deleted and made again names its addresses, but perhaps no handle, for that was
+deleted too; and a handle that is gone is not found by the pod's DEL.
+
+Tested in tests/cni/test_restore.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipam.allocator.committer import Plan
+from ipam.allocator.view import View
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
+from ipam.records.edit import Edit
+from libcalico.datastore.interface import ABSENT, Change, Put
+from libcalico.model import Block, Handle
+from libcalico.model.keys import BlockKey, HandleKey, Key
+
+
+def plan_adopt(
+    view: View,
+    handle_id: str,
+    attributes: Mapping[str, str],
+    wanted: Mapping[BlockKey, Sequence[IPAddress]],
+) -> Plan[bool]:
+    """Give the handle what stands in the blocks for no handle, and write it as the blocks say.
+
+    An address that is free, or that another handle has, stays as it is.
+    """
+    handle_key = HandleKey(handle_id)
+    keys: list[Key] = [*wanted, handle_key]
+    if missing := frozenset(key for key in keys if key not in view):
+        return Plan(False, missing=missing)
+    changes: list[Change] = []
+    counts: dict[str, int] = {}
+    for key, addresses in wanted.items():
+        entry = view.get(key)
+        if entry is None or blocks.problem(entry.value):
+            continue
+        changed = _adopted(entry.value, handle_id, attributes, addresses)
+        if changed is not entry.value:
+            written = blocks.written(changed, entry.value)
+            changes.append(Put(key, written, entry.revision, entry))
+        held = sum(one.handle_id == handle_id for one in blocks.allocations(changed))
+        if held:
+            counts[str(key.cidr)] = held
+    handle = view.get(handle_key)
+    known = dict(handle.value.block or {}) if handle else {}
+    if counts and any(known.get(cidr) != count for cidr, count in counts.items()):
+        fresh = Handle(block=known | counts)
+        changes.append(Put(handle_key, fresh, handle.revision if handle else ABSENT, handle))
+    return Plan(bool(changes), changes)
+
+
+def _adopted(
+    block: Block, handle_id: str, attributes: Mapping[str, str], addresses: Sequence[IPAddress]
+) -> Block:
+    nameless = {
+        one.address
+        for one in blocks.allocations(block)
+        if not one.handle_id and one.attributes.get("node", "") in ("", attributes.get("node"))
+    }
+    ordinals = [blocks.ordinal_of(block, one) for one in addresses if one in nameless]
+    if not ordinals:
+        return block
+    edit = Edit(block)
+    edit.give_back(ordinals)
+    edit.give(ordinals, handle_id, attributes)
+    return edit.result()

@@ -1,0 +1,96 @@
+"""A node's claim that somebody deleted, written again.
+
+Tested in tests/ipam/test_restoration.py.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+from enum import Enum
+
+from ipam.allocator import affinities, restoration
+from ipam.allocator.view import View
+from ipam.records import blocks, sizes
+from libcalico.datastore.interface import (
+    ABSENT,
+    CommitConflict,
+    Datastore,
+    Put,
+    Selection,
+    pages_of,
+)
+from libcalico.model import BlockAffinity
+from libcalico.model.ipam import CONFIRMED
+from libcalico.model.keys import BlockKey, IPNetwork
+
+_ATTEMPTS = 10
+
+
+class State(Enum):
+    """What became of a claim that was said to be gone."""
+
+    NOT_OURS = "the block is gone or has another owner"
+    STANDS = "the claim is there"
+    RESTORED = "it was written again"
+
+
+async def restore(
+    store: Datastore, view: View, host: str, cidr: IPNetwork, clock: affinities.Clock = time.time_ns
+) -> State:
+    """Write a claim again that is gone while its block is ours (IPAM-30).
+
+    Where the block is gone as well, both are written if anything of it is in use: an empty block
+    is given up together with its claim.
+    """
+    claim_key, block_key = affinities.key_of(host, cidr), BlockKey(cidr)
+    for _ in range(_ATTEMPTS):
+        stored = await store.get_many([claim_key, block_key])
+        entry = stored[block_key]
+        ours = entry is not None and entry.value.owner == blocks.owner_text(host)
+        if stored[claim_key] is not None:
+            # Half-made claims, and those without a block, are `affinities.load`'s.
+            return State.STANDS if ours or entry is None else State.NOT_OURS
+        if entry is not None and not ours:
+            view.learn({block_key: entry})
+            return State.NOT_OURS
+        if entry is not None:
+            # Writing the block again fences a release of the claim that is under way.
+            block, guard = blocks.written(entry.value, entry.value), entry.revision
+        else:
+            # What is only remembered does not count: who removes a node takes everything of it,
+            # and is not to meet a block that comes back in the middle.
+            if not await restoration.in_use(store, cidr):
+                return State.NOT_OURS
+            await sizes.require_room(store, cidr)
+            block, guard = (
+                await affinities.to_create(store, view, host, cidr, clock(), True),
+                ABSENT,
+            )
+        changes = [
+            Put(block_key, block, guard, entry),
+            Put(claim_key, BlockAffinity(state=CONFIRMED), ABSENT),
+        ]
+        try:
+            await affinities.write_block(store, view, changes, again=entry is None)
+        except CommitConflict:
+            continue
+        restoration.tell(cidr, "the claim was" if entry else "block and claim were", block)
+        return State.RESTORED
+    return State.NOT_OURS
+
+
+async def unclaimed(store: Datastore, host: str) -> list[IPNetwork]:
+    """The blocks that name the host, and that it has no claim on. Reads all blocks, by pages."""
+    claimed = {affinities.claimed_network(one) for one in await affinities.claims_of(store, host)}
+    found: list[IPNetwork] = []
+    async with aclosing(pages_of(store, Selection("Block"))) as pages:  # type: ignore[type-var]
+        async for page in pages:
+            found += [
+                entry.key.cidr
+                for entry in page.entries
+                if isinstance(entry.key, BlockKey)
+                and entry.value.owner == blocks.owner_text(host)
+                and entry.key.cidr not in claimed
+            ]
+    return found

@@ -1,0 +1,36 @@
+"""Free what has cooled in blocks that nobody happens to write.
+
+A node frees cooled addresses with its next write of the block; a block that lies idle, or has
+no owner any more, is swept from outside. Source: data model 4.7 (block GC), 8.6 (the sweep).
+Tested in tests/ipam/test_library.py.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ipam.allocator import affinities
+from ipam.allocator.settings import get_config
+from ipam.records import blocks
+from ipam.records.edit import Edit
+from libcalico.datastore.interface import Change, CommitConflict, Datastore, Delete, Put, Selection
+
+
+async def sweep_cooled(store: Datastore, clock: affinities.Clock = time.time_ns) -> int:
+    """Write every block that holds addresses whose cool-down is over; returns how many."""
+    cooldown = (await get_config(store)).ipCooldownSeconds
+    swept = 0
+    for entry in (await store.list(Selection("Block"))).entries:
+        edit = Edit(entry.value)
+        if not edit.collect(clock(), cooldown):
+            continue
+        block = edit.result()
+        change: Change = Put(entry.key, blocks.written(block, entry.value), entry.revision, entry)
+        if blocks.is_abandoned(block):
+            change = Delete(entry.key, entry.revision)
+        try:
+            await store.commit([change])
+        except CommitConflict:
+            continue  # whoever wrote it collected as well
+        swept += 1
+    return swept

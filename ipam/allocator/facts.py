@@ -1,0 +1,98 @@
+"""What the allocator must know of the cluster to choose pools: facts of one moment.
+
+The CNI daemon keeps them by a watch, so that an ADD reads nothing; whoever has no watch reads
+them. Namespaces are many and seldom matter: their labels are read only where a pool selects by
+them. Tested in tests/ipam/test_library.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Any
+
+from ipam.allocator.settings import get_config
+from ipam.records import pools
+from ipam.records.pools import Pool
+from libcalico.datastore.interface import Datastore, Entry, Selection
+from libcalico.model import IPAMConfig
+from libcalico.model.keys import IPNetwork, ResourceKey
+
+log = logging.getLogger(__name__)
+
+NAMESPACE_PROFILE = "kns."
+NAMESPACE_LABEL = "pcns."
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All pools, this node's labels, what is reserved, and the settings (None: not known)."""
+
+    pools: Sequence[Pool]
+    node_labels: Mapping[str, str]
+    reserved: Sequence[IPNetwork] = ()
+    config: IPAMConfig | None = None
+
+
+async def read_facts(store: Datastore, host: str) -> Facts:
+    """The facts, straight from the datastore."""
+    listing, reservations, node, config = await asyncio.gather(
+        store.list(Selection("IPPool")),
+        store.list(Selection("IPReservation")),
+        store.get(ResourceKey("Node", host)),
+        get_config(store),
+    )
+    return Facts(
+        pools=usable_pools(listing.entries),
+        node_labels=dict(node.value.metadata.labels) if node else {},
+        reserved=reserved_networks(entry.value for entry in reservations.entries),
+        config=config,
+    )
+
+
+def usable_pools(entries: Iterable[Entry]) -> list[Pool]:
+    """The pools of stored resources; one with an impossible CIDR is named and left out."""
+    usable: list[Pool] = []
+    for entry in entries:
+        try:
+            usable.append(pools.from_resource(entry.value, entry.revision))
+        except ValueError as error:
+            log.error("%s is not usable: %s", entry.key, error)
+    return usable
+
+
+def reserved_networks(resources: Iterable[Any]) -> list[IPNetwork]:
+    """The networks of stored IPReservations; one that is no network is named and left out."""
+    found: list[IPNetwork] = []
+    for resource in resources:
+        for text in resource.spec.reservedCIDRs or ():
+            try:
+                found.append(ip_network(text, strict=False))
+            except ValueError as error:
+                log.error("reservation %s is not usable: %s", resource.metadata.name, error)
+    return found
+
+
+async def namespace_labels(
+    store: Datastore, namespaces: Iterable[str]
+) -> dict[str, Mapping[str, str] | None]:
+    """The labels of namespaces as their profiles carry them; None for one that has no profile."""
+    names = sorted(set(namespaces))
+    keys = [ResourceKey("Profile", f"{NAMESPACE_PROFILE}{name}") for name in names]
+    found = await store.get_many(keys) if keys else {}
+    labels: dict[str, Mapping[str, str] | None] = {}
+    for name, key in zip(names, keys, strict=True):
+        entry = found[key]
+        labels[name] = _unprefixed(entry.value.spec.labelsToApply) if entry else None
+    return labels
+
+
+def _unprefixed(labels: Mapping[str, str] | None) -> dict[str, str]:
+    return {
+        key.removeprefix(NAMESPACE_LABEL): value
+        for key, value in (labels or {}).items()
+        if key.startswith(NAMESPACE_LABEL)
+    }

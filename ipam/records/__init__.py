@@ -1,0 +1,1 @@
+"""What IPAM stores, as values: blocks, handles, pools, names and sizes."""

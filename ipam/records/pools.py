@@ -1,0 +1,219 @@
+"""Which pools may serve a request, and in which order their blocks are tried.
+
+Source: data model 2.3 (fields), 4.4 steps 3 and 4 (selection), 4.5 (block order).
+Tested in tests/ipam/test_pools.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address, ip_network
+from typing import Any
+
+from ipam.records.errors import NoPool, NotInPool
+from libcalico import selectors
+from libcalico.errors import InvalidValue
+from libcalico.model.keys import IPNetwork
+
+IPAddress = IPv4Address | IPv6Address
+
+DEFAULT_BLOCK_SIZE = {4: 26, 6: 122}
+WORKLOAD = "Workload"
+TUNNEL = "Tunnel"
+SERVICE = "LoadBalancer"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What allocation needs of an `IPPool` resource, and at which revision (0: not known).
+
+    `disabled`: nobody gets a new address of it (a pool that is being removed is disabled, too);
+    addresses in use, and all that leads to them, stay. `removed`: it is being removed.
+    """
+
+    name: str
+    cidr: IPNetwork
+    block_size: int
+    disabled: bool = False
+    removed: bool = False
+    node_selector: str = ""
+    namespace_selector: str = ""
+    allowed_uses: tuple[str, ...] = (WORKLOAD, TUNNEL)
+    automatic: bool = True
+    revision: int = 0
+
+    @property
+    def family(self) -> int:
+        """4 or 6."""
+        return self.cidr.version
+
+
+def from_resource(resource: Any, revision: int = 0) -> Pool:
+    """The pool of a stored `IPPool`; absent fields mean Calico's defaults."""
+    spec = resource.spec
+    cidr = ip_network(spec.cidr, strict=False)
+    removed = bool(resource.metadata.deletionTimestamp)
+    return Pool(
+        name=resource.metadata.name,
+        cidr=cidr,
+        block_size=spec.blockSize or DEFAULT_BLOCK_SIZE[cidr.version],
+        disabled=bool(spec.disabled) or removed,
+        removed=removed,
+        node_selector=spec.nodeSelector or "",
+        namespace_selector=spec.namespaceSelector or "",
+        allowed_uses=tuple(spec.allowedUses or (WORKLOAD, TUNNEL)),
+        automatic=(spec.assignmentMode or "Automatic") == "Automatic",
+        revision=revision,
+    )
+
+
+def select(
+    pools: Iterable[Pool],
+    family: int,
+    *,
+    node_labels: Mapping[str, str],
+    requested: Sequence[str] = (),
+    use: str = WORKLOAD,
+    namespace_labels: Mapping[str, str] | None = None,
+) -> list[Pool]:
+    """The pools of a family that may serve a request on this node, sorted by name.
+
+    `requested` names pools by name or CIDR and overrides their selectors; every one of them
+    must exist and be enabled. Without `namespace_labels` (no namespace is known) a pool with
+    a namespaceSelector serves only where that selects everything. Raises `NoPool`, saying for
+    each pool why it does not serve.
+    """
+    family_pools = sorted((p for p in pools if p.family == family), key=lambda p: p.name)
+    if requested:
+        chosen = [_find(family_pools, text, family) for text in requested]
+    else:
+        chosen = family_pools
+    usable: list[Pool] = []
+    reasons: list[str] = []
+    for pool in chosen:
+        reason = _refusal(pool, node_labels, namespace_labels, use, explicit=bool(requested))
+        if reason and requested and pool.disabled:
+            raise NoPool(f"the requested IPv{family} pool {pool.name} ({pool.cidr}) {reason}")
+        if reason:
+            reasons.append(f"{pool.name} ({pool.cidr}) {reason}")
+        else:
+            usable.append(pool)
+    if not usable:
+        why = "; ".join(reasons) or f"there is no IPv{family} pool: create one with calicoctl"
+        raise NoPool(f"no IPv{family} pool may serve this node: {why}")
+    return usable
+
+
+def _find(pools: Sequence[Pool], text: str, family: int) -> Pool:
+    for pool in pools:
+        if text in (pool.name, str(pool.cidr)):
+            return pool
+    known = ", ".join(pool.name for pool in pools) or "none"
+    raise NoPool(f"the requested IPv{family} pool {text!r} does not exist (there are: {known})")
+
+
+def serving(pools: Iterable[Pool], address: IPAddress, use: str, *, disabled: bool = False) -> Pool:
+    """The pool of a named address; raises `NotInPool`. An empty `use` asks for none.
+
+    `disabled`: one that gives out no new address will do, too.
+    """
+    pool = containing(pools, ip_network(address))
+    if pool is None or (pool.disabled and not disabled):
+        why = f": pool {pool.name} is disabled" if pool else ""
+        raise NotInPool(f"The provided IP address {address} is not in a configured pool{why}")
+    if use and use not in pool.allowed_uses:
+        raise NotInPool(
+            f"address {address} is in pool {pool.name} ({pool.cidr}), "
+            f"which does not allow the use {use} (allowedUses {', '.join(pool.allowed_uses)})"
+        )
+    return pool
+
+
+def selects_node(pool: Pool, labels: Mapping[str, str]) -> bool:
+    """Whether the pool's nodeSelector selects the node; one that cannot be read does not."""
+    try:
+        return selectors.parse(pool.node_selector).matches(labels)
+    except InvalidValue:
+        return False
+
+
+def selects_by_namespace(pool: Pool) -> bool:
+    """Whether the namespace matters to this pool."""
+    return pool.namespace_selector.strip() not in ("", "all()")
+
+
+def _refusal(
+    pool: Pool,
+    node_labels: Mapping[str, str],
+    namespace_labels: Mapping[str, str] | None,
+    use: str,
+    explicit: bool,
+) -> str:
+    if pool.disabled:
+        return "is disabled"
+    if use not in pool.allowed_uses:
+        return f"does not allow the use {use}"
+    if explicit:
+        return ""
+    if not pool.automatic:
+        return "is served on request only (assignmentMode Manual)"
+    if use != SERVICE and (why := _unselected("node", pool.node_selector, node_labels)):
+        return why
+    if selects_by_namespace(pool):
+        if namespace_labels is None:
+            return f"has the namespaceSelector {pool.namespace_selector}, and no namespace is known"
+        return _unselected("namespace", pool.namespace_selector, namespace_labels)
+    return ""
+
+
+def _unselected(what: str, selector: str, labels: Mapping[str, str]) -> str:
+    try:
+        chosen = selectors.parse(selector).matches(labels)
+    except InvalidValue as error:
+        # One pool that somebody misspelled must not stop the pools beside it (IPAM-13).
+        return f"has a {what}Selector that cannot be read ({error})"
+    return "" if chosen else f"does not select this {what} ({what}Selector {selector})"
+
+
+def names(pools: Iterable[Pool]) -> str:
+    """The pools as an error message names them."""
+    return ", ".join(f"{pool.name} ({pool.cidr})" for pool in pools)
+
+
+def within(inner: IPNetwork, outer: IPNetwork) -> bool:
+    """Whether a network lies in another of its own family."""
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+def containing(pools: Iterable[Pool], cidr: IPNetwork) -> Pool | None:
+    """The pool that holds a block or address, or None."""
+    for pool in pools:
+        if within(cidr, pool.cidr):
+            return pool
+    return None
+
+
+def block_count(pool: Pool) -> int:
+    """How many blocks a pool has; 0 if a block would be larger than the pool."""
+    bits = pool.block_size - pool.cidr.prefixlen
+    return 1 << bits if bits >= 0 else 0
+
+
+def block_order(pool: Pool, host: str) -> Iterator[IPNetwork]:
+    """All block networks of a pool, from a start that depends on the host, wrapping around.
+
+    Hosts so begin at different places and seldom want the same block. Calico takes another
+    hash; the start only affects placement. What matters is that names which differ in one
+    digit begin far apart.
+    """
+    count = block_count(pool)
+    if not count:
+        return
+    start = int.from_bytes(blake2b(host.encode(), digest_size=8).digest()) % count
+    width = 1 << (pool.cidr.max_prefixlen - pool.block_size)
+    base = int(pool.cidr.network_address)
+    kind = type(pool.cidr)
+    for step in range(count):
+        yield kind((base + (start + step) % count * width, pool.block_size))
