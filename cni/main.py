@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from cni.daemon import Daemon, settings_from, wait_for_node_name
 from cni.install import keeping
-from cni.pod_sources import own_access
+from cni.pods.pod_sources import own_access
+from cni.server.daemon import Daemon, settings_from, wait_for_node_name
 from libcalico import apiconfig, command_line, datastore, logs, process
 from libcalico.errors import MuslinError
 from libcalico.tasks import beside

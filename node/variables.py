@@ -165,7 +165,7 @@ VARIABLES = (
         "CALICO_CNI_CRI_SOCKET, CALICO_CNI_HEALTHPORT",
         "",
         "the CNI daemon ([ipam.md](ipam.md))",
-        "cni.daemon",
+        "cni.server.daemon",
     ),
     Variable(
         "NOTIFY_SOCKET",

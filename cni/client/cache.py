@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from cni.errors import CNIError
-from cni.result import as_document, decode
+from cni.request.errors import CNIError
+from cni.request.result import as_document, decode
 from libcalico.errors import NO_DOCUMENT
 
 KIND = "cniCacheV1"

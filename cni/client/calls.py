@@ -22,9 +22,9 @@ import msgspec
 from cni.client import plugins
 from cni.client.cache import DEFAULT, KIND, Cache, Cached
 from cni.client.networks import Network
-from cni.errors import CNIError, Code
-from cni.request import NAME
-from cni.result import FLAT, as_document, decode
+from cni.request.errors import CNIError, Code
+from cni.request.request import NAME
+from cni.request.result import FLAT, as_document, decode
 from libcalico.errors import NO_DOCUMENT, MuslinError
 
 

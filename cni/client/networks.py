@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from cni.result import NEWEST, SUPPORTED_VERSIONS
+from cni.request.result import NEWEST, SUPPORTED_VERSIONS
 from libcalico.errors import NO_DOCUMENT, MuslinError
 
 LIST_SUFFIXES = (".conflist",)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from cni.errors import CNIError, Code
+from cni.request.errors import CNIError, Code
 from libcalico.errors import NO_DOCUMENT
 
 BUSY_TRIES = 5

@@ -1,6 +1,6 @@
 /* The checks that need no daemon, in the order that the conformance list gives (ENV-28).
  *
- * The daemon repeats them in cni/request.py; cni/vectors/ is the one table for both.
+ * The daemon repeats them in cni/request/request.py; cni/vectors/ is the one table for both.
  */
 #ifndef CALICO_CHECK_H
 #define CALICO_CHECK_H

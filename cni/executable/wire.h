@@ -1,4 +1,4 @@
-/* Frames of cni.sock: see cni/protocol.py for what they say. */
+/* Frames of cni.sock: see cni/socket/protocol.py for what they say. */
 #ifndef CALICO_WIRE_H
 #define CALICO_WIRE_H
 

@@ -21,13 +21,13 @@ from typing import Any
 import msgspec
 
 from cni.client import NetworkError, networks, parse, parse_single, plugins
-from cni.errors import CNIError
 from cni.install import credentials, template
 from cni.install.binaries import NAMES
 from cni.install.credentials import Credentials
 from cni.install.files import Folder, opened
 from cni.install.settings import LIST, SINGLE, VARIABLES, Settings
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.errors import CNIError
+from cni.request.result import SUPPORTED_VERSIONS
 from libcalico.errors import NO_DOCUMENT, InvalidValue
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cni import channel, protocol
 from cni.install import configuration, credentials
 from cni.install.settings import HOST, Settings, settings_from
+from cni.socket import channel, protocol
 from libcalico import paths
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError

@@ -1,6 +1,6 @@
 """The checks that need no daemon, in the order that the conformance list gives (ENV-28).
 
-The daemon repeats them in `cni/request.py`; `cni/vectors/` is the one table for all.
+The daemon repeats them in `cni/request/request.py`; `cni/vectors/` is the one table for all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The twin's conversation with the daemon: see `cni/protocol.py` for what is said."""
+"""The twin's conversation with the daemon: see `cni/socket/protocol.py` for what is said."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import yaml
 from msgspec.structs import replace
 
 from cni.client import Attachment, Client, Network, PluginFailed, parse, parse_single
-from cni.daemon import Daemon
+from cni.server.daemon import Daemon
 from libcalico.apiconfig import ETCD, KUBERNETES, DatastoreConfig
 from libcalico.datastore.interface import Put, Selection
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey

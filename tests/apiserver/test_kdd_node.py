@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cni.daemon import Daemon
+from cni.server.daemon import Daemon
 from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Selection

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bgp.view import ClusterView
-from cni.cluster import Cluster
+from cni.node.cluster import Cluster
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Kind, Means
 from ipam.admin import library

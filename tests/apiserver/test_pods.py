@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cni.errors import CNIError
-from cni.kubernetes_pods import KubernetesPods
-from cni.pod_source import PodFacts
-from cni.pod_sources import PodSources, own_access
-from cni.request import Request
+from cni.pods.kubernetes_pods import KubernetesPods
+from cni.pods.pod_source import PodFacts
+from cni.pods.pod_sources import PodSources, own_access
+from cni.request.errors import CNIError
+from cni.request.request import Request
 from libcalico.apiconfig import from_environment
 from libcalico.kubernetes.access import Source, in_cluster
 from tests.apiserver.view import until
@@ -62,7 +62,7 @@ def forget(api: ApiServer, space: str, name: str) -> None:
 
 
 def call(space: str, name: str, uid: str = "") -> Request:
-    from cni.request import parse_request
+    from cni.request.request import parse_request
 
     args = f"K8S_POD_NAMESPACE={space};K8S_POD_NAME={name};K8S_POD_UID={uid}"
     env = {

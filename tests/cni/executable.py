@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from build_hook import EXECUTABLE, EXECUTABLE_SOURCE, ROOT, compile_executable
-from cni import channel, install, protocol
+from cni import install
+from cni.socket import channel, protocol
 from tests.support.patience import HANG
 
 SANITIZERS = (

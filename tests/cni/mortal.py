@@ -18,10 +18,12 @@ from typing import Any
 
 import msgspec
 
-from cni import add, server, unplugging, wiring
-from cni.daemon import Daemon
-from cni.felix_client import FelixClient
-from cni.services import Settings
+from cni.node.felix_client import FelixClient
+from cni.node.services import Settings
+from cni.server import server
+from cni.server.daemon import Daemon
+from cni.verbs import add
+from cni.veth import unplugging, wiring
 from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect

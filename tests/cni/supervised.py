@@ -27,14 +27,17 @@ from typing import Any
 
 import msgspec
 
-from cni import add, delete, protocol, server, unplugging, wiring
-from cni.caller import Caller
-from cni.daemon import Daemon
-from cni.felix_client import FelixClient
-from cni.pod_sources import PodSources
-from cni.server import Server
-from cni.services import Settings
-from cni.unplugging import Unplugger
+from cni.node.felix_client import FelixClient
+from cni.node.services import Settings
+from cni.pods.pod_sources import PodSources
+from cni.server import server
+from cni.server.daemon import Daemon
+from cni.server.server import Server
+from cni.socket import protocol
+from cni.socket.caller import Caller
+from cni.verbs import add, delete
+from cni.veth import unplugging, wiring
+from cni.veth.unplugging import Unplugger
 from ipam.allocator.service import NodeAllocator
 from libcalico import logs
 from libcalico.apiconfig import DatastoreConfig

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from cni import add, delete, extra_routes, network_profile, wiring
-from cni.attachment import Attachment, attachment_of
-from cni.endpoint import EndpointWriter
-from cni.errors import CNIError, Code
-from cni.pod_source import PodFacts
-from cni.result import Result
-from cni.trace import Trace
+from cni.pods.endpoint import EndpointWriter
+from cni.pods.pod_source import PodFacts
+from cni.request.attachment import Attachment, attachment_of
+from cni.request.errors import CNIError, Code
+from cni.request.result import Result
+from cni.socket.trace import Trace
+from cni.verbs import add, delete, network_profile
+from cni.veth import extra_routes, wiring
 from ipam.allocator.requests import Granted
 from ipam.records.blocks import IPAddress, parse_address
 from libcalico.datastore.interface import Entry

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cni.daemon import Daemon
+from cni.server.daemon import Daemon
 from libcalico import names
 from libcalico.apiconfig import ETCD, DatastoreConfig
 from libcalico.datastore.interface import Put
@@ -254,7 +254,9 @@ async def test_at_debug_an_add_tells_its_three_steps(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("cni"), "level", logging.INFO)
     result_of(await node.add(pod, config={"log_level": "debug"}))
-    steps = [r.message for r in caplog.records if r.name == "cni.add" and r.levelno < logging.INFO]
+    steps = [
+        r.message for r in caplog.records if r.name == "cni.verbs.add" and r.levelno < logging.INFO
+    ]
     assert steps == ["veth created", "address assigned", "address configured"]
     caplog.clear()
     assert (await node.delete(pod, config={"log_level": "error"})).status == 0

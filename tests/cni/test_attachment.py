@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cni.attachment import Attachment, attachment_of, check_endpoint_name
-from cni.endpoint import NETWORK_ANNOTATION, EndpointWriter, remover
-from cni.errors import CNIError
-from cni.pod_source import PodFacts, RuntimePodSource
-from cni.request import Request, parse_request
+from cni.pods.endpoint import NETWORK_ANNOTATION, EndpointWriter, remover
+from cni.pods.pod_source import PodFacts, RuntimePodSource
+from cni.request.attachment import Attachment, attachment_of, check_endpoint_name
+from cni.request.errors import CNIError
+from cni.request.request import Request, parse_request
 from libcalico.datastore.interface import ABSENT, Delete, Entry, Put
 from libcalico.model.codec import decode_value
 from tests.cni.world import network_config

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from cni import call_log
+from cni.socket import call_log
 
 log = call_log.logger("tests.call_log")
 

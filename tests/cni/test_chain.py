@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cni.chain import chained, is_policy_only, previous_of, with_dns
-from cni.errors import CNIError
-from cni.request import Request, parse_request
-from cni.result import DNS, Interface, IPConfig, Result, Route
+from cni.request.chain import chained, is_policy_only, previous_of, with_dns
+from cni.request.errors import CNIError
+from cni.request.request import Request, parse_request
+from cni.request.result import DNS, Interface, IPConfig, Result, Route
 
 NETNS = "/run/netns/x"
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from cni import check
-from cni.daemon import Daemon
+from cni.server.daemon import Daemon
+from cni.verbs import check
 from libcalico import names
 from tests.cni.world import (
     WAITS,

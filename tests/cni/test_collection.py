@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import cni.collection
-from cni.collection import Collection
-from cni.daemon import settings_from
+import cni.server.collection
+from cni.server.collection import Collection
+from cni.server.daemon import settings_from
 from ipam.collector.proof import Evidence
 from tests.cni.world import (
     NETWORK,
@@ -56,7 +56,7 @@ async def test_a_reboot_leaks_nothing_and_living_pods_keep_their_addresses(
         # The namespace is gone and its cable with it; no DEL ever comes.
         await until(lambda: len(node.links()) == 1)
         assert node.in_use() == 2
-        with caplog.at_level(logging.WARNING, "cni.collection"):
+        with caplog.at_level(logging.WARNING, "cni.server.collection"):
             async with node.daemon(prepare=False, collect_gap=GAP):
                 await until(lambda: node.in_use() == 1)
                 await asyncio.sleep(3 * GAP)
@@ -183,7 +183,7 @@ async def test_a_list_that_waited_says_nothing_about_a_container_that_came_since
             raise OSError("not now")
         return frozenset(node.links())
 
-    monkeypatch.setattr(cni.collection, "_interfaces", links)
+    monkeypatch.setattr(cni.server.collection, "_interfaces", links)
     with pod_namespace("old") as old, pod_namespace("new") as new:
         async with node.daemon(collect_gap=GAP) as daemon:
             result_of(await node.add(old, "old-1"))

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from cni.attachment import Attachment
-from cni.comparison import (
+from cni.request.attachment import Attachment
+from cni.request.errors import CNIError
+from cni.verbs.comparison import (
     Expected,
     HostSide,
     PodSide,
@@ -23,9 +24,8 @@ from cni.comparison import (
     remains,
     stored_complaints,
 )
-from cni.errors import CNIError
-from cni.half_made import HOST_MAC
-from cni.wiring import GATEWAYS
+from cni.veth.half_made import HOST_MAC
+from cni.veth.wiring import GATEWAYS
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux.addresses import Address
 from linux.links import INET6_CONF, INET_CONF, Link

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cni.config import IPAM, Attachment, NetworkConfig, parse_config
-from cni.errors import CNIError
+from cni.request.config import IPAM, Attachment, NetworkConfig, parse_config
+from cni.request.errors import CNIError
 
 NAME = {"name": "net", "cniVersion": "1.1.0"}
 

@@ -20,8 +20,10 @@ from typing import Any
 
 import pytest
 
-from cni import channel, pending, protocol, unplugging, wiring
-from cni.daemon import Daemon
+from cni.node import pending
+from cni.server.daemon import Daemon
+from cni.socket import channel, protocol
+from cni.veth import unplugging, wiring
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import ClusterInformation, ClusterInformationSpec, Metadata, ResourceKey
 from linux.errors import KernelError

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from cni.daemon import Daemon
+from cni.server.daemon import Daemon
 from tests.cni.executable import FULL_SIZE
 from tests.cni.world import WAITS, FelixPeer, World, node_world, pod_namespace, result_of, until
 from tests.support.patience import HANG, patient

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from cni import protocol
-from cni.caller import Caller
-from cni.channel import Channel
-from cni.delegation import with_pod_cidr
-from cni.errors import CNIError, Code
+from cni.request.errors import CNIError, Code
+from cni.socket import protocol
+from cni.socket.caller import Caller
+from cni.socket.channel import Channel
+from cni.verbs.delegation import with_pod_cidr
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
 from tests.cni.world import (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from cni.daemon import Daemon
-from cni.memory import LIMIT, Memories
+from cni.node.memory import LIMIT, Memories
+from cni.server.daemon import Daemon
 from ipam.allocator.requests import Granted
 from libcalico.datastore.interface import Entry
 from libcalico.model import Handle

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni.executable import (
     BASE,
     CONFIG,

@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from cni import channel, protocol
-from cni.channel import Channel
+from cni.socket import channel, protocol
+from cni.socket.channel import Channel
 from tests.cni.executable import (
     BASE,
     CONFIG,

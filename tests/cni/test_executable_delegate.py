@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cni import protocol
-from cni.channel import Channel
+from cni.socket import protocol
+from cni.socket.channel import Channel
 from tests.cni.executable import BASE, CONFIG, Build, Daemon, Done, call
 from tests.support.patience import HANG
 

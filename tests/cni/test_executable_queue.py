@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cni import protocol
+from cni.socket import protocol
 from tests.cni.executable import (
     CONFIG,
     Build,

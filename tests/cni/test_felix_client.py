@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cni import pending, protocol
-from cni.errors import CNIError
-from cni.felix_client import FelixClient, Subject
-from cni.pending import Journal
-from cni.request import Command, Request
+from cni.node import pending
+from cni.node.felix_client import FelixClient, Subject
+from cni.node.pending import Journal
+from cni.request.errors import CNIError
+from cni.request.request import Command, Request
+from cni.socket import protocol
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from linux.errors import KernelError
 from tests.cni.test_attachment import request

@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from build_hook import EXECUTABLE_SOURCE, ROOT
-from cni import protocol
-from cni.errors import CNIError
-from cni.request import parse_request
+from cni.request.errors import CNIError
+from cni.request.request import parse_request
+from cni.socket import protocol
 from cni.twin import line
 from cni.twin.main import main
 from tests.cni.executable import (

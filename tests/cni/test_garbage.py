@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import cni.garbage
-from cni.config import Attachment
-from cni.endpoint import NETWORK_ANNOTATION
-from cni.garbage import Stale, find
+import cni.verbs.garbage
+from cni.pods.endpoint import NETWORK_ANNOTATION
+from cni.request.config import Attachment
+from cni.verbs.garbage import Stale, find
 from ipam.records.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Entry
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
@@ -78,7 +78,7 @@ def test_what_counts_as_stale() -> None:
 async def test_one_failure_does_not_stop_the_others(
     node: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = cni.garbage._remove
+    real = cni.verbs.garbage._remove
 
     async def remove(services: Any, each: Stale) -> None:
         if each.suspect.container_id == container_id("bad-1"):
@@ -90,12 +90,12 @@ async def test_one_failure_does_not_stop_the_others(
         async with node.daemon():
             result_of(await node.add(bad, "bad-1"))
             result_of(await node.add(good, "good-1"))
-            monkeypatch.setattr(cni.garbage, "_remove", remove)
+            monkeypatch.setattr(cni.verbs.garbage, "_remove", remove)
             error = (await node.cni("GC", None, "", config=gc)).error
             assert (error["code"], "1 of 2" in error["msg"]) == (100, True)
             assert "the kernel refuses" in error["details"]
             assert node.in_use() == 1
-            monkeypatch.setattr(cni.garbage, "_remove", real)
+            monkeypatch.setattr(cni.verbs.garbage, "_remove", real)
             assert (await node.cni("GC", None, "", config=gc)).status == 0
             node.assert_clean()
 
@@ -112,7 +112,7 @@ async def test_each_of_two_collections_hears_of_later_calls(
         lists.append(called)
         await ends[len(lists) - 1].wait()
 
-    monkeypatch.setattr(cni.garbage, "collect", collect)
+    monkeypatch.setattr(cni.verbs.garbage, "collect", collect)
     gc = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
     async with node.daemon() as daemon:
         calls = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni.half_made import HOST_MAC
+from cni.veth.half_made import HOST_MAC
 from libcalico import names
 from tests.cni.world import World, node_world, pod_namespace, result_of
 from tests.support.netns import Namespace

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cni import protocol
-from cni.channel import CONNECTIONS
-from cni.server import CONCURRENCY
+from cni.server.server import CONCURRENCY
+from cni.socket import protocol
+from cni.socket.channel import CONNECTIONS
 from libcalico.local.node_api import Await
 from tests.cni.executable import FULL_SIZE
 from tests.cni.supervised import Supervisor, supervised

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni import wiring
+from cni.veth import wiring
 from libcalico import names
 from libcalico.local.node_api import Await, Offer, Stored
 from libcalico.model import ResourceKey

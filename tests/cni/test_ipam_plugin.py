@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni.world import (
     CIDR4,
     World,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cni.config import parse_config
-from cni.errors import CNIError
-from cni.kubernetes_access import NOTHING, NamedAccess
+from cni.request.config import parse_config
+from cni.request.errors import CNIError
+from cni.request.kubernetes_access import NOTHING, NamedAccess
 from libcalico.kubernetes.errors import NoAccess
 
 CANARY = "canary.token"

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from cni import delete, wiring
-from cni.attachment import Attachment
-from cni.endpoint import recorded_addresses, remover
-from cni.errors import CNIError
-from cni.half_made import HOST_MAC, is_half_made
+from cni.pods.endpoint import recorded_addresses, remover
+from cni.request.attachment import Attachment
+from cni.request.errors import CNIError
+from cni.verbs import delete
+from cni.veth import wiring
+from cni.veth.half_made import HOST_MAC, is_half_made
 from libcalico.datastore.interface import Delete, Entry
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux import links

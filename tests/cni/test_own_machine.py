@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import cni.own_machine
-from cni.daemon import Daemon
-from cni.own_machine import foreign
+import cni.node.own_machine
+from cni.node.own_machine import foreign
+from cni.server.daemon import Daemon
 from ipam.allocator.affinities import claimed_network
 from libcalico.datastore.interface import Delete, Put, Selection
 from libcalico.model import Metadata, Node, ResourceKey
@@ -67,7 +67,7 @@ def test_an_address_of_the_node_is_on_an_interface_here() -> None:
 async def test_a_clone_collects_no_address_and_says_why(
     node: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR, "cni.collection"):
+    with caplog.at_level(logging.ERROR, "cni.server.collection"):
         async with as_clone(node) as daemon:
             await until(lambda: daemon.collection.foreign)
             await asyncio.sleep(3 * GAP)
@@ -116,11 +116,13 @@ async def test_a_clone_writes_no_deleted_block_again(
 async def test_a_container_with_a_network_of_its_own_collects_nothing(
     node: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cni.own_machine, "INITIAL_PIDS", "pid:[1]")
+    monkeypatch.setattr(cni.node.own_machine, "INITIAL_PIDS", "pid:[1]")
     home = Path("/proc/self/ns/net")  # of the process, whose main thread is in the node
-    monkeypatch.setattr(cni.own_machine, "FIRST_PROCESS", Path("/proc/self/ns/mnt"))
-    assert not cni.own_machine.in_own_container_network(), "a namespace that was made for a node"
-    monkeypatch.setattr(cni.own_machine, "FIRST_PROCESS", home)
+    monkeypatch.setattr(cni.node.own_machine, "FIRST_PROCESS", Path("/proc/self/ns/mnt"))
+    assert not cni.node.own_machine.in_own_container_network(), (
+        "a namespace that was made for a node"
+    )
+    monkeypatch.setattr(cni.node.own_machine, "FIRST_PROCESS", home)
     async with as_clone(node, "10.99.1.1/24") as daemon:
         await until(lambda: daemon.collection.foreign)
         assert "network of its own" in daemon.collection.foreign
@@ -129,10 +131,10 @@ async def test_a_container_with_a_network_of_its_own_collects_nothing(
 
 
 def test_the_machines_own_network_is_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cni.own_machine, "INITIAL_PIDS", "pid:[1]")
+    monkeypatch.setattr(cni.node.own_machine, "INITIAL_PIDS", "pid:[1]")
     existing: Any = Path("/proc/self")
-    monkeypatch.setattr(cni.own_machine, "FIRST_NETWORK_ONLY", existing)
-    assert not cni.own_machine.in_own_container_network()
+    monkeypatch.setattr(cni.node.own_machine, "FIRST_NETWORK_ONLY", existing)
+    assert not cni.node.own_machine.in_own_container_network()
 
 
 @pytest.mark.asyncio

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cni.config import POD_ANNOTATIONS
-from cni.daemon import Daemon
-from cni.pod_requests import PREFIX
+from cni.pods.pod_requests import PREFIX
+from cni.request.config import POD_ANNOTATIONS
+from cni.server.daemon import Daemon
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Profile, ProfileSpec, ResourceKey
 from tests.cni.world import NODE, World, node_world, pod_namespace, put_pool, result_of, until

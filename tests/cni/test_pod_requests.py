@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cni.errors import CNIError
-from cni.pod_requests import (
+from cni.pods.pod_requests import (
     NOTHING,
     PREFIX,
     AddressRequest,
@@ -18,8 +17,9 @@ from cni.pod_requests import (
     check_families,
     endpoint_request,
 )
-from cni.pod_source import PodFacts
-from cni.request import Request, parse_request
+from cni.pods.pod_source import PodFacts
+from cni.request.errors import CNIError
+from cni.request.request import Request, parse_request
 from tests.cni.world import network_config
 
 

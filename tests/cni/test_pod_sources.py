@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cni.errors import CNIError
-from cni.pod_sources import FOLLOWED, PodSources, own_access
-from cni.request import Request, parse_request
+from cni.pods.pod_sources import FOLLOWED, PodSources, own_access
+from cni.request.errors import CNIError
+from cni.request.request import Request, parse_request
 from libcalico.apiconfig import from_environment
 from tests.cni.world import until
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cni import channel, protocol
-from cni.channel import Channel
+from cni.socket import channel, protocol
+from cni.socket.channel import Channel
 from tests.support.patience import patient
 
 MESSAGES: list[protocol.Message] = [

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from cni import readiness_gates
-from cni.config import parse_config
-from cni.errors import CNIError
+from cni.request import readiness_gates
+from cni.request.config import parse_config
+from cni.request.errors import CNIError
 
 
 @contextmanager

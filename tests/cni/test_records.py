@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cni.attachment import Attachment
-from cni.errors import CNIError, Code
-from cni.records import Record, Records
+from cni.node.records import Record, Records
+from cni.request.attachment import Attachment
+from cni.request.errors import CNIError, Code
 from ipam.records.blocks import parse_address
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 

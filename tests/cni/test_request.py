@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cni.errors import CNIError
-from cni.request import Command, delegate_args, parse_args, parse_request
+from cni.request.errors import CNIError
+from cni.request.request import Command, delegate_args, parse_args, parse_request
 from tests.cni.executable import BASE, CONFIG
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cni.daemon import Daemon
-from cni.records import Record
-from cni.restore import Restorer
+from cni.node.records import Record
+from cni.server.daemon import Daemon
+from cni.server.restore import Restorer
 from ipam.admin import node_removal
 from ipam.allocator.requests import Allocate
 from libcalico.datastore.interface import Entry, Put, Selection
@@ -228,8 +228,8 @@ async def test_what_another_one_has_by_now_is_left_and_told(
 async def test_one_that_stays_lost_is_tried_again_alone_and_more_and_more_seldom(
     node: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cni.restore.AGAIN", 0.02)
-    monkeypatch.setattr("cni.restore.SELDOM", 0.5)
+    monkeypatch.setattr("cni.server.restore.AGAIN", 0.02)
+    monkeypatch.setattr("cni.server.restore.SELDOM", 0.5)
     with pod_namespace() as lost, pod_namespace() as well:
         async with node.daemon() as daemon:
             result_of(await node.add(lost, "lost"))
@@ -312,8 +312,8 @@ async def test_a_comparison_that_was_not_possible_is_made_as_soon_as_it_is(
     node: World, monkeypatch: pytest.MonkeyPatch, hindered: str
 ) -> None:
     """Not with the next audit only, though nothing was lost before."""
-    monkeypatch.setattr("cni.restore.AGAIN", 0.02)
-    monkeypatch.setattr("cni.restore.SELDOM", 0.1)
+    monkeypatch.setattr("cni.server.restore.AGAIN", 0.02)
+    monkeypatch.setattr("cni.server.restore.SELDOM", 0.1)
     with pod_namespace() as pod:
         async with node.daemon() as daemon:
             services, restorer = daemon.services, daemon.restorer
@@ -344,7 +344,7 @@ async def test_a_block_that_cannot_be_made_anew_is_asked_for_more_and_more_seldo
     """Each try reads all endpoints of the cluster: what it asks of the pods here is no reason for
     the next one.
     """
-    monkeypatch.setattr("cni.restore.AGAIN", 0.02)
+    monkeypatch.setattr("cni.server.restore.AGAIN", 0.02)
     with pod_namespace() as pod:
         async with node.daemon() as daemon:
             result_of(await node.add(pod, "runs"))

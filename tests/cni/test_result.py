@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cni.errors import CNIError, Code, error_object
-from cni.result import (
+from cni.request.errors import CNIError, Code, error_object
+from cni.request.result import (
     DNS,
     FLAT,
     SUPPORTED_VERSIONS,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cni.config import parse_config
-from cni.errors import CNIError
-from cni.stores import NOTHING, StoreCheck
+from cni.request.config import parse_config
+from cni.request.errors import CNIError
+from cni.request.stores import NOTHING, StoreCheck
 from libcalico.apiconfig import ETCD, KUBERNETES, DatastoreConfig
 from tests.support.certificates import Authority
 

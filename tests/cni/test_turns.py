@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cni.turns import Turns
+from cni.socket.turns import Turns
 from tests.support.patience import patient
 
 CALL = st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 3), st.sampled_from([None, 0, 1]))

@@ -12,7 +12,7 @@ import pytest
 
 import cni.twin
 from cni.install import own_interpreter
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.result import SUPPORTED_VERSIONS
 from cni.twin import PARTS, source
 from cni.twin.call import RELEASE, VERSIONS
 from tests.cni.executable import twin

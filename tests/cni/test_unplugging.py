@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cni.unplugging import Unplugger
+from cni.veth.unplugging import Unplugger
 from linux.errors import KernelError
 from tests.support.netns import Namespace, network_namespace
 

@@ -19,8 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cni
-from cni.errors import CNIError
-from cni.request import parse_request, request_version
+from cni.request.errors import CNIError
+from cni.request.request import parse_request, request_version
 from cni.twin.main import main
 from cni.twin.text import NotJSON, checked
 from tests.cni.executable import (

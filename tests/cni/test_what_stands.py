@@ -16,17 +16,17 @@ from typing import Any, cast
 
 import pytest
 
-import cni.garbage
-from cni import network_profile, policy_only
-from cni.attachment import attachment_of
-from cni.config import Attachment as Valid
-from cni.endpoint import EndpointWriter
-from cni.errors import CNIError
-from cni.pod_source import PodFacts
-from cni.request import Request, parse_request
-from cni.result import IPConfig, Result
-from cni.server import Server
-from cni.trace import Trace
+import cni.verbs.garbage
+from cni.pods.endpoint import EndpointWriter
+from cni.pods.pod_source import PodFacts
+from cni.request.attachment import attachment_of
+from cni.request.config import Attachment as Valid
+from cni.request.errors import CNIError
+from cni.request.request import Request, parse_request
+from cni.request.result import IPConfig, Result
+from cni.server.server import Server
+from cni.socket.trace import Trace
+from cni.verbs import network_profile, policy_only
 from ipam.records.blocks import Allocation, parse_address
 from libcalico.datastore.interface import Change, CommitConflict
 from libcalico.errors import DatastoreUnavailable
@@ -172,23 +172,23 @@ def test_a_collection_leaves_containers_that_call_meanwhile(
     async def own(*_: Any, **__: Any) -> str:
         return ""
 
-    monkeypatch.setattr(cni.garbage, "held_here", held)
-    monkeypatch.setattr(cni.garbage, "_remove", remove)
-    monkeypatch.setattr(cni.garbage, "why_foreign", own)
+    monkeypatch.setattr(cni.verbs.garbage, "held_here", held)
+    monkeypatch.setattr(cni.verbs.garbage, "_remove", remove)
+    monkeypatch.setattr(cni.verbs.garbage, "why_foreign", own)
     services: Any = SimpleNamespace(
         node="node1", settings=SimpleNamespace(datastore_seconds=5.0),
         cluster=SimpleNamespace(require_ready=_nothing),
     )  # fmt: skip
     config = SimpleNamespace(name="net", valid_attachments=(Valid("c4", "eth0"), Valid("c4", "")))
     collected: Any = SimpleNamespace(config=config)
-    asyncio.run(cni.garbage.collect(services, turn, called, collected))
+    asyncio.run(cni.verbs.garbage.collect(services, turn, called, collected))
     assert removed == ["c1"]
 
     async def foreign(*_: Any, **__: Any) -> str:
         return "another machine"
 
-    monkeypatch.setattr(cni.garbage, "why_foreign", foreign)
-    asyncio.run(cni.garbage.collect(services, turn, set(), collected))
+    monkeypatch.setattr(cni.verbs.garbage, "why_foreign", foreign)
+    asyncio.run(cni.verbs.garbage.collect(services, turn, set(), collected))
     assert removed == ["c1"], "a machine that is not the node removes nothing"
 
 
@@ -201,7 +201,7 @@ def test_a_collection_knows_the_calls_in_progress_when_it_begins(
     async def collect(_services: Any, _turn: Any, called: set[str], _request: Any) -> None:
         heard.append(set(called))
 
-    monkeypatch.setattr(cni.garbage, "collect", collect)
+    monkeypatch.setattr(cni.verbs.garbage, "collect", collect)
     server: Any = SimpleNamespace(
         busy=frozenset({"c1"}), _watching=[], _services=None, turn=None, collect=lambda *_: None
     )

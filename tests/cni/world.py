@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import tests.felix
-from cni.daemon import Daemon
-from cni.services import Settings
+from cni.node.services import Settings
+from cni.server.daemon import Daemon
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import Datastore, Put

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cni import protocol
+from cni.socket import protocol
 from tests.cni.executable import BASE, BUILDS, Build, Done, call, config
 
 AS_UP, QUEUED = "as up", "queued"

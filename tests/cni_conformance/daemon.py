@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cni import main as entrance
-from cni.daemon import settings_from
 from cni.install import keeping
-from cni.services import Settings
+from cni.node.services import Settings
+from cni.server.daemon import settings_from
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni import test_delegation, test_ipam_plugin
 from tests.cni import test_executable_delegate as delegates
 from tests.cni.executable import FULL_SIZE

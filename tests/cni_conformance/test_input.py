@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni import test_config, test_executable, test_executable_daemon, test_vectors
 from tests.cni import test_executable_delegate as delegates
 from tests.cni.executable import BASE, CONFIG, FULL_SIZE, call, config
@@ -200,7 +200,7 @@ def stderr_is_short_and_plain(stage: Stage) -> None:
 
 @checks("ERR-14", "ERR-15", "ERR-03")
 def own_codes_begin_at_100(stage: Stage) -> None:
-    from cni.errors import Code
+    from cni.request.errors import Code
 
     assert {int(code) for code in Code} == {1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51, 100, 999}
     done = subprocess.run([stage.build.plugin(), "-x"], env={}, capture_output=True, check=False)

@@ -13,7 +13,7 @@ from cni.install import default_conflist
 from cni.install.binaries import RECORD
 from cni.install.configuration import settle_version
 from cni.install.files import Folder
-from cni.result import SUPPORTED_VERSIONS
+from cni.request.result import SUPPORTED_VERSIONS
 from tests.cni.installer import (
     FIRST_GENERATION,
     LIST,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cni.client import Attachment, Client, NetworkError, PluginFailed, load, parse
-from cni.errors import CNIError, Code
+from cni.request.errors import CNIError, Code
 from tests.cni_conformance.recorder import Recorder, put
 
 

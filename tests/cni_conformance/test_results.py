@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from cni.result import SUPPORTED_VERSIONS, as_document, decode
+from cni.request.result import SUPPORTED_VERSIONS, as_document, decode
 from tests.cni import test_request, test_result
 from tests.cni.world import CIDR4, CIDR6, result_of
 from tests.cni_conformance.registry import Checks

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from bgp import birdctl, idle
 from bgp import main as bgp
 from calicoctl import documents
-from cni import daemon
 from cni.install import configuration
 from cni.install import settings as installer
+from cni.server import daemon
 from controllers import settings as controllers
 from felix.config.parameters import PARAMETERS
 from felix.config.resolve import read_file, resolve

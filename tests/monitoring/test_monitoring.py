@@ -13,9 +13,9 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
-import cni.collection
-import cni.restore
-import cni.trace
+import cni.server.collection
+import cni.server.restore
+import cni.socket.trace
 import controllers.metrics
 from bgp.metrics import Metrics
 from controllers.counts import Counts
@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     own = CollectorRegistry()
     bgp = Metrics(own)
     bgp.peer_ups.labels("peer").inc()
-    assert cni.trace.CALLS, (cni.collection.SWEEPS, cni.restore.LOST)
+    assert cni.socket.trace.CALLS, (cni.server.collection.SWEEPS, cni.server.restore.LOST)
     counts = Counts(sizes={"pool": 64})
     for one in (counts.in_use, counts.borrowed, counts.blocks, counts.candidates):
         one["pool", "node"] = 1

@@ -17,13 +17,13 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
-from cni.attachment import Attachment
-from cni.daemon import Daemon
-from cni.endpoint import EndpointWriter, remover
-from cni.errors import CNIError
-from cni.pod_source import PodFacts, RuntimePodSource
-from cni.records import Record
-from cni.services import Settings, check_node_known
+from cni.node.records import Record
+from cni.node.services import Settings, check_node_known
+from cni.pods.endpoint import EndpointWriter, remover
+from cni.pods.pod_source import PodFacts, RuntimePodSource
+from cni.request.attachment import Attachment
+from cni.request.errors import CNIError
+from cni.server.daemon import Daemon
 from controllers.process import Options, Process
 from ipam.allocator.requests import Allocate, Release
 from ipam.records.errors import IPAMError

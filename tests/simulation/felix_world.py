@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from cni import wiring
-from cni.attachment import Attachment
-from cni.endpoint import EndpointWriter, remover
-from cni.felix_client import FelixClient, Subject
-from cni.pod_source import PodFacts
+from cni.node.felix_client import FelixClient, Subject
+from cni.pods.endpoint import EndpointWriter, remover
+from cni.pods.pod_source import PodFacts
+from cni.request.attachment import Attachment
+from cni.veth import wiring
 from felix.agent import Agent, Paths
 from libcalico import paths
 from libcalico.datastore.interface import CommitConflict, Datastore, revision_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any
 
-from cni.attachment import Attachment
+from cni.request.attachment import Attachment
 from tests.simulation.cluster import Cluster, EtcdCluster
 from tests.simulation.trace import Trace
 

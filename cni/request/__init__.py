@@ -1,0 +1,1 @@
+"""A CNI call as a value: configuration, arguments, previous result, errors, result."""

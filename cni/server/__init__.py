@@ -1,0 +1,1 @@
+"""The daemon: its socket's other end, its start, and what it does beside calls."""

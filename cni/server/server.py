@@ -1,0 +1,285 @@
+"""The socket's side of the daemon: one task a connection, one request a connection.
+
+A request is checked again (the executable may be of another release), waits for its turn,
+is served, and answered. Calls of one container are served one after another; at most
+`CONCURRENCY` calls run at a time. When the executable goes away before its answer, an ADD is
+cancelled and undone; when it says that it could not deliver the answer, an ADD is undone too.
+
+Invariants (tests/cni/test_daemon_faults.py):
+  CNI-40  A descriptor that came with a request is closed, whatever happens.
+  CNI-41  Calls of one container never overlap; a stuck peer holds up nobody else.
+  CNI-42  Every failure becomes a CNI error object; none of them ends the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+
+from cni.node.services import Services
+from cni.request.attachment import attachment_of
+from cni.request.errors import CNIError, Code, error_object
+from cni.request.request import Command, Request, parse_request, request_version
+from cni.request.result import Result, encode
+from cni.socket import protocol
+from cni.socket.caller import MARGIN_SECONDS, Caller
+from cni.socket.channel import Channel
+from cni.socket.trace import IN_FLIGHT, Trace, Traces
+from cni.socket.turns import Turns
+from cni.verbs import add, check, delete, garbage, ipam_plugin, status
+from cni.verbs.delegation import Delegate, is_delegated
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY = 64
+COLLECTIONS = 4
+"""How many GCs run at a time, beside the other calls."""
+REQUEST_SECONDS = 10.0
+GOODBYE_SECONDS = 5.0
+LONGEST_SECONDS = 120.0
+"""No caller gets more, whatever deadline it names: the executable itself gives up after 60."""
+IPAM_PLUGIN = "calico-ipam"
+
+
+class Server:
+    """Serves connections for one daemon."""
+
+    def __init__(
+        self,
+        services: Services,
+        release: str,
+        traces: Traces,
+        refused: Callable[[Request, CNIError], None] = lambda _request, _error: None,
+    ) -> None:
+        """`refused` hears of every call that failed; it must not fail nor wait."""
+        self._services, self._release, self._traces = services, release, traces
+        self._refused = refused
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._collecting = asyncio.Semaphore(COLLECTIONS)
+        self._turns = Turns()
+        self.called: set[str] | None = None
+        """Containers with a call, while somebody wants to know (CNI-72)."""
+        self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None
+        """Hears of every GC: the network, and the containers with valid attachments."""
+        self._watching: list[set[str]] = []
+        self._room = status.Room(away=time.monotonic())
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The containers with a call in progress or waiting."""
+        return self._turns.busy
+
+    def turn(self, container_id: str) -> AbstractAsyncContextManager[None]:
+        """Wait until no other call of this container runs (CNI-41); "" is no container."""
+        return self._turns.take(container_id)
+
+    async def handle(self, channel: Channel) -> None:
+        """One connection, from hello to goodbye."""
+        descriptor: int | None = None
+        try:
+            await channel.send(protocol.Hello("daemon", release=self._release))
+            until = asyncio.get_running_loop().time() + REQUEST_SECONDS
+            hello = await channel.receive(until)
+            if hello is None or not isinstance(hello[0], protocol.Hello):
+                return
+            if hello[0].version != protocol.VERSION:
+                log.warning("an executable speaks version %d", hello[0].version)
+                return
+            received = await channel.receive(until)
+            if received is None:
+                return
+            message, descriptor = received
+            if not isinstance(message, protocol.Request):
+                return
+            channel.asked = True
+            await self._serve(Caller(channel), message, descriptor)
+        except (TimeoutError, OSError, protocol.ProtocolError) as error:
+            log.warning("a connection ended: %s", str(error) or "nothing came in time")
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    async def _serve(
+        self, caller: Caller, message: protocol.Request, descriptor: int | None
+    ) -> None:
+        """Answer, unless it is an ADD whose executable goes away before that."""
+        task = asyncio.current_task()
+        assert task is not None
+        working, left = message.env.get("CNI_COMMAND") == Command.ADD, False
+
+        def gone() -> None:
+            nonlocal left
+            if working and not left:
+                left = True
+                log.info("the executable is gone: its ADD is undone")
+                task.cancel()
+
+        caller.attend(gone)
+        command = message.env.get("CNI_COMMAND", "")
+        trace = Trace(command if command in Command.__members__ else "other")
+        try:
+            request, result = await self._answer(caller, message, descriptor, trace)
+        except asyncio.CancelledError:
+            if not left or task.uncancel():
+                raise
+            return
+        working = False
+        delivered = await self._deliver(caller, result, trace)
+        if request and request.command is Command.ADD and result.exit == 0 and not delivered:
+            await self._take_back(request)
+
+    async def _deliver(self, caller: Caller, result: protocol.Result, trace: Trace) -> bool:
+        """Send the result, note it, and hear whether it reached the runtime."""
+        try:
+            await caller.channel.send(result)
+        except (OSError, protocol.ProtocolError):
+            return False
+        finally:
+            self._traces.record(trace)
+        return await caller.goodbye(GOODBYE_SECONDS)
+
+    async def _take_back(self, request: Request) -> None:
+        log.warning("a result was not delivered: the ADD is undone")
+        async with self.turn(request.container_id):
+            with suppress(CNIError):
+                await self._delete(request, Trace("UNDO"))
+
+    async def _answer(
+        self, caller: Caller, message: protocol.Request, descriptor: int | None, trace: Trace
+    ) -> tuple[Request | None, protocol.Result]:
+        request: Request | None = None
+        try:
+            request = parse_request(message.argv0, message.env, message.stdin)
+            trace.subject = container = _container(request)
+            for seen in (self.called, *self._watching):
+                if seen is not None:
+                    seen.add(container)
+            # The turn first: who waits for it takes no place from other containers. A GC waits for
+            # turns while it works, so it has a place that no turn's holder waits for.
+            places = self._collecting if request.command is Command.GC else self._slots
+            async with self.turn(container), places:
+                IN_FLIGHT.inc()
+                trace.mark("request")
+                try:
+                    stdout = await self._dispatch(
+                        caller, request, descriptor, trace, message.deadline
+                    )
+                finally:
+                    IN_FLIGHT.dec()
+            result = protocol.Result(0, stdout)
+        except CNIError as error:
+            trace.code = error.code
+            result = protocol.Result(1, _failure(error, message))
+            log.warning("%s failed: %s", trace.command, error, extra={"container": trace.subject})
+            if request is not None:
+                self._refused(request, error)
+        except Exception as error:
+            trace.code = Code.INTERNAL
+            log.exception("%s failed unexpectedly", trace.command)
+            internal = CNIError(Code.INTERNAL, f"internal error: {type(error).__name__}")
+            result = protocol.Result(1, _failure(internal, message))
+        trace.mark("answer")
+        return request, result
+
+    async def _dispatch(
+        self,
+        caller: Caller,
+        request: Request,
+        descriptor: int | None,
+        trace: Trace,
+        deadline: float,
+    ) -> str:
+        seconds = max(min(deadline, LONGEST_SECONDS) - MARGIN_SECONDS, MARGIN_SECONDS)
+        match request.command:
+            case Command.ADD:
+                result = await self._add(caller, request, descriptor, trace, seconds)
+                return encode(result, request.config.result_version).decode()
+            case Command.DEL:
+                # Shielded: a DEL goes on when the executable goes away.
+                work = self._services.keep(self._delete(request, trace, caller, descriptor))
+                await asyncio.shield(work)
+            case Command.CHECK if request.plugin == IPAM_PLUGIN:
+                await ipam_plugin.check(self._services, request, trace, seconds)
+            case Command.CHECK:
+                await check.check(self._services, request, descriptor, trace, seconds, caller)
+            case Command.STATUS:
+                await status.status(self._services, request, caller, self._room)
+            case Command.GC:
+                await self._collect(caller, request)
+            case _:
+                raise CNIError(Code.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND: {request.command}")
+        return ""
+
+    async def _add(
+        self,
+        caller: Caller,
+        request: Request,
+        descriptor: int | None,
+        trace: Trace,
+        seconds: float,
+    ) -> Result:
+        if request.plugin == IPAM_PLUGIN:
+            return await ipam_plugin.add(self._services, request, trace, seconds)
+        if descriptor is None:
+            raise CNIError(
+                Code.INVALID_ENVIRONMENT, "the network namespace did not reach the daemon"
+            )
+        return await add.add(self._services, request, descriptor, trace, seconds, caller)
+
+    async def _delete(
+        self,
+        request: Request,
+        trace: Trace,
+        caller: Caller | None = None,
+        descriptor: int | None = None,
+    ) -> None:
+        if request.plugin == IPAM_PLUGIN:
+            await ipam_plugin.delete(self._services, request, trace)
+        else:
+            await delete.delete(self._services, request, trace, caller, descriptor)
+
+    async def _collect(self, caller: Caller, request: Request) -> None:
+        """GC: our own part first, then the delegate's (GC-05)."""
+        called = set(self.busy)
+        self._watching.append(called)
+        try:
+            await garbage.collect(self._services, self.turn, called, request)
+        finally:
+            # This very set: that of another GC may hold the same.
+            self._watching = [each for each in self._watching if each is not called]
+            if (valid := request.config.valid_attachments) is not None:
+                # The collector looks twice, and so also finds what was half made before.
+                self.collect(request.config.name, {one.containerID for one in valid})
+            if request.plugin != IPAM_PLUGIN and is_delegated(request):
+                await Delegate(caller, request).collect()
+
+    async def replay(self, record: protocol.PendingDelete, file: Path) -> None:
+        """One record of the journal; raises while it cannot be done.
+
+        `file` is gone if an ADD of this attachment succeeded while the record waited.
+        """
+        request = parse_request(record.argv0, {**record.env, "CNI_COMMAND": "DEL"}, record.stdin)
+        async with self.turn(request.container_id), self._slots:
+            if not file.exists():
+                return
+            if request.plugin == IPAM_PLUGIN:
+                await ipam_plugin.release(
+                    self._services, attachment_of(request, self._services.node)
+                )
+            else:
+                await delete.replay(self._services, request)
+
+
+def _container(request: Request) -> str:
+    """The container that a call is about; GC and STATUS are about none, whatever they name."""
+    about_none = request.command in (Command.GC, Command.STATUS)
+    return "" if about_none else request.container_id
+
+
+def _failure(error: CNIError, message: protocol.Request) -> str:
+    return error_object(error, request_version(message.stdin)).decode()

@@ -1,0 +1,1 @@
+"""The private socket between executable and daemon: frames, locks, traces of calls."""

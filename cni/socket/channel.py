@@ -1,0 +1,329 @@
+"""One end of a `cni.sock` connection for asyncio, with the descriptor that travels along.
+
+asyncio's streams drop ancillary data, so this reads the socket itself: `recvmsg` when the
+loop says that it is readable. The socket never blocks the loop, a descriptor is never
+inherited by a child, and one that nobody claims is closed (CHAN-1). A want of descriptors or
+memory makes callers wait, it never ends the serving (CHAN-2). Connections that ask nothing make
+nobody wait: where there are too many, the oldest of them is closed (CHAN-3).
+
+`serve` makes the listening socket: directory 0700, socket 0600, and only root or our own
+user is let in (uid from SO_PEERCRED). Tested in `tests/cni/test_protocol.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from cni.socket import protocol
+from libcalico import tasks
+from libcalico.tasks import ended
+
+log = logging.getLogger(__name__)
+
+CHUNK = 64 * 1024
+"""Read at once; malloc maps and unmaps memory for much more than that."""
+INT = struct.Struct("i")
+ANCILLARY = socket.CMSG_SPACE(4 * INT.size)
+
+CONNECTIONS = 256
+"""How many are served at a time; each may hold two descriptors, and 1024 is a usual limit."""
+
+SILENCE_SECONDS = 0.5
+"""How long a connection may say nothing while others wait for its place."""
+
+ACCEPT_PAUSE = 0.2
+WANTS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+
+
+class Channel:
+    """A connected socket that sends and receives messages of `cni.socket.protocol`.
+
+    One task may receive while another sends. `peer_uid`, `peer_pid` come from the kernel.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._buffer = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._sending = asyncio.Lock()
+        self._attended: asyncio.AbstractEventLoop | None = None
+        self.began = time.monotonic()
+        self.asked = False
+        """Whether the peer has sent what it wants; set by who serves it."""
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
+
+    async def receive(
+        self, until: float | None = None
+    ) -> tuple[protocol.Message, int | None] | None:
+        """Return the next message and, with a `Request` that has one, the namespace descriptor.
+
+        The caller owns the descriptor and closes it. None is the other side's orderly end.
+        Messages of unknown type are skipped. Raises ProtocolError, OSError; TimeoutError when
+        the loop's clock says `until`.
+        """
+        while True:
+            try:
+                return self.receive_now()
+            except BlockingIOError:
+                await self._readable(until)
+
+    def receive_now(self) -> tuple[protocol.Message, int | None] | None:
+        """As `receive`; raises BlockingIOError where that would wait."""
+        while True:
+            body = protocol.take_frame(self._buffer)
+            if body is not None:
+                message = protocol.decode_body(body)
+                if message is None:
+                    continue
+                return message, self._claim(message)
+            if not self._fill():
+                if self._buffer:
+                    raise protocol.ProtocolError("the connection ended inside a frame")
+                return None
+
+    def attend(self, heard: Callable[[], None]) -> None:
+        """Call `heard` whenever there is something to receive, until `ignore` or `close`."""
+        self._attended = asyncio.get_running_loop()
+        self._attended.add_reader(self._sock.fileno(), heard)
+
+    def ignore(self) -> None:
+        """The end of `attend`."""
+        loop, self._attended = self._attended, None
+        if loop is not None:
+            loop.remove_reader(self._sock.fileno())
+
+    def _claim(self, message: protocol.Message) -> int | None:
+        if not isinstance(message, protocol.Request) or not message.has_netns:
+            return None
+        if not self._descriptors:
+            raise protocol.ProtocolError("a request with has_netns came without a descriptor")
+        return self._descriptors.popleft()
+
+    def _fill(self) -> bool:
+        """Read what there is; False at the end of the stream."""
+        try:
+            # Not socket.recv_fds: in Python 3.11 it drops its flags.
+            data, ancillary, _, _ = self._sock.recvmsg(CHUNK, ANCILLARY, socket.MSG_CMSG_CLOEXEC)
+        except InterruptedError as error:
+            raise BlockingIOError from error
+        except ConnectionResetError:
+            return False
+        if ancillary:
+            self._keep(ancillary)
+        self._buffer += data
+        return bool(data)
+
+    async def _readable(self, until: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        # By its number: of a socket that it does not know yet the selector makes a text first.
+        loop.add_reader(self._sock.fileno(), _wake, readable)
+        timer = None if until is None else loop.call_at(until, _expire, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(self._sock.fileno())
+            if timer is not None:
+                timer.cancel()
+
+    def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in ancillary:
+            if (level, kind) != (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                continue
+            for (descriptor,) in INT.iter_unpack(data[: len(data) // INT.size * INT.size]):
+                if self._descriptors:
+                    os.close(descriptor)
+                else:
+                    self._descriptors.append(descriptor)
+
+    async def send(self, message: protocol.Message, descriptor: int | None = None) -> None:
+        """Send one message, with `descriptor` on its first byte; raises OSError when it cannot."""
+        frame = memoryview(protocol.encode_frame(message))
+        if descriptor is None and not self._sending.locked():
+            try:
+                frame = frame[self._sock.send(frame) :]
+            except (BlockingIOError, InterruptedError):
+                pass
+            if not frame:
+                return
+        loop = asyncio.get_running_loop()
+        async with self._sending:
+            if descriptor is not None:
+                while True:
+                    try:
+                        sent = socket.send_fds(self._sock, [frame], [descriptor])
+                        break
+                    except (BlockingIOError, InterruptedError):
+                        await asyncio.sleep(0.001)
+                frame = frame[sent:]
+            await loop.sock_sendall(self._sock, frame)
+
+    def close(self) -> None:
+        """Close the socket and every descriptor that nobody claimed. May be called twice."""
+        self.ignore()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+        self._sock.close()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _expire(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
+
+
+def listen(path: Path, backlog: int = 128) -> socket.socket:
+    """Return a listening socket at `path`: directory 0700, socket 0600, a stale one replaced.
+
+    Replacing is by rename, so there is no moment without a socket. Raises OSError.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(str(fresh))
+        fresh.chmod(0o600)
+        sock.listen(backlog)
+        sock.setblocking(False)
+        fresh.rename(path)
+    except BaseException:
+        sock.close()
+        fresh.unlink(missing_ok=True)
+        raise
+    return sock
+
+
+async def serve(
+    listener: socket.socket,
+    handler: Callable[[Channel], Awaitable[None]],
+    limit: int = CONNECTIONS,
+) -> None:
+    """Accept for ever; each connection runs `handler` in its own task and is closed after it.
+
+    Peers that are neither root nor our own user are closed at once. At most `limit` are served
+    at a time; for the next one the oldest that has not asked yet is closed, and where all have
+    asked it waits in the kernel's queue. Ends when cancelled; then the listener is closed and the
+    handlers are cancelled.
+    """
+    door = _Door(listener, handler, limit)
+    door.open()
+    try:
+        await door.broken
+    finally:
+        door.shut()
+        listener.close()
+        for task in door.tasks:
+            task.cancel()
+        await ended(door.tasks)
+
+
+class _Door:
+    """Where connections come in: all that wait, in one turn of the loop."""
+
+    def __init__(
+        self, listener: socket.socket, handler: Callable[[Channel], Awaitable[None]], limit: int
+    ) -> None:
+        self._listener, self._handler, self._limit = listener, handler, limit
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.Task[None] | None = None
+        self.tasks: dict[asyncio.Task[None], Channel] = {}
+        self.broken: asyncio.Future[None] = self._loop.create_future()
+
+    def open(self) -> None:
+        """Let them come."""
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def shut(self) -> None:
+        """Nobody comes any more."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener.fileno())
+
+    def _accept(self) -> None:
+        for _ in range(self._limit):
+            if len(self.tasks) >= self._limit:
+                self._rest(self._until_room())
+                return
+            try:
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in WANTS:
+                    log.error("no connection can be accepted now: %s", error.strerror)
+                    self._rest(asyncio.sleep(ACCEPT_PAUSE))
+                elif not self.broken.done():
+                    self.broken.set_exception(error)
+                return
+            channel = Channel(sock)
+            if channel.peer_uid not in (0, os.geteuid()):
+                channel.close()
+                continue
+            task = tasks.start(_run(channel, self._handler), "a connection of cni.sock")
+            self.tasks[task] = channel
+            task.add_done_callback(self.tasks.pop)
+
+    def _rest(self, until: Coroutine[Any, Any, None]) -> None:
+        """They wait in the kernel's queue until this has ended."""
+        self._loop.remove_reader(self._listener.fileno())
+
+        async def rest() -> None:
+            await until
+            self.open()
+
+        self._pause = tasks.start(rest(), "pause of cni.sock")
+
+    async def _until_room(self) -> None:
+        while len(self.tasks) >= self._limit:
+            await _room(self.tasks)
+
+
+async def _room(tasks: Mapping[asyncio.Task[None], Channel]) -> None:
+    """Wait until one ends; the oldest that has not asked is ended once it had its time."""
+    silent = next(((task, peer) for task, peer in tasks.items() if not peer.asked), None)
+    patience = None
+    if silent is not None:
+        task, peer = silent
+        patience = peer.began + SILENCE_SECONDS - time.monotonic()
+        if patience <= 0:
+            task.cancel()
+            patience = None
+    await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)  # the ended ones leave the table
+
+
+async def _run(channel: Channel, handler: Callable[[Channel], Awaitable[None]]) -> None:
+    try:
+        await handler(channel)
+    finally:
+        channel.close()
+
+
+async def connect(path: Path) -> Channel:
+    """Return a channel to the daemon at `path`; raises OSError when nobody listens."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, str(path))
+        return Channel(sock)
+    except BaseException:
+        sock.close()
+        raise

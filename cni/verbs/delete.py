@@ -1,0 +1,300 @@
+"""DEL: take an attachment away, whatever is left of it.
+
+The cable goes first, so that its address cannot be given out while a route to the old pod
+stands; then flows of the address are forgotten; then one transaction takes address, handle
+and endpoint. A missing namespace, link, endpoint or address is no error. What cannot be done
+now, whatever the reason, is written to the journal and the DEL succeeds: a pod whose DEL
+fails hangs in "terminating", and asking again would help no more than the journal does.
+
+What an ADD of this process committed is remembered, so its DEL reads nothing: the guards of
+the one transaction prove the memory. Otherwise endpoint, siblings and handle are read at once.
+
+Invariants (tests/cni/test_daemon_add.py, tests/cni/test_daemon_faults.py):
+  CNI-20  Only what belongs to this container id and interface is removed.
+  CNI-21  A DEL succeeds only if everything is released, or the journal has it on disk.
+
+Source: conformance section 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+
+from cni.node.felix_client import Subject
+from cni.node.services import Services
+from cni.pods.endpoint import is_of, recorded_addresses, remover
+from cni.request.attachment import Attachment, attachment_of
+from cni.request.errors import CNIError, Code
+from cni.request.request import Request
+from cni.socket import call_log
+from cni.socket.trace import Trace
+from cni.verbs.delegation import Delegate, Line, is_delegated
+from cni.veth import half_made, wiring
+from ipam.allocator.requests import Release
+from ipam.records.blocks import IPAddress
+from libcalico.datastore.interface import Entry, Selection
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.model.keys import HandleKey, Key
+from libcalico.names import DEFAULT_INTERFACE_PREFIX
+from linux.errors import KernelError
+
+log = call_log.logger(__name__)
+
+
+async def delete(
+    services: Services,
+    request: Request,
+    trace: Trace,
+    line: Line | None = None,
+    netns_fd: int | None = None,
+) -> None:
+    """Serve one DEL. Raises CNIError only if something is neither removed nor remembered.
+
+    `netns_fd`: the container's namespace, if the runtime still has one.
+
+    The failure of another IPAM plugin is the caller's answer: only the runtime's next DEL can
+    run it again, since the plugin lives where the runtime does.
+    """
+    attachment = attachment_of(request, services.node)
+    services.records.drop(attachment)
+    left: list[Exception] = []
+    refused: CNIError | None = None
+    released: list[IPAddress] = []
+    removed = retracted = False
+
+    def forgot() -> None:
+        # Before the datastore tells felix: it would look for the flows once more.
+        nonlocal retracted
+        if removed:
+            retracted = True
+            _retract(services, attachment, forgotten=True)
+
+    try:
+        removed = await _remove_cable(services, attachment)
+        if not removed and netns_fd is not None:
+            names = (attachment.host_interface, attachment.ifname)
+            removed = half_made.remove_in(services.host, netns_fd, *names)
+    except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
+        left.append(error)
+        # The kernel keeps the cable: felix takes route and policy away before anybody else can
+        # have its address.
+        _retract(services, attachment)
+    trace.mark("unwire")
+    if line and is_delegated(request):
+        try:
+            await Delegate(line, request).delete()
+        except CNIError as error:
+            refused = error
+    try:
+        released = await release(services, attachment, unwired=removed, forgot=forgot)
+    except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
+        left.append(error)
+    trace.mark("commit")
+    if not retracted:
+        _retract(services, attachment)
+    if left:
+        await remember(services, request, left)
+    if refused:
+        raise refused
+    if left:
+        trace.mark("answer")
+        return
+    services.journal.released(request)
+    trace.mark("answer")
+    log.info(
+        "attachment removed",
+        extra={
+            "attachment": str(attachment),
+            "container": attachment.container_id,
+            "released": ",".join(map(str, released)),
+        },
+    )
+
+
+async def replay(services: Services, request: Request) -> None:
+    """A journalled DEL once more; raises while something of it cannot be done.
+
+    Where the kernel keeps the cable, the addresses are released all the same.
+    """
+    attachment = attachment_of(request, services.node)
+    services.records.drop(attachment)
+    if is_delegated(request):
+        log.warning(
+            "%s is not asked to release: only a DEL of the runtime reaches it",
+            request.config.ipam.type,
+            extra={"attachment": str(attachment), "container": attachment.container_id},
+        )
+    kept: KernelError | None = None
+    try:
+        await _remove_cable(services, attachment)
+    except KernelError as error:
+        kept = error
+        _retract(services, attachment)
+    released = await release(services, attachment)
+    _retract(services, attachment)
+    if kept:
+        raise kept
+    if released:
+        log.info(
+            "released what a remembered DEL held",
+            extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
+        )
+
+
+async def release(
+    services: Services,
+    attachment: Attachment,
+    *,
+    unwired: bool = False,
+    forgot: Callable[[], None] = lambda: None,
+) -> list[IPAddress]:
+    """Give back in the datastore what the attachment holds; returns the addresses.
+
+    `unwired`: its cable was found and is gone already. `forgot` is called when the flows of all
+    addresses that its endpoint records are gone from the kernel. Raises DatastoreError,
+    TimeoutError or Contention: the outcome is unknown then; InvalidValue or IPAMError if what is
+    stored cannot be read.
+    """
+    try:
+        key = attachment.endpoint_key
+    except InvalidValue:
+        return []  # no endpoint can have such a name, so no ADD of it ever succeeded
+    memory = services.memory.take(attachment)
+    if services.cluster.locked:
+        raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
+    released: list[IPAddress] = []
+    async with asyncio.timeout(services.settings.release_seconds):
+        if memory is not None:
+            if await forget_flows(services, memory.addresses):
+                forgot()
+            granted = await services.allocator.perform(
+                Release(
+                    attachment.handle_id,
+                    companion=remover(attachment),
+                    only=memory.addresses,
+                    known=memory.entries,
+                )
+            )
+            released += granted.addresses
+            handle_key = HandleKey(attachment.handle_id)
+            if handle_key in granted.entries and granted.entries[handle_key] is None:
+                return released
+            # The handle holds more: another interface's addresses, or a leak. Look closely.
+        siblings, known = await _read(services, attachment)
+        own = next((entry for entry in siblings if entry.key == key), None)
+        spared = {
+            address
+            for entry in siblings
+            if entry.key != key
+            for address in recorded_addresses(entry, attachment)
+        }
+        if not unwired:
+            await _remove_recorded_cable(services, attachment, own)
+        if await forget_flows(services, recorded_addresses(own, attachment)) and own:
+            forgot()
+        granted = await services.allocator.perform(
+            Release(attachment.handle_id, frozenset(spared), remover(attachment), known=known)
+        )
+    return released + list(granted.addresses)
+
+
+def subject_of(attachment: Attachment) -> Subject:
+    """What felix knows the attachment by."""
+    key = attachment.endpoint_key
+    return Subject(key.namespace, key.name, attachment.container_id)
+
+
+async def _read(
+    services: Services, attachment: Attachment
+) -> tuple[list[Entry], dict[Key, Entry | None]]:
+    """The endpoints of all interfaces of this pod or container, and endpoint and handle."""
+    selection = Selection(
+        "WorkloadEndpoint",
+        namespace=attachment.namespace,
+        name_prefix=attachment.sibling_prefix,
+    )
+    listing, known = await asyncio.gather(
+        services.store.list(selection),
+        services.store.get_many([attachment.endpoint_key, HandleKey(attachment.handle_id)]),
+    )
+    return listing.entries, known
+
+
+async def _remove_cable(services: Services, attachment: Attachment) -> bool:
+    return await services.unplugger.remove(attachment.host_interface, attachment.mark)
+
+
+async def _remove_recorded_cable(
+    services: Services, attachment: Attachment, own: Entry | None
+) -> None:
+    """A cable without our mark, made by another release: the datastore says that it is ours.
+
+    A host interface of another name was made by another plugin of the chain, and is its own.
+    """
+    if own is None or not is_of(own, attachment):
+        return
+    name = own.value.spec.interfaceName or ""
+    if not name.startswith(DEFAULT_INTERFACE_PREFIX):
+        return
+    try:
+        await services.in_thread(lambda: wiring.remove(name, attachment.mark, unmarked=True))
+    except (KernelError, ValueError) as error:
+        log.warning("a recorded host interface stays: %s", error)
+
+
+async def forget_flows(services: Services, addresses: Iterable[IPAddress]) -> bool:
+    """Remove the connections of released addresses from the kernel's tracking; whether it did."""
+    gone = list(addresses)
+    if not gone:
+        return False
+    try:
+        await services.flows.forget(gone)
+    except (KernelError, OSError) as error:
+        # Old flows time out by themselves; the address must not stay taken for them.
+        log.warning("flows of %s stay: %s", ", ".join(map(str, gone)), error)
+        return False
+    return True
+
+
+def _retract(services: Services, attachment: Attachment, *, forgotten: bool = False) -> None:
+    with contextlib.suppress(InvalidValue):  # felix never heard of what cannot have a name
+        services.felix.retract(subject_of(attachment), forgotten=forgotten)
+
+
+async def remember_undo(services: Services, request: Request, left: Sequence[Exception]) -> None:
+    """`remember` what `left` kept an ADD's undo from, if anything. Never raises: the ADD fails
+    with the reason that it has."""
+    if not left:
+        return
+    try:
+        await remember(services, request, left)
+    except CNIError as error:
+        log.error("an undo is lost: %s", error)
+
+
+async def remember(services: Services, request: Request, left: Sequence[Exception]) -> None:
+    """Write to the journal what `left` kept from being done (CNI-21).
+
+    Raises CNIError 11 if the record is not on the disk.
+    """
+    reason = "; ".join(str(error) or type(error).__name__ for error in left)
+    for error in left:
+        if not isinstance(error, (MuslinError, KernelError, OSError)):
+            log.error("%s failed unexpectedly", request.command, exc_info=error)
+    try:
+        await services.in_thread(services.journal.record, request)
+    except OSError as failure:
+        # A runtime takes "not found" in a DEL's error for success (ERR-17).
+        text = f"{reason}; {failure.strerror}"
+        raise CNIError(
+            Code.TRY_AGAIN_LATER,
+            "the release could not be finished, nor written to the journal",
+            text.replace("not found", "missing").replace("No such", "missing"),
+        ) from failure
+    services.journal.wake()
+    log.warning(
+        "a release is remembered, it is finished later",
+        extra={"container": request.container_id, "reason": reason},
+    )

@@ -1,0 +1,299 @@
+"""`calico-ipam` under another main plugin (bridge, ptp, macvlan): addresses and nothing else.
+
+No namespace is touched and no endpoint is written. The handle is Calico's, shared by all
+interfaces of the container in the network; which interface has an address stands beside it in
+the allocation's attributes, so that a DEL of one interface leaves the other's alone.
+
+Invariants (tests/cni/test_ipam_plugin.py):
+  CNI-80  A repeated ADD of one interface keeps its addresses; a failed one leaves none.
+  CNI-81  DEL releases the addresses of this interface only, and never what an endpoint of this
+          container records: those are the main plugin's `calico`.
+  CNI-83  What an operator deletes of a running container's addresses is put back
+  (cni.server.restore),
+          and given to no other attachment of the node meanwhile (CNI-100).
+  CNI-82  An address that the pools chose is printed with its block's prefix length, one that
+          was asked for as /32 or /128.
+
+Source: conformance section 16.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_interface, ip_network
+
+from cni.node.records import Record, inode_of
+from cni.node.services import READY_SECONDS, Services, check_node_known, check_node_name
+from cni.pods.pod_requests import AddressRequest, address_request
+from cni.request.attachment import INTERFACE, Attachment, attachment_of
+from cni.request.errors import CNIError, Code
+from cni.request.request import Request
+from cni.request.result import IPConfig, Result, decode
+from cni.socket.trace import Trace
+from cni.verbs.add import as_cni_error
+from cni.verbs.delete import forget_flows, remember
+from cni.veth.wiring import GATEWAYS
+from ipam.allocator.requests import Allocate, Release
+from ipam.allocator.service import Ticket
+from ipam.records import blocks
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import IPAMError
+from ipam.records.naming import pod_attributes
+from ipam.records.pools import containing
+from libcalico.datastore.interface import Entry
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
+from libcalico.model.keys import BlockKey, HandleKey, Key
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What is held for one interface, by handle: its own, and those of Calico's old releases."""
+
+    addresses: Mapping[str, tuple[IPAddress, ...]]
+
+    @property
+    def all(self) -> tuple[IPAddress, ...]:
+        """All addresses, IPv4 first."""
+        found = [address for held in self.addresses.values() for address in held]
+        return tuple(sorted(found, key=lambda address: (address.version, int(address))))
+
+
+async def add(services: Services, request: Request, trace: Trace, seconds: float) -> Result:
+    """Serve one ADD within `seconds`; raises CNIError with nothing left (CNI-80)."""
+    attachment = attachment_of(request, services.node)
+    tickets: list[Ticket] = []
+    limit = min(seconds, services.settings.datastore_seconds)
+    try:
+        try:
+            async with asyncio.timeout(limit):
+                return await _add(services, request, attachment, trace, tickets)
+        except BaseException:
+            await asyncio.shield(services.keep(_undo(services, request, attachment, tickets)))
+            raise
+    except (MuslinError, TimeoutError, OSError) as error:
+        raise as_cni_error(error) from error
+
+
+async def _add(
+    services: Services,
+    request: Request,
+    attachment: Attachment,
+    trace: Trace,
+    tickets: list[Ticket],
+) -> Result:
+    settings = services.settings
+    check_node_name(request.config.document, settings, services.node)
+    await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await services.cluster.require_settled(min(READY_SECONDS, settings.datastore_seconds))
+    await services.cluster.find_node()
+    check_node_known(request.config.document, services.cluster, services.node)
+    facts = await services.pod_source.facts(request)
+    wanted = address_request(request, facts)
+    trace.mark("names")
+    held = await holdings(services, attachment)
+    addresses = held.all
+    if addresses and (services.journal.holds(request) or not _serve(addresses, wanted)):
+        await _release(services, held)
+        addresses = ()
+    trace.mark("plan")
+    if not addresses:
+        attributes = pod_attributes(
+            attachment.node, attachment.namespace, attachment.pod, time.time_ns()
+        )
+        ticket = services.allocator.submit(
+            Allocate(
+                handle_id=attachment.handle_id,
+                attributes=dict(sorted({**attributes, INTERFACE: attachment.ifname}.items())),
+                families=wanted.families,
+                requested=wanted.pools,
+                fixed=wanted.fixed,
+                namespace=attachment.namespace if attachment.pod else "",
+            )
+        )
+        tickets.append(ticket)
+        addresses = (await asyncio.shield(ticket.done)).addresses
+    services.records.refuse_taken(addresses, attachment)
+    trace.mark("commit")
+    services.journal.drop(request)
+    _remember(services, request, attachment, addresses)
+    gateways = GATEWAYS if request.config.type == "ptp" else {}
+    return Result(ips=tuple(_printed(services, each, wanted, gateways) for each in addresses))
+
+
+def _remember(
+    services: Services, request: Request, attachment: Attachment, addresses: Sequence[IPAddress]
+) -> None:
+    """For what an operator may delete of it while it runs (cni.node.records).
+
+    Where the namespace cannot be seen from here nothing would say when it is gone.
+    """
+    netns = request.env.get("CNI_NETNS", "")
+    inode = inode_of(netns) if netns else ""
+    with suppress(InvalidValue):
+        if inode and attachment.endpoint_key:
+            record = Record(attachment, "", tuple(addresses), None, netns, inode)
+            services.records.remember(record)
+
+
+async def delete(services: Services, request: Request, trace: Trace) -> None:
+    """Serve one DEL; what cannot be released now is remembered in the journal."""
+    attachment = attachment_of(request, services.node)
+    try:
+        await release(services, attachment)
+    except Exception as error:  # noqa: BLE001 - for the journal, which tries again
+        trace.mark("commit")
+        await remember(services, request, [error])
+        return
+    trace.mark("commit")
+    services.journal.released(request)
+
+
+async def release(services: Services, attachment: Attachment) -> None:
+    """Give back what this interface holds; raises where that is not certain."""
+    services.records.drop(attachment)
+    if services.cluster.locked:
+        raise DatastoreUnavailable("ClusterInformation default says datastoreReady false")
+    async with asyncio.timeout(services.settings.release_seconds):
+        await _release(services, await holdings(services, attachment))
+
+
+async def check(services: Services, request: Request, trace: Trace, seconds: float) -> None:
+    """Serve one CHECK: each address of prevResult is allocated to this interface (CHK-06)."""
+    if request.config.prev_result is None:
+        raise CNIError(Code.INVALID_CONFIG, "Required prevResult missing")
+    attachment = attachment_of(request, services.node)
+    expected = _expected(request)
+    try:
+        async with asyncio.timeout(min(services.settings.check_seconds, seconds)):
+            held = (await holdings(services, attachment)).all
+    except (MuslinError, TimeoutError, OSError) as error:
+        raise as_cni_error(error) from error
+    trace.mark("datastore")
+    if not held:
+        raise CNIError(
+            Code.UNKNOWN_CONTAINER,
+            f"container {request.container_id} is unknown: no address is held for "
+            f"its interface {request.ifname}",
+        )
+    for address in expected:
+        if address not in held:
+            raise CNIError(
+                Code.CALICO,
+                f"CHECK of {attachment}: address {address} is not allocated to this interface",
+                "allocated: " + ", ".join(map(str, held)),
+            )
+
+
+async def holdings(services: Services, attachment: Attachment) -> Holdings:
+    """What is held for this interface. Raises DatastoreError or TimeoutError."""
+    legacy = f"{attachment.namespace}.{attachment.pod}" if attachment.pod else ""
+    handle_ids = [attachment.handle_id, legacy or attachment.container_id]
+    wanted: list[Key] = [HandleKey(handle_id) for handle_id in handle_ids]
+    with suppress(InvalidValue):
+        wanted.append(attachment.endpoint_key)
+    found = await services.store.get_many(wanted)
+    recorded: set[str] = set()
+    cidrs: set[str] = set()
+    for key, entry in found.items():
+        if entry is None:
+            continue
+        if isinstance(key, HandleKey):
+            cidrs |= set(entry.value.block or {})
+        elif entry.value.spec.containerID == attachment.container_id:
+            recorded = {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
+    keys: list[Key] = [BlockKey(ip_network(cidr, strict=False)) for cidr in sorted(cidrs)]
+    stored = await services.store.get_many(keys) if keys else {}
+    held = {
+        handle_id: _of_handle(attachment, handle_id, stored, recorded) for handle_id in handle_ids
+    }
+    return Holdings({handle_id: addresses for handle_id, addresses in held.items() if addresses})
+
+
+def _of_handle(
+    attachment: Attachment, handle_id: str, stored: Mapping[Key, Entry | None], recorded: set[str]
+) -> tuple[IPAddress, ...]:
+    """The addresses of one handle that are this interface's, on this node (CNI-81)."""
+    return tuple(
+        allocation.address
+        for entry in stored.values()
+        if entry is not None
+        for allocation in blocks.allocations(entry.value)
+        if allocation.handle_id == handle_id
+        and allocation.attributes.get("node", attachment.node) == attachment.node
+        and allocation.attributes.get(INTERFACE, attachment.ifname) == attachment.ifname
+        and str(allocation.address) not in recorded
+    )
+
+
+def _serve(held: Sequence[IPAddress], wanted: AddressRequest) -> bool:
+    """Whether what is held is what is wanted."""
+    if wanted.fixed:
+        return set(held) == set(wanted.fixed)
+    return sorted(address.version for address in held) == sorted(wanted.families)
+
+
+def _printed(
+    services: Services,
+    address: IPAddress,
+    wanted: AddressRequest,
+    gateways: Mapping[int, IPAddress],
+) -> IPConfig:
+    """The address with its prefix length (CNI-82).
+
+    A gateway only for ptp: it puts that address on the host's end, and fails without one.
+    """
+    facts = services.cluster.facts(services.node)
+    pool = containing(facts.pools, ip_network(address)) if facts else None
+    if wanted.fixed or pool is None:
+        return IPConfig(ip_interface(ip_network(address)), gateways.get(address.version))
+    return IPConfig(ip_interface(f"{address}/{pool.block_size}"), gateways.get(address.version))
+
+
+def _expected(request: Request) -> list[IPAddress]:
+    assert request.config.prev_result is not None
+    try:
+        result = decode(request.config.prev_result, request.config.version)
+    except CNIError as error:
+        reason = error.msg.removeprefix("could not parse a CNI result: ")
+        raise CNIError(error.code, f"could not parse prevResult: {reason}") from error
+    own = {
+        index
+        for index, link in enumerate(result.interfaces)
+        if link.name == request.ifname and link.sandbox
+    }
+    found = [ip.address.ip for ip in result.ips if ip.interface is None or ip.interface in own]
+    if not found:
+        raise CNIError(
+            Code.INVALID_CONFIG, f"prevResult lists no address of interface {request.ifname}"
+        )
+    return found
+
+
+async def _release(services: Services, held: Holdings) -> None:
+    await forget_flows(services, held.all)
+    for handle_id, addresses in held.addresses.items():
+        await services.allocator.perform(Release(handle_id, only=frozenset(addresses)))
+
+
+async def _undo(
+    services: Services, request: Request, attachment: Attachment, tickets: Sequence[Ticket]
+) -> None:
+    """Take back what this call was granted; never raises."""
+    for ticket in tickets:
+        if not ticket.started:
+            ticket.abandon()
+            continue
+        try:
+            async with asyncio.timeout(services.settings.release_seconds):
+                granted = await asyncio.shield(ticket.done)
+                only = frozenset(granted.addresses)
+                await services.allocator.perform(Release(attachment.handle_id, only=only))
+        except IPAMError:
+            continue  # refused: there is nothing to give back
+        except Exception as error:  # noqa: BLE001 - for the journal, which tries again
+            with suppress(CNIError):
+                await remember(services, request, [error])

@@ -1,0 +1,195 @@
+"""Policy only: another plugin (ptp, flannel) connects the pod, felix enforces its policy.
+
+The network list has `{"type": "calico"}` without `ipam` behind the plugin that makes the
+interface. ADD writes the endpoint with the addresses of prevResult and the name of the host
+interface that is the other end of CNI_IFNAME, waits until felix has it in force, and passes
+prevResult on. Felix finds the interface by its prefix (`interfacePrefix`); one that it does not
+take for a workload's fails the ADD, because policy would not be enforced there.
+
+Invariants (tests/cni_conformance/test_chains.py):
+  CNI-95  ADD succeeds only on an interface where felix can enforce: the end of a veth whose
+          other end stands on the host and is no bridge port.
+  CNI-96  Neither ADD, DEL nor an undo touches a link, address or route.
+
+Source: data model 5.1; architecture, "cni".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from cni.node.felix_client import Subject
+from cni.node.services import READY_SECONDS, Services, check_node_known, check_node_name
+from cni.pods.endpoint import EndpointWriter
+from cni.request.attachment import attachment_of, check_endpoint_name
+from cni.request.chain import own_index, previous_of
+from cni.request.errors import CNIError, Code
+from cni.request.request import Request
+from cni.request.result import Result
+from cni.socket.trace import Trace
+from cni.verbs import delete, network_profile
+from cni.veth import wiring
+from ipam.records.blocks import IPAddress
+from libcalico.datastore.interface import CommitConflict, revision_of
+from linux import links
+from linux.links import Link
+
+log = logging.getLogger(__name__)
+
+
+async def add(
+    services: Services, request: Request, netns_fd: int, trace: Trace, previous: Result
+) -> Result:
+    """Serve one ADD; raises CNIError, with the endpoint taken back."""
+    attachment, settings = attachment_of(request, services.node), services.settings
+    check_node_name(request.config.document, settings, services.node)
+    check_endpoint_name(attachment)
+    services.check_store(request.config.store)
+    await services.cluster.require_ready(min(READY_SECONDS, settings.datastore_seconds))
+    await services.cluster.find_node()
+    check_node_known(request.config.document, services.cluster, services.node)
+    inner, outer = _ends(services, request, netns_fd)
+    await network_profile.ensure(services, request)
+    facts = await services.pod_source.facts(request)
+    writer = EndpointWriter(attachment, facts, inner.mac, interface=outer.name)
+    addresses = addresses_of(request, previous)
+    trace.mark("names")
+    subject, wait = delete.subject_of(attachment), request.config.policy_setup_timeout
+    stood = False
+    try:
+        async with asyncio.timeout(settings.datastore_seconds):
+            entry = await services.store.get(writer.key)
+            stood = bool(writer.held(entry))
+            writer.change(entry, addresses)
+            assert writer.written is not None
+            services.felix.offer(subject, writer.stored_bytes())
+            revision = await services.store.commit([writer.written])
+        trace.mark("commit")
+        if wait:
+            await _in_force(services, str(attachment), subject, wait)
+            trace.mark("in_force")
+    except CommitConflict as error:
+        if stood:  # the first ADD's pod runs on (ADD-07)
+            services.felix.stored(subject, 0)
+        else:
+            services.felix.retract(subject)
+        raise CNIError(
+            Code.TRY_AGAIN_LATER, f"the endpoint of {attachment} was changed meanwhile"
+        ) from error
+    except BaseException:
+        if stood:
+            services.felix.stored(subject, 0)
+        else:
+            await asyncio.shield(services.keep(_undo(services, request)))
+        raise
+    services.felix.stored(subject, revision_of(revision, writer.key))
+    services.journal.drop(request)
+    log.info(
+        "policy added",
+        extra={
+            "attachment": str(attachment),
+            "container": attachment.container_id,
+            "addresses": ",".join(map(str, addresses)),
+            "link": outer.name,
+        },
+    )
+    return previous
+
+
+async def _in_force(services: Services, text: str, subject: Subject, seconds: float) -> None:
+    try:
+        refusal = await services.felix.in_force(subject, seconds)
+    except TimeoutError:
+        raise CNIError(
+            Code.TRY_AGAIN_LATER,
+            f"the policy of {text} was not in force within {seconds:g} s",
+            "look at the log of calico-felix and http://localhost:9099/readiness",
+        ) from None
+    if refusal:
+        raise CNIError(Code.TRY_AGAIN_LATER, f"felix cannot put {text} in force: {refusal}")
+
+
+def addresses_of(request: Request, previous: Result) -> tuple[IPAddress, ...]:
+    """The addresses that prevResult gives the interface; raises CNIError 7 if there is none."""
+    own = own_index(request, previous)
+    found = tuple(ip.address.ip for ip in previous.ips if ip.interface in (None, own))
+    if not found:
+        raise CNIError(
+            Code.INVALID_CONFIG, f"prevResult lists no address of interface {request.ifname}"
+        )
+    return found
+
+
+def _ends(services: Services, request: Request, netns_fd: int) -> tuple[Link, Link]:
+    """The two ends of the pod's cable as the kernel has them (CNI-95)."""
+    with wiring.open_pod(netns_fd) as pod:
+        inner = links.get(pod, request.ifname)
+    if inner is None:
+        raise CNIError(
+            Code.INVALID_CONFIG,
+            f"prevResult lists interface {request.ifname}, and the container has none",
+        )
+    outer = links.get(services.host, inner.peer_index) if inner.peer_index else None
+    paired = outer is not None and outer.kind == "veth" and outer.peer_index == inner.index
+    if inner.kind != "veth" or outer is None or not paired:
+        raise CNIError(
+            Code.CALICO,
+            f"interface {request.ifname} is no veth with its other end on the host: "
+            "policy cannot be enforced there",
+            f"it is a {inner.kind or 'link'}",
+        )
+    if outer.master:
+        raise CNIError(
+            Code.CALICO,
+            f"host interface {outer.name} is the port of a bridge: policy cannot be enforced there",
+            "let ptp make the interface, not bridge",
+        )
+    return inner, outer
+
+
+async def _undo(services: Services, request: Request) -> None:
+    attachment = attachment_of(request, services.node)
+    left: list[Exception] = []
+    try:
+        await delete.release(services, attachment, unwired=True)
+    except Exception as error:  # noqa: BLE001 - an undo goes on; kept in `left`, for the journal
+        left.append(error)
+    services.felix.retract(delete.subject_of(attachment))
+    await delete.remember_undo(services, request, left)
+
+
+async def check(services: Services, request: Request, netns_fd: int | None) -> None:
+    """Serve one CHECK: endpoint, host interface and policy are as ADD left them."""
+    previous = previous_of(request)
+    assert previous is not None
+    attachment = attachment_of(request, services.node)
+    if netns_fd is None:
+        raise CNIError(
+            Code.CALICO,
+            f"CHECK of {attachment}: the network namespace {request.netns} does not exist",
+        )
+    _, outer = _ends(services, request, netns_fd)
+    wanted = {str(address) for address in addresses_of(request, previous)}
+    entry = await services.store.get(attachment.endpoint_key)
+    if entry is None or entry.value.spec.containerID != attachment.container_id:
+        raise CNIError(
+            Code.CALICO,
+            f"CHECK of {attachment}: WorkloadEndpoint {attachment.endpoint_key.name} "
+            + ("does not exist" if entry is None else "belongs to another container"),
+        )
+    spec = entry.value.spec
+    recorded = {text.partition("/")[0] for text in spec.ipNetworks}
+    if spec.interfaceName != outer.name or not wanted <= recorded:
+        raise CNIError(
+            Code.CALICO,
+            f"CHECK of {attachment}: WorkloadEndpoint {attachment.endpoint_key.name} names "
+            f"{spec.interfaceName} with {', '.join(sorted(recorded))}, "
+            f"not {outer.name} with {', '.join(sorted(wanted))}",
+        )
+    if request.config.policy_setup_timeout:
+        subject = delete.subject_of(attachment)
+        try:
+            await _in_force(services, str(attachment), subject, services.settings.check_seconds)
+        finally:
+            services.felix.stop_waiting(subject)

@@ -1,0 +1,159 @@
+"""Where an ADD gets its addresses: our own pools, another IPAM plugin, or the pod itself.
+
+All answer twice, because wiring need not wait for the datastore: `planned` says which
+addresses it will be, `settled` that they are given. `undo` takes back what came of it.
+Where our pools do not give the addresses, the endpoint alone is written.
+
+Tested in tests/cni/test_daemon_add.py and tests/cni/test_delegation.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cni.node.services import Services
+from cni.pods.endpoint import EndpointWriter
+from cni.request.attachment import Attachment
+from cni.request.errors import CNIError, Code
+from cni.request.result import Result
+from cni.verbs import delete
+from cni.verbs.delegation import Delegate
+from ipam.allocator.requests import Granted
+from ipam.allocator.service import Ticket
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import IPAMError
+from libcalico.datastore.interface import CommitConflict, Entry, revision_of
+
+
+class Source(Protocol):
+    """The addresses of one ADD."""
+
+    @property
+    def extra(self) -> Result:
+        """Routes and DNS that come with the addresses."""
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """The addresses, as far as anyone knows; raises what refuses them."""
+
+    async def settled(self) -> Granted:
+        """The addresses, given; they may differ from the planned ones after a lost race."""
+
+    async def undo(self) -> bool:
+        """Take back what came of it; raises whatever leaves that open.
+
+        False: an earlier ADD of the attachment had the same, and it stands.
+        """
+
+
+@dataclass(slots=True)
+class OwnAddresses:
+    """From our pools: one transaction holds addresses and endpoint."""
+
+    services: Services
+    attachment: Attachment
+    ticket: Ticket
+    extra: Result = field(default=Result(), init=False)
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """What the allocator means to commit."""
+        return await self.ticket.tentative
+
+    async def settled(self) -> Granted:
+        """What it has committed."""
+        return await self.ticket.settled()
+
+    async def undo(self) -> bool:
+        """Release, unless nothing was granted or the attachment held it before."""
+        if not self.ticket.started:
+            self.ticket.abandon()
+            return True
+        async with asyncio.timeout(self.services.settings.release_seconds):
+            try:
+                granted = await asyncio.shield(self.ticket.done)
+            except IPAMError:
+                return True  # refused: there is nothing to give back
+        if granted.fresh:
+            await delete.release(self.services, self.attachment)
+        return granted.fresh
+
+
+@dataclass(slots=True)
+class _EndpointAlone:
+    """Addresses that our pools know nothing of: a guarded commit writes the endpoint."""
+
+    services: Services
+    attachment: Attachment
+    writer: EndpointWriter
+    extra: Result = field(default=Result(), init=False)
+    _given: tuple[IPAddress, ...] = field(default=(), init=False)
+    _written: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.writer.tells_network = True
+
+    async def settled(self) -> Granted:
+        """Write the endpoint."""
+        assert self.writer.written is not None
+        self._written = True
+        try:
+            revision = await self.services.store.commit([self.writer.written])
+        except CommitConflict as error:
+            raise CNIError(
+                Code.TRY_AGAIN_LATER, f"the endpoint of {self.attachment} was changed meanwhile"
+            ) from error
+        written = self.writer.written
+        entry = Entry(written.key, written.value, revision_of(revision, written.key), b"")
+        return Granted(self._given, entries={written.key: entry})
+
+    async def undo(self) -> bool:
+        """Remove the endpoint, if it was written."""
+        if self._written:
+            await delete.release(self.services, self.attachment)
+        return True
+
+
+@dataclass(slots=True)
+class UnmanagedAddresses(_EndpointAlone):
+    """The pod names its addresses, and no pool is asked (`ipAddrsNoIpam`)."""
+
+    wanted: tuple[IPAddress, ...]
+    _stood: bool = field(default=False, init=False)
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """As wanted."""
+        self._given = self.wanted
+        entry = await self.services.store.get(self.writer.key)
+        self._stood = bool(self.writer.held(entry))
+        self.writer.change(entry, self._given)
+        return self._given
+
+    async def undo(self) -> bool:
+        """Remove the endpoint, unless an earlier ADD wrote it (ADD-07)."""
+        return False if self._stood else await _EndpointAlone.undo(self)
+
+
+@dataclass(slots=True)
+class DelegatedAddresses(_EndpointAlone):
+    """From another plugin on the host."""
+
+    delegate: Delegate
+
+    async def planned(self) -> tuple[IPAddress, ...]:
+        """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
+        entry = await self.services.store.get(self.writer.key)
+        if self.writer.held(entry):
+            await self.delegate.delete()
+        self.extra = await self.delegate.add()
+        self._given = tuple(ip.address.ip for ip in self.extra.ips)
+        self.writer.change(entry, self._given)
+        return self._given
+
+    async def undo(self) -> bool:
+        """The plugin's DEL (its own failure undid itself), then the endpoint."""
+        if self._given:
+            await self.delegate.delete()
+        if self._written:
+            await delete.release(self.services, self.attachment)
+        return True

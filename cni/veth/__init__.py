@@ -1,0 +1,1 @@
+"""The veth pair of a pod: made, compared, removed."""
