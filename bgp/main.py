@@ -18,20 +18,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bgp import birdctl, spare
-from bgp.agent import Agent, SpeakerBroken, selections
-from bgp.birdworld import AgentWorld
+from bgp import spare
+from bgp.agent.agent import Agent, SpeakerBroken, selections
+from bgp.agent.birdworld import AgentWorld
+from bgp.agent.memory import Memory
+from bgp.agent.publish import Publisher
+from bgp.agent.report import Reporter
+from bgp.bird import birdctl
+from bgp.cluster.services import ServiceSource
+from bgp.cluster.view import NodeView, router_id
 from bgp.idle import backend, idle
-from bgp.memory import Memory
-from bgp.passwords import FilePasswords, PasswordSource
-from bgp.peering import Settings
-from bgp.publish import Publisher
-from bgp.report import Reporter
-from bgp.resolving import Resolver
-from bgp.services import ServiceSource
+from bgp.peering.passwords import FilePasswords, PasswordSource
+from bgp.peering.peering import Settings
+from bgp.routes.resolving import Resolver
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
-from bgp.view import NodeView, router_id
 from libcalico import apiconfig, command_line, health, logs, parsing, paths, process
 from libcalico.datastore import UNHURRIED, connect, hosts
 from libcalico.datastore.syncer import Syncer
@@ -81,7 +82,7 @@ def services(environ: Mapping[str, str]) -> ServiceSource | None:
     """Where services are read, if there is a Kubernetes API."""
     if not kubernetes(environ):
         return None
-    from bgp.kubernetes import KubernetesServices
+    from bgp.cluster.kubernetes import KubernetesServices
 
     return KubernetesServices(environ)
 
@@ -90,7 +91,9 @@ def passwords(environ: Mapping[str, str]) -> PasswordSource:
     """Where passwords are found: files if a directory is set or there is no Kubernetes API."""
     directory = environ.get("CALICO_BGP_PASSWORD_DIR", "")
     if kubernetes(environ) and not directory:
-        from bgp.kubernetes_passwords import KubernetesPasswords  # a client that few nodes need
+        from bgp.peering.kubernetes_passwords import (
+            KubernetesPasswords,  # a client that few nodes need
+        )
 
         return KubernetesPasswords(environ)
     return FilePasswords(Path(directory or PASSWORDS))

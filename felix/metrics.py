@@ -15,10 +15,10 @@ from typing import Literal
 
 from felix.audit import Audit
 from felix.calc.last_readable import Unreadable
-from felix.dataplane.backend import NATIVE
-from felix.dataplane.iptables import IptablesTables
 from felix.dataplane.loop import Dataplane
-from felix.dataplane.nftables import NftTables
+from felix.dataplane.rules.backend import NATIVE
+from felix.dataplane.rules.iptables import IptablesTables
+from felix.dataplane.rules.nftables import NftTables
 from libcalico.model import Key
 from linux.programs import WAITED
 

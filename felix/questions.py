@@ -15,8 +15,8 @@ import msgspec
 
 from felix.audit import astray, kernels_way, unenforced, unlike_datastore
 from felix.dataplane.loop import Dataplane
-from felix.dataplane.rulebook import FILTER
-from felix.dataplane.settings import rule_settings
+from felix.dataplane.rules.rulebook import FILTER
+from felix.dataplane.rules.settings import rule_settings
 from felix.denials import KeptCounts
 from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher

@@ -18,8 +18,8 @@ from pathlib import Path
 from cni.install import binaries, configuration
 from cni.install.settings import settings_from
 from felix import ROUTE_PROTOCOL
-from felix.dataplane import backend
-from felix.dataplane.mtu import IPIP, VXLAN, VXLAN_V6
+from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
+from felix.dataplane.rules import backend
 from libcalico import paths
 from libcalico.errors import MuslinError
 from linux import addresses, links, routes

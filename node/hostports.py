@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, cast
 
-from felix.dataplane import backend
+from felix.dataplane.rules import backend
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table
 from linux.iptables.plan import Desired

@@ -159,7 +159,7 @@ VARIABLES = (
         "CALICO_BIRD_CTL_DIR",
         "/var/run/calico",
         "where `bird.ctl` and `bird6.ctl` lie; `none`: no such sockets",
-        "bgp.birdctl",
+        "bgp.bird.birdctl",
     ),
     Variable(
         "CALICO_CNI_CRI_SOCKET, CALICO_CNI_HEALTHPORT",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from html import escape
 
-from bgp.planned import GLOBAL, MESH, NODE
+from bgp.peering.planned import GLOBAL, MESH, NODE
 from calicoctl import borders
 from calicoctl.routing.topology import Link, Place, Topology, folded
 

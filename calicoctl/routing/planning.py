@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bgp import compare
-from bgp.compare import Fate, NodeChange
-from bgp.peering import Settings
-from bgp.planned import MESH
-from bgp.view import ClusterView
+from bgp.cluster.view import ClusterView
+from bgp.peering import compare
+from bgp.peering.compare import Fate, NodeChange
+from bgp.peering.peering import Settings
+from bgp.peering.planned import MESH
 from libcalico.model.kinds import key_of
 
 GENTLY = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bgp.view import ClusterView
+from bgp.cluster.view import ClusterView
 from calicoctl.session import Options, datastore
 from libcalico.datastore.interface import Selection, pages_of
 

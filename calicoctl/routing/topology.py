@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bgp import peering, reflectors
-from bgp.compare import Assumed
-from bgp.expansion import DEFAULT_AS
-from bgp.peering import Settings
-from bgp.planned import MESH
+from bgp.cluster.view import ClusterView
+from bgp.peering import peering, reflectors
+from bgp.peering.compare import Assumed
+from bgp.peering.expansion import DEFAULT_AS
+from bgp.peering.peering import Settings
+from bgp.peering.planned import MESH
 from bgp.speaker.interface import IPAddress
-from bgp.view import ClusterView
 
 FULL_MESH = 10
 """A mesh of more nodes is drawn as one hub: 100 nodes would be 4,950 lines."""

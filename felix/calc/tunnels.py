@@ -111,7 +111,7 @@ def _vxlan(
     if far is None:
         return f"it has no VXLAN tunnel address for IPv{network.version} yet"
     if me.vtep(network.version) is None:
-        # Said of this node once, not of every other (felix.dataplane.tunnels).
+        # Said of this node once, not of every other (felix.dataplane.devices.tunnels).
         return ""
     host = network.prefixlen == network.max_prefixlen
     return Way(Kind.VXLAN, None if host and network.network_address == far.address else far.address)

@@ -37,27 +37,27 @@ from felix.calc.nodes import NodeFacts
 from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
-from felix.dataplane import backend
-from felix.dataplane.ahead import Ahead
-from felix.dataplane.cleaner import Cleaner
-from felix.dataplane.desired import Desire
-from felix.dataplane.elsewhere import Elsewhere
-from felix.dataplane.flush import Flusher
-from felix.dataplane.host import Host, has_ipv6
-from felix.dataplane.interfaces import Interfaces
-from felix.dataplane.ipsets import Sets
-from felix.dataplane.mtu import MtuKeeper
-from felix.dataplane.offload import ChecksumOffload
-from felix.dataplane.predecessors import Predecessors
-from felix.dataplane.routes import Outcome, RouteTable
-from felix.dataplane.settled import Settled
-from felix.dataplane.slices import happens_before, in_slices
-from felix.dataplane.state import State
-from felix.dataplane.sweeping import Sweeping
-from felix.dataplane.timers import Timers
-from felix.dataplane.touched import Touched
-from felix.dataplane.tunnels import Door, Tunnels
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.interfaces import Interfaces
+from felix.dataplane.devices.mtu import MtuKeeper
+from felix.dataplane.devices.offload import ChecksumOffload
+from felix.dataplane.devices.touched import Touched
+from felix.dataplane.devices.tunnels import Door, Tunnels
+from felix.dataplane.devices.view import KernelView
+from felix.dataplane.routes.elsewhere import Elsewhere
+from felix.dataplane.routes.flush import Flusher
+from felix.dataplane.routes.host import Host, has_ipv6
+from felix.dataplane.routes.predecessors import Predecessors
+from felix.dataplane.routes.routes import Outcome, RouteTable
+from felix.dataplane.routes.settled import Settled
+from felix.dataplane.rules import backend
+from felix.dataplane.rules.cleaner import Cleaner
+from felix.dataplane.rules.desired import Desire
+from felix.dataplane.rules.ipsets import Sets
+from felix.dataplane.rules.sweeping import Sweeping
+from felix.dataplane.turn.ahead import Ahead
+from felix.dataplane.turn.slices import happens_before, in_slices
+from felix.dataplane.turn.state import State
+from felix.dataplane.turn.timers import Timers
 from libcalico import collector
 from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from felix.calc.policy_model import ANY_INTERFACE, HostEndpoint, TierView
 from felix.config.parameters import Config
-from felix.dataplane.settings import rule_settings
+from felix.dataplane.rules.settings import rule_settings
 from felix.explain.ends import End, What
 from felix.explain.flow import IPAddress, Kind, Packet
 from felix.explain.matching import Matcher

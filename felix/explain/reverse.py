@@ -16,7 +16,7 @@ from typing import Any
 from felix.calc.policy.facts import facts_of, resolve_policy
 from felix.calc.policy.rules import resolve
 from felix.calc.policy_model import ANY_INTERFACE, ResolvedPolicy
-from felix.dataplane.settings import rule_settings
+from felix.dataplane.rules.settings import rule_settings
 from felix.explain.group_chains import groups_called
 from felix.explain.path import FORWARD, NORMAL, PRE_DNAT, TABLES, UNTRACKED
 from felix.explain.places import endpoint_chain, host_chain, rule_at

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from bgp.handover import Handover
-from bgp.kubernetes import ServiceTable
-from bgp.offer import Manner, audiences, offers
-from bgp.ownership import Ownership, lent_of
-from bgp.services import Ranges, announced
+from bgp.cluster.kubernetes import ServiceTable
+from bgp.cluster.ownership import Ownership, lent_of
+from bgp.cluster.services import Ranges, announced
+from bgp.decide.handover import Handover
+from bgp.decide.terms import of_export
+from bgp.routes.offer import Manner, audiences, offers
+from bgp.routes.tagging import Tags
 from bgp.speaker.interface import Family
-from bgp.tagging import Tags
-from bgp.terms import of_export
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Means
 from ipam.admin import overlap

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bgp.kubernetes import KubernetesServices
-from bgp.kubernetes_passwords import KubernetesPasswords
-from bgp.passwords import Passwords, SecretRef
-from bgp.services import Endpoint, ServiceKey, ServiceView
+from bgp.cluster.kubernetes import KubernetesServices
+from bgp.cluster.services import Endpoint, ServiceKey, ServiceView
+from bgp.peering.kubernetes_passwords import KubernetesPasswords
+from bgp.peering.passwords import Passwords, SecretRef
 from tests.support.apiserver import ApiServer
 from tests.support.patience import patient
 

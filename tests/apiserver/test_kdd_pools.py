@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bgp.view import ClusterView
+from bgp.cluster.view import ClusterView
 from cni.node.cluster import Cluster
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Kind, Means

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from felix.dataplane.nftables import open_sets
+from felix.dataplane.rules.nftables import open_sets
 from linux.ipset import IPSets
 from linux.nftables import NamedSets
 from tests.felix.in_kernel import NFTABLES, mode

@@ -19,10 +19,10 @@ from typing import Any, cast
 
 from felix.agent import Agent
 from felix.calc.graph import selections
-from felix.dataplane.backend import Tables
-from felix.dataplane.desired import Desire
-from felix.dataplane.ipsets import Sets
-from felix.dataplane.slices import in_slices
+from felix.dataplane.rules.backend import Tables
+from felix.dataplane.rules.desired import Desire
+from felix.dataplane.rules.ipsets import Sets
+from felix.dataplane.turn.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain, Rule

@@ -8,9 +8,9 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from bgp.agent import Agent
-from bgp.peering import Settings
-from bgp.publish import Publisher
+from bgp.agent.agent import Agent
+from bgp.agent.publish import Publisher
+from bgp.peering.peering import Settings
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model.ipam import BlockAffinity

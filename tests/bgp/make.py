@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from bgp import filters
-from bgp.bestpath import Candidate, Source
+from bgp.cluster.view import ClusterView
+from bgp.routes import filters
+from bgp.routes.bestpath import Candidate, Source
 from bgp.speaker.interface import Attributes, IPNetwork
-from bgp.view import ClusterView
 from libcalico.model.bgpfilter import BGPFilterSpec
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.ipam import Attribute, Block, BlockAffinity

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bgp import main
-from bgp.agent import SpeakerBroken
+from bgp.agent.agent import SpeakerBroken
 from bgp.speaker.interface import SpeakerFailed
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bgp.handover import Handover
-from bgp.passwords import Passwords, SecretRef
-from bgp.services import Endpoint, ServiceBatch, ServiceView
+from bgp.cluster.services import Endpoint, ServiceBatch, ServiceView
+from bgp.decide.handover import Handover
+from bgp.peering.passwords import Passwords, SecretRef
 from bgp.speaker.interface import Family, Peer, Route
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update

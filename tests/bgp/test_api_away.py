@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bgp.agent import Agent
-from bgp.memory import Memory
-from bgp.passwords import Passwords, SecretRef
-from bgp.services import ServiceBatch
+from bgp.agent.agent import Agent
+from bgp.agent.memory import Memory
+from bgp.cluster.services import ServiceBatch
+from bgp.peering.passwords import Passwords, SecretRef
 from tests.bgp.agents import Cluster, node, resource
 from tests.bgp.session_lab import until
 from tests.bgp.test_agent_routing import BLOCKS, POOL, RANGES, Secrets, Services, local_service

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp import birdctl
-from bgp.birdanswers import answer
-from bgp.birdctl import ControlServer
-from bgp.birdlines import Line, encode, last
-from bgp.birdworld import AgentWorld
+from bgp.agent.birdworld import AgentWorld
+from bgp.agent.telling import describe
+from bgp.bird import birdctl
+from bgp.bird.birdanswers import answer
+from bgp.bird.birdctl import ControlServer
+from bgp.bird.birdlines import Line, encode, last
 from bgp.speaker.interface import Announced, Attributes, Family, Origin, PathsReceived, Peer
-from bgp.telling import describe
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.bird_client import ask, peers
 from tests.bgp.memory_speaker import MemorySpeaker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bgp.compare import Fate, NodeChange, of_change
-from bgp.peering import Settings
+from bgp.peering.compare import Fate, NodeChange, of_change
+from bgp.peering.peering import Settings
 from tests.bgp.make import node, put, resource, view_of
 
 SECRET = {"secretKeyRef": {"name": "tor", "key": "key"}}

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.diagnosis import (
+from bgp.peering.planned import GLOBAL, MESH, PlannedPeer
+from bgp.sessions.diagnosis import (
     Cause,
     Evidence,
     KeyDrops,
@@ -20,8 +21,7 @@ from bgp.diagnosis import (
     diagnose,
     notification,
 )
-from bgp.planned import GLOBAL, MESH, PlannedPeer
-from bgp.probing import KeyCounters
+from bgp.sessions.probing import KeyCounters
 from bgp.speaker.interface import Family, Peer, PeerOpen
 
 HIM = IPv4Address("10.0.0.2")

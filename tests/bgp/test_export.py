@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp import export
-from bgp.offer import Manner, Terms, audiences, offers
+from bgp.cluster.view import Changed, ClusterView, PoolView, addresses_of
+from bgp.routes import export
+from bgp.routes.offer import Manner, Terms, audiences, offers
 from bgp.speaker.interface import Family
-from bgp.view import Changed, ClusterView, PoolView, addresses_of
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp import filters
-from bgp.filters import EXPORT, IMPORT, Subject, run
+from bgp.routes import filters
+from bgp.routes.filters import EXPORT, IMPORT, Subject, run
 from tests.bgp.make import net, rules
 
 ROUTE = Subject(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from bgp import fitting
-from bgp.export import Kind
-from bgp.offer import Manner, Terms, audiences
-from bgp.routing import Routing
+from bgp.decide.routing import Routing
+from bgp.routes import fitting
+from bgp.routes.export import Kind
+from bgp.routes.offer import Manner, Terms, audiences
+from bgp.routes.tagging import Tags
 from bgp.speaker.interface import Family, Route
-from bgp.tagging import Tags
 from tests.bgp.make import rules
 from tests.bgp.session_lab import BIRD, RAW, Lab, RawPeer, peer, route, story, until
 

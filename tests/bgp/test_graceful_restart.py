@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.graceful_restart import (
+from bgp.sessions.graceful_restart import (
     OWN_RESTART_TIME,
     SETTLE_TIME,
     Action,

@@ -6,8 +6,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from bgp.handover import Handover
-from bgp.planned import MESH, PlannedPeer
+from bgp.decide.handover import Handover
+from bgp.peering.planned import MESH, PlannedPeer
 from bgp.speaker.interface import IPAddress
 from tests.bgp.test_exabgp import a_peer
 

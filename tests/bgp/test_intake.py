@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bgp.bestpath import Candidate, select
-from bgp.filters import local_pref_of
-from bgp.intake import GRACEFUL_SHUTDOWN, Intake
-from bgp.validity import Facts
+from bgp.routes.bestpath import Candidate, select
+from bgp.routes.filters import local_pref_of
+from bgp.routes.intake import GRACEFUL_SHUTDOWN, Intake
+from bgp.routes.validity import Facts
 from tests.bgp.make import net, path, rules, source, view_of
 
 PREFIX = net("10.200.0.0/24")

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from bgp.interfaces import Interfaces
+from bgp.cluster.interfaces import Interfaces
 from tests.bgp.make import net
 
 TOLD = {

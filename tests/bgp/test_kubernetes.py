@@ -6,10 +6,10 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from bgp import main
-from bgp.kubernetes import ServiceTable
-from bgp.kubernetes_passwords import KubernetesPasswords, namespace
-from bgp.passwords import FilePasswords
-from bgp.services import Endpoint
+from bgp.cluster.kubernetes import ServiceTable
+from bgp.cluster.services import Endpoint
+from bgp.peering.kubernetes_passwords import KubernetesPasswords, namespace
+from bgp.peering.passwords import FilePasswords
 from libcalico.kubernetes import objects
 from libcalico.kubernetes.names import Name
 

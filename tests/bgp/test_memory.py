@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bgp.memory import Last, Memory
-from bgp.offer import NextHop
-from bgp.passwords import SecretRef
-from bgp.planned import MESH, NODE, PlannedPeer
+from bgp.agent.memory import Last, Memory
+from bgp.peering.passwords import SecretRef
+from bgp.peering.planned import MESH, NODE, PlannedPeer
+from bgp.routes.offer import NextHop
 from bgp.speaker.interface import Family, Route
 from libcalico.model.bgpfilter import (
     BGPFilterOperation,

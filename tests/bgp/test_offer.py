@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.bestpath import Candidate
-from bgp.export import Kind
-from bgp.filters import local_pref_of
-from bgp.intake import GRACEFUL_SHUTDOWN
-from bgp.offer import SECOND_HAND_MED, Manner, NextHop, Terms, audiences, offers
+from bgp.cluster.view import PoolView
+from bgp.routes.bestpath import Candidate
+from bgp.routes.export import Kind
+from bgp.routes.filters import local_pref_of
+from bgp.routes.intake import GRACEFUL_SHUTDOWN
+from bgp.routes.offer import SECOND_HAND_MED, Manner, NextHop, Terms, audiences, offers
+from bgp.routes.tagging import Tags
 from bgp.speaker.interface import Family, IPAddress, Origin, Route
-from bgp.tagging import Tags
-from bgp.view import PoolView
 from tests.bgp.make import net, path, rules, source
 
 BOTH = (Family.IPV4, Family.IPV6)

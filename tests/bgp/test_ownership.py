@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.ownership import Ownership
+from bgp.cluster.ownership import Ownership
 from tests.bgp.make import block, claim, net, view_of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bgp.passwords import FilePasswords, Passwords, SecretRef, read
+from bgp.peering.passwords import FilePasswords, Passwords, SecretRef, read
 from tests.support.patience import HANG
 
 TOR = SecretRef("tor", "key")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp import expansion, peering
-from bgp.peering import GLOBAL, MESH, NODE, Plan, Settings
+from bgp.cluster.view import ClusterView
+from bgp.peering import expansion, peering
+from bgp.peering.peering import GLOBAL, MESH, NODE, Plan, Settings
 from bgp.speaker.interface import Family
-from bgp.view import ClusterView
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.keys import ResourceKey
 

@@ -21,14 +21,14 @@ from typing import Any
 
 import pytest
 
-from bgp import probing
-from bgp.agent import Agent
-from bgp.diagnosis import Reached
-from bgp.passwords import Passwords, SecretRef
-from bgp.peering import Settings
-from bgp.publish import Publisher
+from bgp.agent.agent import Agent
+from bgp.agent.publish import Publisher
+from bgp.agent.telling import describe
+from bgp.peering.passwords import Passwords, SecretRef
+from bgp.peering.peering import Settings
+from bgp.sessions import probing
+from bgp.sessions.diagnosis import Reached
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
-from bgp.telling import describe
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from tests.bgp.agents import resource

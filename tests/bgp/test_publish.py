@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bgp import publish
-from bgp.publish import Publisher
+from bgp.agent import publish
+from bgp.agent.publish import Publisher
 from libcalico.local import framing, node_api
 from libcalico.local.node_api import Path as BestPath
 from libcalico.local.node_api import Paths, PathsBegin, PathsEnd, RefusedPath

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from bgp.reflection import NO_ADVERTISE, NO_EXPORT, is_client, marks, passes
+from bgp.routes.reflection import NO_ADVERTISE, NO_EXPORT, is_client, marks, passes
 from tests.bgp.make import path, source
 
 CLIENT, OTHER, EXTERNAL = source(client=True), source(), source(9, internal=False)

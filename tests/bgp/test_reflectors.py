@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp import peering
-from bgp.peering import MESH, Settings
-from bgp.reflectors import Choice, automatic, cluster_ids, wished
-from bgp.view import AUTOMATIC_REFLECTORS, ClusterView
+from bgp.cluster.view import AUTOMATIC_REFLECTORS, ClusterView
+from bgp.peering import peering
+from bgp.peering.peering import MESH, Settings
+from bgp.peering.reflectors import Choice, automatic, cluster_ids, wished
 from tests.bgp.make import node, put, view_of
 
 

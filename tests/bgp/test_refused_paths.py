@@ -8,8 +8,8 @@ from ipaddress import ip_network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.bestpath import Candidate
-from bgp.rib import Rib
+from bgp.routes.bestpath import Candidate
+from bgp.routes.rib import Rib
 from bgp.speaker.interface import Announced, Attributes, Family, IPNetwork, PathsReceived, Withdrawn
 from tests.bgp.make import source
 from tests.support.patience import HANG

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bgp.diagnosis import Cause, Diagnosis
-from bgp.metrics import Metrics
-from bgp.report import Reporter, report
+from bgp.agent.report import Reporter, report
+from bgp.sessions.diagnosis import Cause, Diagnosis
+from bgp.sessions.metrics import Metrics
 from bgp.speaker.interface import Announced, Attributes, Family, PathsReceived, Peer, PeerUp
 from libcalico import apiconfig
 from libcalico.datastore import connect

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.resolving import LOOKS, Resolver, kernel_way
-from bgp.rib import Rib
+from bgp.routes.resolving import LOOKS, Resolver, kernel_way
+from bgp.routes.rib import Rib
 from bgp.speaker.interface import (
     Announced,
     Attributes,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.bestpath import Candidate, Source, acceptable, select
-from bgp.rib import Rib
+from bgp.routes.bestpath import Candidate, Source, acceptable, select
+from bgp.routes.rib import Rib
 from bgp.speaker.interface import (
     Announced,
     Attributes,

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.export import Kind
-from bgp.offer import Manner, Terms, audiences
-from bgp.routing import Routing
+from bgp.cluster.view import PoolView
+from bgp.decide.routing import Routing
+from bgp.routes.export import Kind
+from bgp.routes.offer import Manner, Terms, audiences
+from bgp.routes.validity import Facts
 from bgp.speaker.interface import Announced, Attributes, Family, IPAddress, PathsReceived, Withdrawn
-from bgp.validity import Facts
-from bgp.view import PoolView
 from libcalico.local import node_api
 from tests.bgp.make import claim, net, source, view_of
 

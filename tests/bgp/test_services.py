@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.services import Endpoint, Ranges, ServiceView, announced, excluded, ranges
+from bgp.cluster.services import Endpoint, Ranges, ServiceView, announced, excluded, ranges
 from tests.bgp.make import net, node, put, view_of
 
 CLUSTER, EXTERNAL, BALANCER = "10.96.0.0/12", "192.0.2.0/24", "198.51.100.0/24"

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from bgp import kubernetes, kubernetes_passwords
-from bgp.kubernetes import KubernetesServices
-from bgp.kubernetes_passwords import KubernetesPasswords
-from bgp.passwords import Passwords, SecretRef
+from bgp.cluster import kubernetes
+from bgp.cluster.kubernetes import KubernetesServices
+from bgp.peering import kubernetes_passwords
+from bgp.peering.kubernetes_passwords import KubernetesPasswords
+from bgp.peering.passwords import Passwords, SecretRef
 from libcalico.kubernetes import objects
 from libcalico.kubernetes.names import Name
 from tests.bgp.session_lab import until

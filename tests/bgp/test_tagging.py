@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bgp.tagging import tags
+from bgp.routes.tagging import tags
 from tests.bgp.make import net, put, view_of
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.bestpath import Candidate
+from bgp.cluster.view import ClusterView
+from bgp.routes.bestpath import Candidate
+from bgp.routes.validity import Facts, doubt, neighbours_of, refusal
 from bgp.speaker.interface import IPNetwork
-from bgp.validity import Facts, doubt, neighbours_of, refusal
-from bgp.view import ClusterView
 from tests.bgp.make import block, claim, net, path, source, view_of
 
 EXTERNAL = source(99, internal=False)

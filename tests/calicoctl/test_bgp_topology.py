@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from bgp.view import DRAIN, ClusterView
+from bgp.cluster.view import DRAIN, ClusterView
 from calicoctl.routing import drawing
 from calicoctl.routing.topology import folded, topology
 from tests.bgp.make import node, put, view_of

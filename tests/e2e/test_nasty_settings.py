@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bgp import birdctl, idle
+from bgp import idle
 from bgp import main as bgp
+from bgp.bird import birdctl
 from calicoctl import documents
 from cni.install import configuration
 from cni.install import settings as installer

@@ -33,8 +33,8 @@ DURING_SECONDS = 0.004
 # What is another function on each back end: on iptables, on nftables.
 _ALIASES = {
     "Tables.commit": (
-        "felix.dataplane.iptables:IptablesTables.commit",
-        "felix.dataplane.nftables:NftTables.commit",
+        "felix.dataplane.rules.iptables:IptablesTables.commit",
+        "felix.dataplane.rules.nftables:NftTables.commit",
     ),
     "Table.commit": ("linux.iptables.table:Table.commit", "linux.nftables.ruleset:Ruleset.commit"),
     "Table.write": ("linux.iptables.table:Table._write", "linux.nftables.ruleset:Ruleset._commit"),
@@ -43,7 +43,7 @@ _ALIASES = {
     "KernelSets.delete": ("linux.ipset:IPSets.delete", "linux.nftables.sets:NamedSets.delete"),
 }
 # What a small change is written by, on nftables.
-_AT_ONCE = {"Tables.commit": "felix.dataplane.nftables:NftTables.commit_now"}
+_AT_ONCE = {"Tables.commit": "felix.dataplane.rules.nftables:NftTables.commit_now"}
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,15 @@ POINTS = [
         after felix.agent:Agent.take
         before felix.dataplane.loop:Dataplane._prepare
         after felix.dataplane.loop:Dataplane._prepare
-        after felix.dataplane.desired:Desire.update
-        before felix.dataplane.ipsets:Sets.commit
-        after felix.dataplane.ipsets:Sets.commit
+        after felix.dataplane.rules.desired:Desire.update
+        before felix.dataplane.rules.ipsets:Sets.commit
+        after felix.dataplane.rules.ipsets:Sets.commit
         before Tables.commit
         during Tables.commit
         after Table.commit
-        after felix.dataplane.interfaces:Interfaces.commit
-        after felix.dataplane.routes:RouteTable.commit
-        after felix.dataplane.settled:Settled.settle
+        after felix.dataplane.devices.interfaces:Interfaces.commit
+        after felix.dataplane.routes.routes:RouteTable.commit
+        after felix.dataplane.routes.settled:Settled.settle
         after felix.agent:Agent._published
         """,
     ),
@@ -104,17 +104,17 @@ POINTS = [
         "more",
         """
         before felix.agent:Agent.take
-        after felix.dataplane.desired:Desire.update
+        after felix.dataplane.rules.desired:Desire.update
         after KernelSets.create
         before KernelSets.add
         after KernelSets.add
-        after felix.dataplane.ipsets:Sets.commit
+        after felix.dataplane.rules.ipsets:Sets.commit
         before Table.write
         during Table.write
         after Table.write
         after Tables.commit
-        before felix.dataplane.routes:RouteTable._write
-        after felix.dataplane.routes:RouteTable._write
+        before felix.dataplane.routes.routes:RouteTable._write
+        after felix.dataplane.routes.routes:RouteTable._write
         after felix.node_server:NodeServer.publish
         after felix.status:StatusFile.write
         """,
@@ -123,15 +123,15 @@ POINTS = [
         "less",
         """
         after felix.agent:Agent.take
-        after felix.dataplane.desired:Desire.update
+        after felix.dataplane.rules.desired:Desire.update
         before KernelSets.delete
         after KernelSets.delete
         before Table.write
         during Table.write
         after Table.write
-        after felix.dataplane.routes:RouteTable._write
-        before felix.dataplane.flush:Flusher._run
-        after felix.dataplane.settled:Settled.settle
+        after felix.dataplane.routes.routes:RouteTable._write
+        before felix.dataplane.routes.flush:Flusher._run
+        after felix.dataplane.routes.settled:Settled.settle
         """,
     ),
 ]

@@ -15,8 +15,8 @@ from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
 from felix.calc.standing import NEWEST
 from felix.config.parameters import Config
-from felix.dataplane.drift import Drift
 from felix.dataplane.loop import Dataplane
+from felix.dataplane.rules.drift import Drift
 from felix.metrics import Taken, figures
 from libcalico.model import ResourceKey
 from linux.links import Link

@@ -16,7 +16,7 @@ from functools import partial
 import pytest
 
 from felix.config.parameters import Config
-from felix.dataplane import backend
+from felix.dataplane.rules import backend
 from linux import programs
 from tests.felix.in_kernel import InKernel
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, make_stage

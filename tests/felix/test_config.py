@@ -8,7 +8,7 @@ import pytest
 
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import Resolved, resolve
-from felix.dataplane.settings import rule_settings
+from felix.dataplane.rules.settings import rule_settings
 from felix.rules.model import Accept, Drop, Reject, Return
 
 

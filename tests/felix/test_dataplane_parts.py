@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
-from felix.dataplane.flush import Flusher, departed
-from felix.dataplane.routes import Failures, Outcome, RouteTable, blackhole_route, pod_route
-from felix.dataplane.timers import Timers
-from felix.dataplane.view import IPNetwork, KernelView
+from felix.dataplane.devices.view import IPNetwork, KernelView
+from felix.dataplane.routes.flush import Flusher, departed
+from felix.dataplane.routes.routes import Failures, Outcome, RouteTable, blackhole_route, pod_route
+from felix.dataplane.turn.timers import Timers
 from libcalico.model import ResourceKey
 from linux.addresses import Address
 from linux.links import Link

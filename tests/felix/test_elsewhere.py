@@ -9,8 +9,8 @@ from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts, Vtep
 from felix.calc.pools import Pool
 from felix.calc.tunnels import Means
-from felix.dataplane.elsewhere import Elsewhere
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.view import KernelView
+from felix.dataplane.routes.elsewhere import Elsewhere
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import LinkChanged

@@ -21,11 +21,11 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.endpoints import Endpoint, IPNetwork
 from felix.calc.pools import Pool
-from felix.dataplane.host import Host
-from felix.dataplane.predecessors import Predecessors
-from felix.dataplane.routes import Outcome, RouteTable, pod_route
-from felix.dataplane.touched import Touched
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.touched import Touched
+from felix.dataplane.devices.view import KernelView
+from felix.dataplane.routes.host import Host
+from felix.dataplane.routes.predecessors import Predecessors
+from felix.dataplane.routes.routes import Outcome, RouteTable, pod_route
 from linux import addresses, links, neighbours, routes
 from linux.netlink import Socket
 from linux.routes import NextHop, Route
@@ -411,7 +411,7 @@ def test_what_is_lost_while_tables_are_read_is_read_in_the_same_turn(
                 node.do(links.set_down(index))
             return found
 
-        monkeypatch.setattr("felix.dataplane.host.routes.dump", dump)
+        monkeypatch.setattr("felix.dataplane.routes.host.routes.dump", dump)
         await node.host.refresh(everything=False, all_routes=True)
         assert not node.view.outdated
         assert dumps == 2

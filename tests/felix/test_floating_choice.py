@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from felix.calc.endpoints import Endpoint
-from felix.dataplane.floating import NONE_FLOATING, floating_addresses
+from felix.dataplane.rules.floating import NONE_FLOATING, floating_addresses
 from libcalico.model.keys import ResourceKey
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from felix.calc.encapsulation import Encapsulation
 from felix.config.parameters import Config
-from felix.dataplane.mtu import UNKNOWN_HOST, MtuKeeper, host_mtu, mtus
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.mtu import UNKNOWN_HOST, MtuKeeper, host_mtu, mtus
+from felix.dataplane.devices.view import KernelView
 from linux import addresses, links
 from linux.links import Link
 from linux.netlink import Socket

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from felix.dataplane.backend import must_take_nftables
+from felix.dataplane.rules.backend import must_take_nftables
 from linux.netlink.wire import NLM_F_CREATE, text
 from linux.nftables.connection import Connection
 from linux.nftables.expressions import be32
@@ -60,7 +60,7 @@ def test_what_is_lacking_is_said_and_nothing_is_written() -> None:
         assert space.run("nft", "list", "ruleset") == ""
         code = (
             "import os; os.setuid(65534)\n"
-            "from felix.dataplane.backend import must_take_nftables\n"
+            "from felix.dataplane.rules.backend import must_take_nftables\n"
             "try: must_take_nftables(frozenset({4}))\n"
             "except Exception as error: print(error)\n"
         )

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from felix.calc.policy_model import EndpointPolicy, SetKind, TierView
-from felix.dataplane.ipsets import Sets
-from felix.dataplane.nftables import NftTables, open_sets
-from felix.dataplane.rulebook import RuleBook
+from felix.dataplane.rules.ipsets import Sets
+from felix.dataplane.rules.nftables import NftTables, open_sets
+from felix.dataplane.rules.rulebook import RuleBook
 from felix.rules.model import Accept, Chain, Drop, InSet, Mark, Rule, Side
 from felix.rules.static import Facts, RuleSettings, tables
 from libcalico.model.keys import ResourceKey

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from felix.dataplane import offload as keeper
+from felix.dataplane.devices import offload as keeper
 from linux import offload
 from linux.errors import KernelError
 from tests.felix.lying_cable import Cable, lying_cable

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felix.calc.blocks import BlockFacts, IPNetwork, blackholes, own_blocks
-from felix.dataplane.routes import RouteTable
+from felix.dataplane.routes.routes import RouteTable
 from libcalico.model.ipam import BlockAffinity
 from linux.prefixes import unpack
 from linux.routes import Route

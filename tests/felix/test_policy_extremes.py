@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from felix.calc.policy_model import EndpointPolicy, EntityMatch, ResolvedPolicy, ResolvedRule, Verb
-from felix.dataplane.nftables import NftTables
+from felix.dataplane.rules.nftables import NftTables
 from felix.rules import names
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.iptables import render_rules

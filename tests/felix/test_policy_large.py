@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from felix.calc.policy import large
 from felix.calc.policy import rules as reading
-from felix.dataplane import iptables
-from felix.dataplane.iptables import Texts
-from felix.dataplane.nftables import ModelTable
+from felix.dataplane.rules import iptables
+from felix.dataplane.rules.iptables import Texts
+from felix.dataplane.rules.nftables import ModelTable
 from felix.rules import nftables
 from felix.rules import policy as making
 from libcalico.model import ResourceKey

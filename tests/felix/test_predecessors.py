@@ -15,9 +15,9 @@ from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
 from felix.calc.tunnels import Means
-from felix.dataplane.predecessors import leftovers
-from felix.dataplane.routes import pod_route
-from felix.dataplane.view import KernelView, sort_routes
+from felix.dataplane.devices.view import KernelView, sort_routes
+from felix.dataplane.routes.predecessors import leftovers
+from felix.dataplane.routes.routes import pod_route
 from linux.links import Link
 from linux.routes import NextHop, Route
 from tests.felix.world import World, eventually

@@ -18,7 +18,7 @@ from felix.calc.policy_model import (
     TierView,
     Verb,
 )
-from felix.dataplane.rulebook import RuleBook, profile_key
+from felix.dataplane.rules.rulebook import RuleBook, profile_key
 from felix.rules.hosts import DISPATCH
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain, Rule

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from felix.calc.graph import Calculator
 from felix.config.parameters import Config
-from felix.dataplane.backend import Tables
-from felix.dataplane.desired import Desire
-from felix.dataplane.ipsets import Sets
-from felix.dataplane.mtu import IPIP
-from felix.dataplane.slices import in_slices
+from felix.dataplane.devices.mtu import IPIP
+from felix.dataplane.rules.backend import Tables
+from felix.dataplane.rules.desired import Desire
+from felix.dataplane.rules.ipsets import Sets
+from felix.dataplane.turn.slices import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.model import Chain, Rule
 from libcalico.model import ResourceKey

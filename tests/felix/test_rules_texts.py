@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from felix.dataplane.iptables import MOST_TEXTS, Texts
+from felix.dataplane.rules.iptables import MOST_TEXTS, Texts
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
 from felix.rules.model import Drop, Goto, Rule

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from felix.calc.policy_model import SetChange, SetKind
-from felix.dataplane.ipsets import BUSY_TRIES, Sets
+from felix.dataplane.rules.ipsets import BUSY_TRIES, Sets
 from linux.ipset import IPSets
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG

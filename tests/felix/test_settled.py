@@ -8,10 +8,10 @@ from ipaddress import ip_address, ip_network
 
 from felix import ROUTE_METRIC
 from felix.calc.endpoints import Endpoint, IPAddress
-from felix.dataplane.routes import RouteTable, pod_route
-from felix.dataplane.settled import Settled
-from felix.dataplane.state import State
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.view import KernelView
+from felix.dataplane.routes.routes import RouteTable, pod_route
+from felix.dataplane.routes.settled import Settled
+from felix.dataplane.turn.state import State
 from linux.routes import NextHop, Route
 from tests.felix.test_dataplane_parts import BOTH, ETH0, POD, endpoint, view
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from felix.dataplane.sweeping import DELAY
+from felix.dataplane.rules.sweeping import DELAY
 from tests.felix.test_policy_in_force import saved
 from tests.felix.world import World, eventually
 

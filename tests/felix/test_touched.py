@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from felix.calc.endpoints import Endpoint, IPNetwork
 from felix.calc.local_endpoints import LocalEndpoints
 from felix.calc.standing import NEWEST
-from felix.dataplane.routes import RouteTable, pod_route
-from felix.dataplane.settled import Settled
-from felix.dataplane.state import State
-from felix.dataplane.sweeping import DELAY, LATER, LIMIT, Sweeping, moment
-from felix.dataplane.touched import Touched
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.touched import Touched
+from felix.dataplane.devices.view import KernelView
+from felix.dataplane.routes.routes import RouteTable, pod_route
+from felix.dataplane.routes.settled import Settled
+from felix.dataplane.rules.sweeping import DELAY, LATER, LIMIT, Sweeping, moment
+from felix.dataplane.turn.state import State
 from libcalico.model import ResourceKey
 from linux.links import Link
 from linux.monitor import LinkChanged, RouteChanged

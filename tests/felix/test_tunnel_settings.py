@@ -15,8 +15,8 @@ from felix.calc.encapsulation import Encapsulation
 from felix.calc.graph import Calculator
 from felix.calc.nodes import NodeFacts
 from felix.config.parameters import Config
-from felix.dataplane.tunnels import LINGER, Tunnels
-from felix.dataplane.view import KernelView
+from felix.dataplane.devices.tunnels import LINGER, Tunnels
+from felix.dataplane.devices.view import KernelView
 from linux import addresses, links
 from linux.netlink import Socket
 from tests.support.netns import Namespace, network_namespace

@@ -20,9 +20,9 @@ from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
 from felix.conditions import of_dataplane
 from felix.config.parameters import Config
-from felix.dataplane import ahead
 from felix.dataplane.loop import READ_BACK, Dataplane
-from felix.dataplane.slices import in_slices
+from felix.dataplane.turn import ahead
+from felix.dataplane.turn.slices import in_slices
 from libcalico.model import (
     ClusterInformation,
     ClusterInformationSpec,

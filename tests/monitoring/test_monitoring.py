@@ -17,7 +17,7 @@ import cni.server.collection
 import cni.server.restore
 import cni.socket.trace
 import controllers.metrics
-from bgp.metrics import Metrics
+from bgp.sessions.metrics import Metrics
 from controllers.counts import Counts
 from manifests.image.wheels import ROOT
 from tests.felix.world import METRICS_PORT, make_world

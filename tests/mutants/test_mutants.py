@@ -80,7 +80,7 @@ def test_the_nearest_tests_of_a_module_come_first() -> None:
     assert nearest.tests("ipam/collector/proof.py", 3, "judge")[0] == "tests/ipam/test_collector.py"
     assert nearest.quick("tests/ipam/test_blocks.py")
     assert not nearest.quick("tests/ipam/test_sixteen.py")
-    assert len(nearest.tests("felix/dataplane/routes.py", 3)) == 3
+    assert len(nearest.tests("felix/dataplane/routes/routes.py", 3)) == 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")

@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bgp.agent import Agent, selections
-from bgp.peering import Settings
-from bgp.publish import Publisher
+from bgp.agent.agent import Agent, selections
+from bgp.agent.publish import Publisher
+from bgp.peering.peering import Settings
 from bgp.speaker.interface import Event
 from libcalico.datastore.syncer import Syncer
 from libcalico.local import framing, node_api

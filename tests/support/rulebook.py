@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, PolicyChanges
-from felix.dataplane.rulebook import RuleBook
+from felix.dataplane.rules.rulebook import RuleBook
 
 
 def written(book: RuleBook) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from felix.config.parameters import PARAMETERS
-from felix.dataplane.mtu import IPIP_HEADER, VXLAN_HEADER, VXLAN_V6_HEADER
+from felix.dataplane.devices.mtu import IPIP_HEADER, VXLAN_HEADER, VXLAN_V6_HEADER
 from libcalico.model import codec
 from libcalico.model.validate import problems
 from libcalico.model.validate_pool import MODES

@@ -1,0 +1,467 @@
+"""The agent: events in, pure decisions, wishes out. All state lives in one event loop.
+
+    datastore -> ClusterView -> peering.plan          -> speaker.configure
+                             -> terms -> Routing      -> speaker.announce
+    speaker   -> Rib, Helper -> Routing -> best paths -> Publisher -> felix
+
+Nothing here waits for anything but events, so no two of them ever interleave within a
+decision. A datastore that is away changes nothing: sessions and routes stay.
+Tested in tests/bgp/test_agent.py with a speaker in memory, and in test_interop.py with
+ExaBGP and BIRD.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from bgp.agent import telling
+from bgp.agent.memory import PATIENCE, Last, Memory
+from bgp.agent.publish import Publisher
+from bgp.bird.birdctl import ControlServer
+from bgp.cluster.services import ServiceSource
+from bgp.cluster.view import Changed, ClusterView
+from bgp.decide.handover import Handover
+from bgp.decide.picture import Picture
+from bgp.decide.routing import Routing
+from bgp.peering import reflectors
+from bgp.peering.passwords import PasswordSource
+from bgp.peering.peering import Plan, Settings
+from bgp.peering.planned import PlannedPeer
+from bgp.routes.resolving import HOPS_A_SECOND, PAUSE, Resolver, unresolved
+from bgp.sessions.graceful_restart import START_DEADLINE, StartGate
+from bgp.sessions.metrics import Metrics
+from bgp.sessions.probing import Doctor
+from bgp.sessions.sessions import Sessions
+from bgp.sessions.status import Writer
+from bgp.speaker.interface import Event, IPAddress, Speaker, SpeakerFailed
+from libcalico.datastore.interface import Selection
+from libcalico.datastore.syncer import SyncBatch, Syncer
+from libcalico.errors import MuslinError
+from libcalico.local import node_api
+from libcalico.model.keys import Key, ResourceKey
+from libcalico.model.lacking import Lacking
+from libcalico.model.meta import now_text
+
+log = logging.getLogger(__name__)
+
+FELIX_REFUSED_SHOWN = 100
+EVERYTHING = Changed.PEERING | Changed.EXPORT | Changed.FILTERS
+
+
+class SpeakerBroken(MuslinError):
+    """The speaker cannot go on: exit, and let the supervisor start us afresh."""
+
+
+def selections() -> list[Selection]:
+    """What BGP follows in the datastore."""
+    families = (
+        *("Node", "BGPConfiguration", "BGPPeer", "BGPFilter"),
+        *("IPPool", "BlockAffinity", "Block"),
+    )
+    return [Selection(family) for family in families]
+
+
+def _ours(key: Key, me: str) -> bool:
+    """Whether this agent names what an object asks for in vain."""
+    if not isinstance(key, ResourceKey):
+        return False
+    mine = key.kind == "BGPConfiguration" and key.name in ("default", f"node.{me}")
+    return mine or key.kind in ("BGPPeer", "BGPFilter")
+
+
+class Agent:
+    """The BGP agent of the node `me`."""
+
+    def __init__(
+        self,
+        me: str,
+        speaker: Speaker,
+        publisher: Publisher,
+        settings: Settings,
+        *,
+        start_deadline: float = START_DEADLINE,
+        memory: Memory | None = None,
+        handover: Handover | None = None,
+        service_source: ServiceSource | None = None,
+        password_source: PasswordSource | None = None,
+        service_patience: float = PATIENCE,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self.routing = Routing(publisher.current, publisher.publish)
+        self.picture = Picture(me, settings, self.routing)
+        self.view = self.picture.view
+        self.plan = Plan()
+        self.felix_refused: dict[str, str] = {}
+        self.in_sync = False
+        self.lacking = Lacking(log)
+        self.writer = Writer(self.describe)
+        self.metrics = Metrics()
+        self.speaker, self.publisher = speaker, publisher
+        self._loop = asyncio.get_running_loop()
+        self.gate = StartGate(self._loop.time(), start_deadline)
+        self.sessions = Sessions(self.routing, self.gate, self.metrics)
+        self.handover = handover or Handover()
+        self.doctor = Doctor(self.sessions, self.writer.changed)
+        self.control: ControlServer | None = None
+        self.started = self.configured = now_text()
+        self._syncer: Syncer | None = None
+        self._memory = memory or Memory(None)
+        self._before = self._memory.load() or Last()
+        self.picture.old_secrets = self._before.secrets if password_source else {}
+        self.picture.old_services = self._before.services if service_source else frozenset()
+        self._local_addresses: list[str] = []
+        self._password_source = password_source
+        self._service_source = service_source
+        self._services_known = service_source is None
+        self._service_patience = service_patience
+        self._resolver = resolver
+        self._complete = False
+        self._announced = self._told_all = False
+        self._timer = asyncio.Event()
+
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """All that runs as long as the agent does, besides `follow_datastore`."""
+        found = [
+            self.follow_speaker(),
+            self.remember(),
+            self.keep_time(),
+            self.writer.run(),
+            self.publisher.run(),
+            self.doctor.run(),
+        ]
+        if self._resolver is not None:
+            found.append(self.keep_resolving(self._resolver))
+        if self.control is not None:
+            found.append(self.control.run())
+        if self._service_source is not None:
+            found += [self.follow_services(self._service_source), self._services_in_time()]
+        if self._password_source is not None:
+            found.append(self.follow_passwords(self._password_source))
+        return found
+
+    @property
+    def connected(self) -> bool:
+        """The datastore answers."""
+        return self._syncer is not None and self._syncer.connected
+
+    @property
+    def published(self) -> int:
+        """Prefixes that felix is told of."""
+        return len(self.publisher.current)
+
+    # -- the datastore, services, passwords
+
+    async def follow_datastore(self, syncer: Syncer) -> None:
+        """Take batches for ever."""
+        self._syncer = syncer
+        async for batch in syncer.batches():
+            await self.take(batch)
+
+    async def take(self, batch: SyncBatch) -> None:
+        """Take one batch; decide once the picture is complete."""
+        changed = Changed.NOTHING
+        for update in batch.updates:
+            value = update.entry.value if update.entry is not None else None
+            changed |= self.view.apply(update.key, value)
+            if _ours(update.key, self.view.me):
+                self.lacking.update(update.key, value)
+            if why := self.view.broken.get(str(update.key)):
+                log.error("left out, not usable: %s", why, extra={"object": str(update.key)})
+        self._complete = self._complete or batch.in_sync
+        await self._decide(changed)
+
+    async def follow_services(self, source: ServiceSource) -> None:
+        """Take changes of services for ever."""
+        async for batch in source.batches():
+            self.picture.serve(batch)
+            self._services_known = self._services_known or batch.in_sync
+            await self._decide(Changed.EXPORT)
+
+    async def _services_in_time(self) -> None:
+        """Without word from Kubernetes, go on with the services of before the restart."""
+        await asyncio.sleep(self._service_patience)
+        if not self._services_known:
+            count = len(self.picture.old_services)
+            if count:
+                told = "no word about services: going on with those of before"
+                log.warning(told, extra={"n": count})
+            else:
+                log.info("no word about services yet: none is announced so far")
+            self._services_known = self.picture.services_unread = True
+            await self._decide(Changed.NOTHING)
+
+    async def follow_addresses(self, found: AsyncIterator[frozenset[IPAddress]]) -> None:
+        """Take the addresses of the datastore, to which external peers name no way."""
+        async for addresses in found:
+            self.picture.datastore = addresses
+            if self.in_sync:
+                self.picture.decide_terms(self.plan.peers, self.handover)
+                self._timer.set()
+
+    async def follow_passwords(self, source: PasswordSource) -> None:
+        """Take passwords for ever."""
+        async for known in source.changes():
+            self.picture.unlock(known)
+            await self._decide(Changed.PEERING)
+
+    async def remember(self, patience: float = PATIENCE) -> None:
+        """Take up the last decisions if the datastore stays silent (`bgp.agent.memory`)."""
+        await asyncio.sleep(patience)
+        last = self._before
+        if not self.in_sync and last != Last():
+            log.warning("no word from the datastore: going on with the last decisions")
+            self.picture.take_filters(last.filters)
+            self.routing.remember(last.routes)
+            await self._apply_plan(Plan(tuple(last.peers)))
+            await self._tell_speaker()
+
+    # -- decisions
+
+    async def _decide(self, changed: Changed) -> None:
+        """Decide what these changes touch, once the picture is complete."""
+        if not self._complete:
+            return
+        if self._service_source is not None and self.picture.announces_services:
+            self._service_source.want()
+            if not (self.in_sync or self._services_known):
+                return  # without them a restart would withdraw their addresses
+        if not self.in_sync:
+            self.in_sync, changed = True, EVERYTHING | Changed.IMPORT
+            self.routing.forget()  # what was remembered is decided anew
+            self._announced = False
+        if Changed.FILTERS in changed:
+            self.picture.decide_filters()
+        if Changed.PEERING in changed:
+            plan = self.picture.planned()
+            if self._password_source is not None:
+                self._password_source.want(plan.secrets)
+            await self._apply_plan(plan)
+        if Changed.EXPORT in changed:
+            self.picture.decide_own()
+        if changed & EVERYTHING:
+            self.picture.decide_terms(self.plan.peers, self.handover)
+        if Changed.IMPORT in changed:
+            self.picture.decide_owners()
+        await self._tell_speaker()
+        if changed:
+            specs = self.picture.filters_of(self.plan.peers)
+            known, secrets = self.picture.known_passwords.values, self.plan.secrets
+            last = Last(list(self.plan.peers), list(self.routing.own_routes()), specs)
+            last.services = self.picture.service_addresses
+            last.secrets = {ref: value for ref, value in known.items() if ref in secrets}
+            self._memory.save(last)
+
+    async def _tell_speaker(self) -> None:
+        if self.routing.take_changed() or not self._announced:
+            routes = self.routing.routes()
+            log.log(
+                logging.DEBUG if self._announced else logging.INFO,
+                "announcing",
+                extra={"routes": len(routes)},
+            )
+            self._announced = True
+            await self.speaker.announce(routes)
+            self.writer.changed()
+
+    async def _apply_plan(self, plan: Plan) -> None:
+        for refused in set(plan.refused) - set(self.plan.refused):
+            log.error("peering refused: %s", refused.reason, extra={"object": refused.source})
+        wanted = {each.peer.address: each for each in plan.peers}
+        held = self.handover.plan(self.sessions.planned, wanted, self._exists, self._loop.time())
+        await self._hold(held, plan)
+
+    def _exists(self, planned: PlannedPeer) -> bool:
+        node = self.view.nodes.get(planned.node)
+        return node is not None and planned.peer.address in node.addresses
+
+    async def _hold(self, peers: Mapping[IPAddress, PlannedPeer], plan: Plan) -> None:
+        """Hold exactly these sessions."""
+        ordered = tuple(sorted(peers.values(), key=lambda each: _order(each.peer.address)))
+        old = self.plan.peers
+        self.plan = Plan(ordered, plan.refused, plan.secrets)
+        # A source says what it knows only after the first plan has asked it.
+        unread = plan.secrets - self.picture.known_passwords.values.keys()
+        self.gate.lacking = bool(plan.refused and unread)
+        reflecting = reflectors.cluster_ids(self.view)
+        self.sessions.hold({each.peer.address: each for each in ordered}, reflecting)
+        if not self.sessions.clients.check(self._loop.time()):
+            self.speaker.withhold(True)  # let go in `keep_time`
+        self.routing.fix(
+            {
+                ip_network(each.peer.address): each.reachable_by
+                for each in ordered
+                if each.reachable_by is not None
+            }
+        )
+        self._set_own()
+        self.metrics.refused.set(len(plan.refused))
+        wanted = [each.peer for each in ordered]
+        if wanted != [each.peer for each in old]:
+            log.info("peers", extra={"count": len(ordered)})
+            self.configured = now_text()
+            await self.speaker.configure(wanted)
+        self._check_gate()
+        self._timer.set()
+        self.writer.changed()
+
+    # -- speaker and time
+
+    async def follow_speaker(self) -> None:
+        """Take events for ever. Raises `SpeakerBroken`.
+
+        What peers are told follows when no event waits (`keep_time`): many UPDATEs, one wish.
+        """
+        async for event in self.speaker.events():
+            self.on_event(event)
+
+    def on_event(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, SpeakerFailed):
+            raise SpeakerBroken("the speaker cannot be kept: see the log above")
+        self.sessions.take(event, self._loop.time())
+        self._check_gate()
+        self._timer.set()
+        self.writer.changed()
+
+    def _check_gate(self) -> None:
+        if not self.gate.passed and self.gate.check(self._loop.time()):
+            log.info("start complete", extra={"prefixes": self.published})
+            self.publisher.complete()
+
+    async def keep_time(self) -> None:
+        """Expire stale paths, pass the start gate, end handovers when their time has come."""
+        while True:
+            now = self._loop.time()
+            moments = (
+                self.sessions.helper.next_deadline(),
+                self.gate.next_check(),
+                self.sessions.clients.next_check(),
+                self.handover.next_check(now),
+            )
+            wait = min((each for each in moments if each is not None), default=None)
+            try:
+                async with asyncio.timeout_at(wait):
+                    await self._timer.wait()
+            except TimeoutError:
+                pass
+            self._timer.clear()
+            self.sessions.expired(self._loop.time())
+            self._check_gate()
+            await self._release()
+            complete = self.sessions.clients.check(self._loop.time())
+            if self._announced:
+                await self._tell_speaker()
+                if complete and not self._told_all:
+                    self._told_all = True
+                    self.speaker.withhold(False)
+
+    async def keep_resolving(self, resolver: Resolver, pause: float = PAUSE) -> None:
+        """Ask again and again whether the next hops of the table can be reached, for ever."""
+        while True:
+            hops = [hop for hop in self.routing.rib.hops if not self.sessions.up(hop)]
+            if resolver.look(hops):
+                gone = ", ".join(sorted(map(str, resolver.unresolved)))
+                log.warning("next hops without a way: %.500s", gone or "none any more")
+                self.routing.choose(self.routing.rib.resolve(resolver.unresolved))
+                self._timer.set()
+                self.writer.changed()
+            await asyncio.sleep(pause + len(hops) / HOPS_A_SECOND)
+
+    async def _release(self) -> None:
+        """End the sessions whose successors carry their routes."""
+        held = self.handover.held
+        if not held:
+            return
+        rib = self.routing.rib
+
+        def covered(address: IPAddress) -> bool:
+            return all(rib.offered_by(net) - held.keys() for net in rib.of(address))
+
+        heard = self.handover.successors
+        gone = self.handover.release(self._loop.time(), self.sessions.complete, covered)
+        if gone:
+            log.info("sessions end that left the plan", extra={"count": len(gone)})
+            for address in sorted((each for each in gone if not gone[each]), key=_order):
+                log.warning(
+                    "a session ends, and no other one carries all its routes",
+                    extra={"peer": str(address)},
+                )
+            peers = {each.peer.address: each for each in self.plan.peers}
+            for address in gone:
+                del peers[address]
+            await self._hold(peers, self.plan)
+        if gone or self.handover.successors != heard:
+            self.picture.decide_terms(self.plan.peers, self.handover)
+
+    # -- felix
+
+    def on_felix_connected(self) -> None:
+        """A felix that is told everything says anew what it refuses."""
+        self.felix_refused.clear()
+        self.writer.changed()
+
+    def on_felix(self, message: node_api.Message) -> None:
+        """What felix says over `node.sock`."""
+        if isinstance(message, node_api.RefusedPath) and not message.reason:
+            self.felix_refused.pop(message.prefix, None)
+            self.writer.changed()
+        elif isinstance(message, node_api.RefusedPath):
+            self.metrics.felix_refused.inc()
+            self.felix_refused[message.prefix] = message.reason
+            log.warning("felix refuses a path: %s", message.reason, extra={"net": message.prefix})
+            if len(self.felix_refused) > FELIX_REFUSED_SHOWN:
+                self.felix_refused.pop(next(iter(self.felix_refused)))
+            self.writer.changed()
+        elif isinstance(message, node_api.Fact):
+            self._local_addresses = message.local_addresses
+            self._set_own()
+            if self.picture.take_networks(message.networks) and self.in_sync:
+                self.picture.decide_own()
+                self.picture.decide_terms(self.plan.peers, self.handover)
+                self.routing.judge_again()
+            self._timer.set()
+
+    def _set_own(self) -> None:
+        own = own_addresses(self.view, self._local_addresses)
+        if self.routing.address(own) and self.in_sync:
+            self.picture.decide_terms(self.plan.peers, self.handover)
+
+    # -- telling
+
+    def describe(self) -> dict[str, Any]:
+        """The content of the status file (`bgp.sessions.status`)."""
+        return telling.describe(self)
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """What an operator should know of now: (object, reason)."""
+        why = f"is kept until its successors carry its routes, {self.handover.limit:g} s at most"
+        kept = [(f"peer {address}", why) for address in sorted(self.handover.held, key=str)]
+        unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
+        unread += [(key, f"left out, not usable: {why}") for key, why in self.view.broken.items()]
+        for what, source in (
+            ("Kubernetes services", self._service_source),
+            ("BGP passwords", self._password_source),
+        ):
+            if source is not None and source.problem:
+                unread.append((what, source.problem))
+        control = self.control.conditions() if self.control is not None else []
+        found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
+        found += self.picture.conditions()
+        if self._resolver is not None:
+            found += unresolved(self._resolver.unresolved, self.routing.rib.hops)
+        return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]
+
+
+def own_addresses(view: ClusterView, facts: Iterable[str]) -> frozenset[IPAddress]:
+    """This node's addresses: of the datastore, and those that felix sees."""
+    me = view.nodes.get(view.me)
+    seen = {ip_address(text) for text in facts}
+    return frozenset(seen | set(me.addresses if me else ()))
+
+
+def _order(address: IPAddress) -> tuple[int, int]:
+    return address.version, int(address)

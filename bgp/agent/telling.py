@@ -1,0 +1,77 @@
+"""What the agent says of itself in its status file (schema: `bgp.sessions.status`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bgp.peering.planned import PlannedPeer
+from bgp.speaker.interface import IPAddress
+
+if TYPE_CHECKING:
+    from bgp.agent.agent import Agent
+
+REFUSED_SHOWN = 20
+CONDITIONS_SHOWN = 100
+
+
+def describe(agent: Agent) -> dict[str, Any]:
+    """The content of the status file."""
+    peers = [_peer(agent, planned) for planned in agent.plan.peers]
+    rib, first = agent.routing.rib, agent.plan.peers[0].peer if agent.plan.peers else None
+    agent.metrics.tell(peers, agent.published, rib.rejected)
+    alive = "running" if agent.sessions.speaker_up else "restarting"
+    return {
+        "router_id": str(first.router_id) if first else "",
+        "local_as": first.local_as if first else 0,
+        "speaker": alive if first else "stopped",
+        "start_complete": agent.gate.passed,
+        "datastore": agent.connected,
+        "felix": agent.publisher.connected,
+        "draining": agent.routing.terms.draining,
+        "peers": peers,
+        "refused": [{"peer": each.source, "reason": each.reason} for each in agent.plan.refused],
+        "felix_refused": agent.felix_refused,
+        "conditions": [
+            {"object": subject, "reason": reason}
+            for subject, reason in agent.conditions()[:CONDITIONS_SHOWN]
+        ],
+    }
+
+
+def sent(agent: Agent, address: IPAddress) -> int:
+    """How many routes a peer is offered, as far as the speaker counts them."""
+    count = getattr(agent.speaker, "sent", None)
+    return count(address) if count else 0
+
+
+def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
+    address, rib = planned.peer.address, agent.routing.rib
+    status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
+    received, stale = rib.count(address)
+    refused, _ = rib.refused(address)
+    graceful = message is not None and message.restart_time is not None
+    keeping = agent.sessions.helper.stale_until(address) is not None
+    diagnosis = agent.doctor.found.get(address)
+    shown = rib.faults(address, REFUSED_SHOWN)
+    return {
+        "address": str(address),
+        "type": planned.kind,
+        "node": planned.node,
+        "state": "up" if status.up else "start",
+        "since": status.since,
+        "session": status.session,
+        "info": status.text,
+        "error": status.error,
+        "cause": diagnosis.cause.value if diagnosis else "",
+        "seen": diagnosis.seen if diagnosis else "",
+        "fix": diagnosis.fix if diagnosis else "",
+        "asn": planned.peer.remote_as,
+        "received": received,
+        "stale": stale,
+        "refused": refused,
+        "refused_paths": {str(prefix): shown[prefix] for prefix in sorted(shown, key=str)},
+        "sent": sent(agent, address),
+        "graceful_restart": "keeping routes" if keeping else "yes" if graceful else "no",
+        "reflector_client": planned.client,
+        "leaving": address in agent.handover.held,
+    }

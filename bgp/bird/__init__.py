@@ -1,0 +1,1 @@
+"""BIRD's control protocol, answered as BIRD would."""

@@ -1,0 +1,1 @@
+"""What BGP needs of the cluster: nodes, services, blocks, interfaces."""

@@ -1,0 +1,259 @@
+"""What BGP needs of the datastore, reduced at the edge to small frozen values.
+
+The datastore holds every block of the cluster; of a foreign block only the addresses that
+this node borrowed, or that are lent between others, matter here. `ClusterView.apply` takes
+one change and says which decisions (peering, export, import) it may have changed, so a pod
+start elsewhere costs a look-up and no more. For import it also collects the networks
+concerned. Tested in tests/bgp/test_peering.py.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv6Interface,
+    ip_address,
+    ip_interface,
+)
+from typing import Any
+
+from bgp.cluster.ownership import CONFIRMED, Ownership, lent_of
+from bgp.speaker.interface import IPAddress, IPNetwork
+from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+
+AUTOMATIC_REFLECTORS = "muslin/automatic-reflectors"
+DRAIN = "muslin/bgp-drain"
+"""Annotation of a Node: `true` makes its routes the last choice everywhere (RFC 8326)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as a BGP speaker; a node without BGP addresses takes no part."""
+
+    name: str
+    labels: Mapping[str, str]
+    ipv4: IPv4Interface | None = None
+    ipv6: IPv6Interface | None = None
+    asn: int | None = None
+    cluster_id: str = ""
+    created: str = ""
+    draining: bool = False
+
+    def address(self, version: int) -> IPAddress | None:
+        """The address for sessions of an IP version, if the node has one."""
+        interface = self.ipv4 if version == 4 else self.ipv6
+        return interface.ip if interface is not None else None
+
+    @property
+    def addresses(self) -> tuple[IPAddress, ...]:
+        """All addresses of the node's sessions."""
+        return tuple(each for version in (4, 6) if (each := self.address(version)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool as far as export goes, which is the same while it is disabled (`ipam.records.pools`
+    alone asks that). `tunnelled`: packets to other subnets go in a tunnel.
+    """
+
+    cidr: IPNetwork
+    exported: bool
+    tunnelled: bool = False
+
+
+class Changed(enum.Flag):
+    """Which decision a change may have altered."""
+
+    NOTHING = 0
+    PEERING = enum.auto()
+    EXPORT = enum.auto()
+    IMPORT = enum.auto()
+    FILTERS = enum.auto()
+    """What filters say, for both directions."""
+
+
+@dataclass
+class ClusterView:
+    """The current picture, for the node `me`."""
+
+    me: str
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    configurations: dict[str, Any] = field(default_factory=dict)
+    peers: dict[str, Any] = field(default_factory=dict)
+    pools: dict[str, PoolView] = field(default_factory=dict)
+    affinities: dict[IPNetwork, str] = field(default_factory=dict)
+    mine: dict[IPNetwork, Held] = field(default_factory=dict)
+    """Addresses of this node, by the block they lie in (own blocks too)."""
+    filters: dict[str, Any] = field(default_factory=dict)
+    automatic: str = ""
+    """The annotation that asks for reflectors chosen automatically (`bgp.peering.reflectors`)."""
+    ownership: Ownership = field(default_factory=Ownership)
+    touched: set[IPNetwork] = field(default_factory=set)
+    """Networks whose owners changed since the reader cleared it."""
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def apply(self, key: Key, value: Any | None) -> Changed:
+        """Take one change (None: deleted). What cannot be read is kept out and named."""
+        self.broken.pop(str(key), None)
+        try:
+            return self._take(key, value)
+        except ValueError as error:
+            self.broken[str(key)] = str(error)
+            return self._take(key, None)
+
+    def _take(self, key: Key, value: Any | None) -> Changed:
+        if isinstance(key, ResourceKey):
+            return self._resource(key, value)
+        if isinstance(key, AffinityKey):
+            return self._affinity(key, value)
+        if isinstance(key, BlockKey):
+            return self._block(key, value)
+        return Changed.NOTHING
+
+    def _resource(self, key: ResourceKey, value: Any | None) -> Changed:
+        if key.kind == "Node":
+            what = Changed.PEERING | Changed.EXPORT
+            return _put(self.nodes, key.name, value and node_view(value), what)
+        if key.kind == "IPPool":
+            return _put(self.pools, key.name, value and _pool(value), Changed.EXPORT)
+        if key.kind == "BGPConfiguration":
+            if key.name == "default":
+                annotations = value.metadata.annotations if value else {}
+                self.automatic = annotations.get(AUTOMATIC_REFLECTORS, "")
+            spec = value and value.spec
+            _put(self.configurations, key.name, spec, Changed.PEERING)
+            return Changed.PEERING | Changed.EXPORT | Changed.FILTERS
+        if key.kind == "BGPFilter":
+            what = Changed.PEERING | Changed.FILTERS
+            return _put(self.filters, key.name, value and value.spec, what)
+        if key.kind == "BGPPeer":
+            return _put(self.peers, key.name, value and value.spec, Changed.PEERING)
+        return Changed.NOTHING
+
+    def _affinity(self, key: AffinityKey, value: Any | None) -> Changed:
+        if key.kind != "host":
+            return Changed.NOTHING
+        state = value and (value.state or CONFIRMED)
+        changed = Changed.NOTHING
+        if self.ownership.claim(key.host, key.cidr, state):
+            self.touched.add(key.cidr)
+            changed = Changed.IMPORT
+        if key.host != self.me:
+            return changed
+        return changed | _put(self.affinities, key.cidr, state, Changed.EXPORT)
+
+    def _block(self, key: BlockKey, value: Any | None) -> Changed:
+        held = addresses_of(self.me, key.cidr, value) if value is not None else None
+        # A block of this node is told as a whole, whichever of its addresses are in use: that is
+        # what most changes of blocks are about, one for each pod.
+        whole = self.affinities.get(key.cidr) == CONFIRMED and key.cidr.prefixlen < (
+            key.cidr.max_prefixlen
+        )
+        told = Changed.NOTHING if whole else Changed.EXPORT
+        changed = _put(self.mine, key.cidr, held or None, told)
+        if self.ownership.lend(key.cidr, lent_of(key.cidr, value) if value is not None else {}):
+            self.touched.add(key.cidr)
+            changed |= Changed.IMPORT
+        return changed
+
+    def owner(self, address: IPAddress) -> NodeView | None:
+        """The node that has an address for its sessions."""
+        return next((node for node in self.nodes.values() if address in node.addresses), None)
+
+    def default(self, name: str) -> Any:
+        """A field of the cluster's BGPConfiguration; None where there is none."""
+        spec = self.configurations.get("default")
+        return getattr(spec, name) if spec is not None else None
+
+
+def _put(table: dict[Any, Any], name: Any, value: Any | None, what: Changed) -> Changed:
+    if table.get(name) == value:
+        return Changed.NOTHING
+    if value is None:
+        del table[name]
+    else:
+        table[name] = value
+    return what
+
+
+def node_view(node: Any) -> NodeView:
+    """The BGP part of a Node resource. Raises `ValueError` for an address that is none."""
+    bgp = node.spec.bgp
+    if bgp is None:
+        return NodeView(node.metadata.name, dict(node.metadata.labels))
+    ipv4 = ip_interface(bgp.ipv4Address) if bgp.ipv4Address else None
+    ipv6 = ip_interface(bgp.ipv6Address) if bgp.ipv6Address else None
+    if isinstance(ipv4, IPv6Interface) or isinstance(ipv6, IPv4Interface):
+        raise ValueError("spec.bgp: ipv4Address and ipv6Address are of the other family")
+    return NodeView(
+        name=node.metadata.name,
+        labels=dict(node.metadata.labels),
+        ipv4=ipv4,
+        ipv6=ipv6,
+        asn=bgp.asNumber,
+        cluster_id=bgp.routeReflectorClusterID,
+        created=node.metadata.creationTimestamp,
+        draining=node.metadata.annotations.get(DRAIN) == "true",
+    )
+
+
+def _pool(pool: Any) -> PoolView:
+    spec = pool.spec
+    tunnelled = any(mode not in (None, "", "Never") for mode in (spec.ipipMode, spec.vxlanMode))
+    return PoolView(spec.network, not spec.disableBGPExport, tunnelled)
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Collection[IPAddress]):
+    """Addresses of a block by their places in it: made when somebody asks for them.
+
+    Of a block that is told as a whole nobody does, and it changes with each pod.
+    """
+
+    block: IPNetwork
+    places: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[IPAddress]:
+        first, make = int(self.block.network_address), type(self.block.network_address)
+        return (make(first + place) for place in self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, address: object) -> bool:
+        return any(address == each for each in self)
+
+
+def addresses_of(node: str, cidr: IPNetwork, block: Any) -> Held:
+    """The addresses of a block that are used on `node`, by the `node` attribute."""
+    used = {
+        index
+        for index, attribute in enumerate(block.attributes)
+        if (attribute.secondary or {}).get("node") == node
+    }
+    places = [place for place, index in enumerate(block.allocations) if index in used]
+    return Held(cidr, tuple(places))
+
+
+def router_id(node: NodeView, wanted: str = "") -> IPv4Address:
+    """The BGP identifier: `wanted` (an address, or `hash`), else the node's IPv4 address.
+
+    `hash` (and a node with IPv6 only) takes the first four bytes of SHA-256 of the name, as
+    Calico does; 32 less in the first byte if that is above 223. Raises `ValueError`.
+    """
+    if wanted and wanted != "hash":
+        address = ip_address(wanted)
+        if not isinstance(address, IPv4Address):
+            raise ValueError(f"CALICO_ROUTER_ID: {wanted!r} is not valid: IPv4 address or 'hash'")
+        return address
+    if node.ipv4 is not None and not wanted:
+        return node.ipv4.ip
+    digest = bytearray(hashlib.sha256(node.name.encode()).digest()[:4])
+    if digest[0] > 223:
+        digest[0] -= 32
+    return IPv4Address(bytes(digest))

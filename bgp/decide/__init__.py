@@ -1,0 +1,1 @@
+"""All decisions of one state of the cluster: sessions, routes, terms, handover."""

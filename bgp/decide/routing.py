@@ -1,0 +1,205 @@
+"""The routes of this node as one picture: what it has, what it learned, what it tells whom.
+
+Holds the table of learned paths, this node's own routes and the terms of import and export,
+and keeps two results up to date: the best paths for felix, and the routes that each session
+is offered. A change costs what it touches; changed terms cost one pass over all prefixes.
+
+  RTG-1  After any change both results are what a fresh computation gives
+         (hypothesis: tests/bgp/test_routing.py).
+  RTG-2  felix is never told a way to another node for what this node announces as a
+         service, or for a whole range of services: such packets are the node's own to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from bgp.routes import fitting
+from bgp.routes.bestpath import Candidate
+from bgp.routes.export import Kind
+from bgp.routes.intake import Intake
+from bgp.routes.offer import Terms, offers, unreflected
+from bgp.routes.rib import Rib
+from bgp.speaker.interface import IPAddress, IPNetwork, Route
+from libcalico.local import node_api
+
+SHOWN = 20
+"""Routes that are named one by one in conditions; `NAMED`: those of one condition."""
+NAMED = 3
+Best = tuple[IPNetwork, node_api.Path | None]
+
+
+class Routing:
+    """The picture; `publish` takes best paths that changed."""
+
+    def __init__(
+        self,
+        current: Mapping[IPNetwork, node_api.Path],
+        publish: Callable[[Iterable[Best]], None],
+    ) -> None:
+        self.intake = Intake()
+        self.rib = Rib(self.intake.judge)
+        self.own: dict[IPNetwork, Kind] = {}
+        self.terms = Terms()
+        self.offered: dict[IPNetwork, tuple[Route, ...]] = {}
+        self.too_long: dict[IPNetwork, int] = {}
+        """Prefixes that some session is not told, and how many octets an UPDATE would need."""
+        self.unreflected: dict[IPNetwork, None] = {}
+        """What nodes said to this reflector, and it passes on to nobody for want of a pool."""
+        self._current, self._publish = current, publish
+        self._kept_here: frozenset[IPNetwork] = frozenset()
+        self._fixed: dict[IPNetwork, node_api.Path] = {}
+        self._all: set[Route] = set()
+        self._changed = False
+
+    # -- what changes
+
+    def have(self, own: dict[IPNetwork, Kind], ranges: frozenset[IPNetwork]) -> None:
+        """This node's own routes, and the service ranges that no node routes to another."""
+        old, self.own = self.own, own
+        dirty = {net for net in old.keys() | own.keys() if old.get(net) is not own.get(net)}
+        kept = ranges | {net for net, kind in own.items() if kind is Kind.SERVICE}
+        dirty |= kept ^ self._kept_here
+        self._kept_here = kept
+        self.choose(dirty)
+
+    def fix(self, gateways: Mapping[IPNetwork, IPAddress]) -> None:
+        """Ways that the operator named (`reachableBy`): destination -> next hop."""
+        fixed = {
+            net: node_api.Path(str(net), [str(hop)], origin="external", peer=str(hop))
+            for net, hop in gateways.items()
+        }
+        dirty = {
+            net
+            for net in fixed.keys() | self._fixed.keys()
+            if fixed.get(net) != self._fixed.get(net)
+        }
+        self._fixed = fixed
+        self.choose(dirty)
+
+    def agree(self, terms: Terms) -> None:
+        """The terms of export."""
+        if terms != self.terms:
+            self.terms = terms
+            for prefix in self.offered.keys() | self.own.keys() | self.rib.prefixes():
+                self._offer(prefix, self._best(prefix))
+
+    def judge_again(self, prefixes: Iterable[IPNetwork] | None = None) -> None:
+        """The terms of import changed, for these prefixes (None: all)."""
+        self.choose(self.rib.judge_again(prefixes))
+
+    def address(self, own: frozenset[IPAddress]) -> bool:
+        """This node's addresses; returns whether they are new."""
+        if own == self.rib.own:
+            return False
+        self.rib.own = own
+        self.choose(self.rib.prefixes())
+        return True
+
+    def choose(self, prefixes: Iterable[IPNetwork]) -> None:
+        """The choice for these prefixes may differ now."""
+        changes: list[Best] = []
+        for prefix in prefixes:
+            best = self.rib.best(prefix)
+            path = self._fixed.get(prefix)
+            if path is None and prefix not in self._kept_here:
+                path = best_path(prefix, best)
+            if path != self._current.get(prefix):
+                changes.append((prefix, path))
+            self._offer(prefix, best[0] if best else None)
+        if changes:
+            self._publish(changes)
+
+    # -- what follows
+
+    def _best(self, prefix: IPNetwork) -> Candidate | None:
+        best = self.rib.best(prefix)
+        return best[0] if best else None
+
+    def _offer(self, prefix: IPNetwork, path: Candidate | None) -> None:
+        own = self.own.get(prefix)
+        routes = self._fitting(prefix, offers(prefix, own, path, self.terms))
+        alone = None if routes or own is not None else path
+        if alone is not None and unreflected(prefix, alone, self.terms):
+            self.unreflected[prefix] = None
+        else:
+            self.unreflected.pop(prefix, None)
+        before = self.offered.get(prefix, ())
+        if routes == before:
+            return
+        if routes:
+            self.offered[prefix] = routes
+        else:
+            del self.offered[prefix]
+        self._all.difference_update(before)
+        self._all.update(routes)
+        self._changed = True
+
+    def _fitting(self, prefix: IPNetwork, routes: tuple[Route, ...]) -> tuple[Route, ...]:
+        """The routes that an UPDATE can carry; the others are noted."""
+        most = max(map(fitting.octets, routes), default=0)
+        if most <= fitting.ROOM:
+            self.too_long.pop(prefix, None)
+            return routes
+        self.too_long[prefix] = most
+        return tuple(each for each in routes if fitting.octets(each) <= fitting.ROOM)
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """Which routes are not told though they should be: (object, reason)."""
+        found = []
+        if self.unreflected:
+            names = ", ".join(map(str, islice(self.unreflected, NAMED)))
+            more = len(self.unreflected) - NAMED
+            names += f" and {more} more" if more > 0 else ""
+            why = (
+                f"{names}: no IPPool covers them, so they are not reflected; "
+                "create the IPPool, or accept them by a BGPFilter (exportV4, exportV6)"
+            )
+            found.append(("route reflector", why))
+        return found + [
+            (
+                f"route {prefix}",
+                f"is not announced: its path and communities take {size} octets, "
+                f"an UPDATE holds {fitting.ROOM} (RFC 4271 9.2)",
+            )
+            for prefix, size in islice(self.too_long.items(), SHOWN)
+        ]
+
+    def take_changed(self) -> bool:
+        """Whether any offer changed since the last call."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def routes(self) -> frozenset[Route]:
+        """Everything that is offered."""
+        return frozenset(self._all)
+
+    def own_routes(self) -> frozenset[Route]:
+        """What is offered of this node's own."""
+        return frozenset(route for net in self.own for route in self.offered.get(net, ()))
+
+    def remember(self, routes: Iterable[Route]) -> None:
+        """Offer these until the datastore speaks: an earlier life's own routes."""
+        for route in routes:
+            self.offered[route.prefix] = (*self.offered.get(route.prefix, ()), route)
+            self._all.add(route)
+
+    def forget(self) -> None:
+        """Offer nothing: all is decided anew."""
+        self.offered.clear()
+        self._all.clear()
+
+
+def best_path(prefix: IPNetwork, best: list[Candidate]) -> node_api.Path | None:
+    """What felix is told of a prefix: all equal next hops of one kind of origin."""
+    if not best:
+        return None
+    first = best[0].source
+    hops = {each.next_hop for each in best if each.source.in_cluster == first.in_cluster}
+    return node_api.Path(
+        prefix=str(prefix),
+        next_hops=[str(hop) for hop in sorted(hops, key=lambda hop: (hop.version, int(hop)))],
+        origin="node" if first.in_cluster else "external",
+        peer=str(first.peer),
+    )

@@ -1,0 +1,1 @@
+"""Which sessions a node holds: mesh, BGPPeers, route reflectors, passwords."""

@@ -1,0 +1,1 @@
+"""Routes: what is exported, accepted, best, and told to whom."""

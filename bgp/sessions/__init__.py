@@ -1,0 +1,1 @@
+"""Sessions as they are: states, graceful restart, status, diagnosis."""

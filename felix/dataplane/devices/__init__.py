@@ -1,0 +1,1 @@
+"""Links: tunnels, MTU, offloads, interface names, and the view of the kernel."""

@@ -1,0 +1,1 @@
+"""Routes of pods and of other nodes, and what follows from them."""

@@ -1,0 +1,1 @@
+"""Rules and sets in the kernel, for either back end."""

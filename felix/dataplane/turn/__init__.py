@@ -1,0 +1,1 @@
+"""When the loop works on what: turns, slices, timers."""

@@ -1,0 +1,55 @@
+"""Prepares large policies beside the turns (felix.calc.policy.large), a few milliseconds at a time.
+
+Not before the first commit stands: until then nobody waits, and a restart must find what it left.
+Tested in tests/felix/test_policy_large.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from felix.calc.policy.engine import PolicyEngine
+from felix.calc.policy_model import ResolvedPolicy
+from felix.dataplane.rules.desired import Desire
+from felix.dataplane.turn.slices import in_slices
+from libcalico.tasks import Background
+
+_WORK = "preparation of large policies"
+MOMENT = 0.005
+"""Seconds of work at a time."""
+
+
+class Ahead:
+    """`desire`: what the rules are made by, None: none yet; `done`: a policy can be taken now."""
+
+    def __init__(
+        self,
+        engine: PolicyEngine,
+        desire: Callable[[], Desire | None],
+        done: Callable[[], None],
+    ) -> None:
+        self._engine, self._desire, self._done = engine, desire, done
+        self._work = asyncio.Event()
+
+    def begin(self, background: Background) -> None:
+        """From now on large policies are prepared before a turn takes them."""
+        # One that has failed is begun again by its owner, and prepares nothing any more.
+        if not background.busy(_WORK):
+            self._engine.large.wake = self._work.set
+            background.keep(_WORK, self._run)
+
+    def _warm(self, policy: ResolvedPolicy) -> Iterator[None]:
+        desire = self._desire()
+        return desire.warming(policy) if desire is not None else iter(())
+
+    async def _run(self) -> None:
+        """Prepare for ever. After a failure all are taken in turns, as small ones are."""
+        try:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                await in_slices(self._engine.preparing(self._warm), MOMENT)
+                self._done()
+        finally:
+            self._engine.take_at_once()

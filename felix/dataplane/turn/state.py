@@ -1,0 +1,57 @@
+"""What the main loop knows about its own success: for readiness, waiters, status and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from felix.calc.endpoints import Endpoint, IPNetwork
+from libcalico.model import ResourceKey
+
+
+@dataclass
+class State:
+    """`applied`: a commit went well once. `failures`: what the last one could not do.
+
+    `applies` and `apply_seconds`: how many commits there were, and how long all took;
+    `first_seconds`: how long after the start the first one stood. `ruled`: endpoints that lack
+    nothing but a link and routes to these networks (`felix.dataplane.routes.settled`). `news`:
+    which endpoints the last turn judged anew, None: all.
+    """
+
+    applied: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+    failed_applies: int = 0
+    applies: int = 0
+    apply_seconds: float = 0.0
+    first_seconds: float | None = None
+    route_writes: int = 0
+    active: dict[str, Endpoint] = field(default_factory=dict)
+    shadowed: dict[ResourceKey, str] = field(default_factory=dict)
+    in_force: dict[ResourceKey, Endpoint] = field(default_factory=dict)
+    ruled: dict[ResourceKey, tuple[Endpoint, tuple[IPNetwork, ...]]] = field(default_factory=dict)
+    news: Collection[ResourceKey] | None = None
+    version: int = 0
+
+    def settle(self, in_force: Mapping[ResourceKey, Endpoint]) -> None:
+        """These endpoints are in force now; `version` grows when that differs."""
+        self.news = None
+        if dict(in_force) != self.in_force:
+            self.in_force = dict(in_force)
+            self.version += 1
+
+    def settle_some(
+        self, about: Collection[ResourceKey], in_force: Mapping[ResourceKey, Endpoint]
+    ) -> None:
+        """Of these endpoints those are in force now; what was said of the others holds."""
+        self.news = about
+        differs = False
+        for key in about:
+            endpoint = in_force.get(key)
+            if endpoint != self.in_force.get(key):
+                differs = True
+                if endpoint is None:
+                    del self.in_force[key]
+                else:
+                    self.in_force[key] = endpoint
+        self.version += differs
