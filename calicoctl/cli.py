@@ -19,26 +19,44 @@ F = TypeVar("F", bound=Callable[..., Any])
 Table = Mapping[str, tuple[str, str]]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "create": ("calicoctl.commands.write:create", "Create resources from a file."),
-    "replace": ("calicoctl.commands.write:replace", "Replace resources that exist."),
-    "apply": ("calicoctl.commands.write:apply", "Create or replace resources from a file."),
-    "confirm": ("calicoctl.commands.confirm:confirm", "Make an apply --confirm-within last."),
-    "patch": ("calicoctl.commands.patch:patch", "Change some fields of a resource."),
-    "delete": ("calicoctl.commands.delete:delete", "Delete resources by file or by name."),
-    "get": ("calicoctl.commands.get:get", "Show resources."),
-    "label": ("calicoctl.commands.label:label", "Set or remove a label of a resource."),
-    "validate": ("calicoctl.commands.validate:validate", "Check resources without storing them."),
-    "convert": ("calicoctl.commands.convert:convert", "Turn other documents into resources."),
+    "create": ("calicoctl.commands.resources.write:create", "Create resources from a file."),
+    "replace": ("calicoctl.commands.resources.write:replace", "Replace resources that exist."),
+    "apply": (
+        "calicoctl.commands.resources.write:apply",
+        "Create or replace resources from a file.",
+    ),
+    "confirm": (
+        "calicoctl.commands.resources.confirm:confirm",
+        "Make an apply --confirm-within last.",
+    ),
+    "patch": ("calicoctl.commands.resources.patch:patch", "Change some fields of a resource."),
+    "delete": (
+        "calicoctl.commands.resources.delete:delete",
+        "Delete resources by file or by name.",
+    ),
+    "get": ("calicoctl.commands.resources.get:get", "Show resources."),
+    "label": ("calicoctl.commands.resources.label:label", "Set or remove a label of a resource."),
+    "validate": (
+        "calicoctl.commands.resources.validate:validate",
+        "Check resources without storing them.",
+    ),
+    "convert": (
+        "calicoctl.commands.resources.convert:convert",
+        "Turn other documents into resources.",
+    ),
     "explain": (
-        "calicoctl.commands.explain:explain",
+        "calicoctl.commands.explain.table:explain",
         "Explain why a packet is let in or dropped.",
     ),
-    "policy": ("calicoctl.commands.policy:policy", "Foresee what policies would change."),
-    "ipam": ("calicoctl.commands.ipam:ipam", "Manage IP addresses."),
-    "node": ("calicoctl.commands.node:node", "Run, check and explain a node."),
-    "bgp": ("calicoctl.commands.bgp:bgp", "Show the BGP of the cluster."),
-    "cluster": ("calicoctl.commands.cluster:cluster", "Gather facts about the whole cluster."),
-    "datastore": ("calicoctl.commands.datastore:datastore", "Move or lock the datastore."),
+    "policy": ("calicoctl.commands.policy.table:policy", "Foresee what policies would change."),
+    "ipam": ("calicoctl.commands.ipam.table:ipam", "Manage IP addresses."),
+    "node": ("calicoctl.commands.node.table:node", "Run, check and explain a node."),
+    "bgp": ("calicoctl.commands.bgp.table:bgp", "Show the BGP of the cluster."),
+    "cluster": (
+        "calicoctl.commands.cluster.table:cluster",
+        "Gather facts about the whole cluster.",
+    ),
+    "datastore": ("calicoctl.commands.datastore.table:datastore", "Move or lock the datastore."),
     "completion": ("calicoctl.commands.completion:completion", "Print a shell's completion."),
     "version": ("calicoctl.commands.version:version", "Show the versions of client and cluster."),
 }

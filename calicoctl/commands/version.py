@@ -28,7 +28,7 @@ def version(
     allow_version_mismatch: bool,
 ) -> None:
     """Show the versions of this client and of the cluster."""
-    from calicoctl.commands.common import options_of
+    from calicoctl.commands.resources.common import options_of
     from libcalico import durations
     from libcalico.errors import InvalidValue
 

@@ -49,7 +49,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """For `confirm` ten minutes have passed since the apply."""
     moment = datetime.now(UTC) + timedelta(minutes=10)
     clock = SimpleNamespace(now=lambda zone: moment.astimezone(zone))
-    monkeypatch.setattr("calicoctl.commands.confirm.datetime", clock)
+    monkeypatch.setattr("calicoctl.commands.resources.confirm.datetime", clock)
 
 
 def test_apply_says_how_long_and_confirm_makes_it_last(ctl: Ctl) -> None:

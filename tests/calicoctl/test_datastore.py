@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calicoctl import datastream
-from calicoctl.commands.datastore_import import plan
+from calicoctl.commands.datastore.import_ import plan
 from ipam.records import blocks
 from libcalico.model.keys import AffinityKey, BlockKey
 from tests.calicoctl.conftest import Ctl

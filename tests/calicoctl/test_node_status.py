@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from calicoctl.commands import node
+from calicoctl.commands.node import table as node
 from calicoctl.node import bird, processes, report
 from libcalico import paths, status_file
 from libcalico.errors import MuslinError

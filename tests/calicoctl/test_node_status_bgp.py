@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from calicoctl.commands import node
+from calicoctl.commands.node import table as node
 from calicoctl.node import processes
 from libcalico import paths, status_file
 

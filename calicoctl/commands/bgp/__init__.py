@@ -1,0 +1,1 @@
+"""`calicoctl bgp`: one module a command."""

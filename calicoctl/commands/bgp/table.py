@@ -1,0 +1,13 @@
+"""`bgp`: the table of its commands; each lies in a module of its own."""
+
+from __future__ import annotations
+
+from calicoctl.cli import lazy_group
+
+bgp = lazy_group(
+    "bgp",
+    "Show the BGP of the cluster.",
+    {
+        "topology": ("calicoctl.commands.bgp.topology:topology", "Show who peers with whom."),
+    },
+)

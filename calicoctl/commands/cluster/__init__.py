@@ -1,0 +1,1 @@
+"""`calicoctl cluster`: one module a command."""

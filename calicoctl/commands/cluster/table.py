@@ -1,0 +1,16 @@
+"""`cluster`: the table of its commands."""
+
+from __future__ import annotations
+
+from calicoctl.cli import lazy_group
+
+cluster = lazy_group(
+    "cluster",
+    "Gather facts about the whole cluster.",
+    {
+        "diags": (
+            "calicoctl.commands.cluster.diags:diags",
+            "Gather what is needed to help a cluster.",
+        ),
+    },
+)

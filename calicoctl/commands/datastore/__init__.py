@@ -1,0 +1,1 @@
+"""`calicoctl datastore`: one module a command."""

@@ -1,0 +1,1 @@
+"""`calicoctl explain`: one module a command."""

@@ -1,0 +1,1 @@
+"""`calicoctl ipam`: one module a command."""

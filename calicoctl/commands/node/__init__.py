@@ -1,0 +1,1 @@
+"""`calicoctl node`: one module a command."""

@@ -1,0 +1,1 @@
+"""`calicoctl policy`: one module a command."""

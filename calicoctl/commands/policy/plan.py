@@ -1,0 +1,62 @@
+"""`policy plan -f FILE`: which flows would change verdict if FILE were applied.
+
+Tested in `tests/calicoctl/test_explain.py` on a real etcd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from calicoctl.cli import datastore_options, file_options
+from calicoctl.commands.resources.common import documents_of, options_of, required
+from libcalico.errors import MuslinError
+
+
+@click.command("plan")
+@file_options
+@click.option("--delete", is_flag=True, help="As if the resources of -f were deleted, not applied.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop comparing after so many seconds and tell what was found by then.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Form of the plan: text for people, or one JSON object.",
+)
+@datastore_options
+def plan(
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    delete: bool,
+    timeout: float,
+    output: str,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Tell which flows between pods, and to and from other addresses, would change verdict.
+
+    Nothing is stored. Flows are told by the labels of their ends. Exit status 0 whether anything
+    would change; 1 when the plan is not complete.
+    """
+    from calicoctl.checked import planned_resources
+    from calicoctl.explaining import planning, reading
+
+    documents = documents_of(required(filename), recursive, skip_empty)
+    resources = planned_resources(documents, namespace)
+    world = asyncio.run(reading.read_world(options_of(config, allow_version_mismatch, context)))
+    found = planning.plan_of(world, resources, delete=delete, timeout=timeout)
+    click.echo(planning.as_json(found) if output == "json" else planning.as_text(found), nl=False)
+    if not found.report.whole:
+        raise MuslinError(planning.incomplete(found))

@@ -1,0 +1,16 @@
+"""`policy`: the table of its commands; each lies in a module of its own."""
+
+from __future__ import annotations
+
+from calicoctl.cli import lazy_group
+
+policy = lazy_group(
+    "policy",
+    "Foresee what policies would change.",
+    {
+        "plan": (
+            "calicoctl.commands.policy.plan:plan",
+            "Tell which flows would change verdict if a file were applied.",
+        ),
+    },
+)

@@ -1,0 +1,1 @@
+"""Commands on resources: get, apply, patch, label, delete, confirm, convert, validate."""

@@ -1,0 +1,94 @@
+"""`delete`: remove resources by file, or by kind and names.
+
+Tested in `tests/calicoctl/test_commands.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from calicoctl.cli import datastore_options, file_options
+from calicoctl.client import Client, prepare
+from calicoctl.commands.resources.common import (
+    KindType,
+    documents_of,
+    keys_of,
+    kind_argument,
+    options_of,
+    renamed_of,
+    report,
+)
+from calicoctl.outcome import Outcome
+from calicoctl.session import Options, datastore
+from libcalico.errors import DatastoreUnavailable, MuslinError, NotFound
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import key_of
+
+Wanted = tuple[ResourceKey, str]
+"""A key and, where the file gives one, the version that it must have."""
+
+
+@click.command("delete")
+@click.argument("kind", required=False, type=KindType())
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@file_options
+@click.option("-s", "--skip-not-exists", is_flag=True, help="A missing resource is no error.")
+@datastore_options
+def delete(
+    kind: str | None,
+    names: tuple[str, ...],
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    skip_not_exists: bool,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Delete resources by file, or by KIND and NAMES."""
+    options = options_of(config, allow_version_mismatch, context)
+    known = kind_argument(kind, filename)
+    if known is not None:
+        wanted: list[Wanted] = [(key, "") for key in keys_of(known, names, namespace)]
+        if not wanted:
+            raise MuslinError("resource name may not be empty")
+        legacy = []
+    else:
+        documents = documents_of(str(filename), recursive, skip_empty)
+        resources = [prepare(document.resource, namespace) for document in documents]
+        wanted = [(key_of(item), item.metadata.resourceVersion) for item in resources]
+        legacy = [
+            item for item, document in zip(resources, documents, strict=True) if document.legacy
+        ]
+    report(asyncio.run(_delete(wanted, legacy, options, skip_not_exists)))
+
+
+async def _delete(
+    wanted: Sequence[Wanted], legacy: Sequence[Any], options: Options, skip_missing: bool
+) -> Outcome:
+    handled, errors = 0, []
+    if not wanted:
+        return Outcome("delete", [], 0, [])
+    async with datastore(options) as store:
+        client = Client(store)
+        renamed = await renamed_of(store, legacy)
+        for key, version in wanted:
+            try:
+                await client.delete(renamed.get(key, key), version)
+                handled += 1
+            except NotFound as error:
+                if skip_missing:
+                    handled += 1
+                else:
+                    errors.append(str(error))
+            except DatastoreUnavailable as error:
+                errors.append(str(error))
+                break
+            except MuslinError as error:
+                errors.append(str(error))
+    return Outcome("delete", [key.kind for key, _ in wanted], handled, errors)

@@ -1,0 +1,148 @@
+"""`get`: show resources by kind, by name or by file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from calicoctl import columns, output
+from calicoctl.cli import datastore_options, file_options
+from calicoctl.client import Client, prepare
+from calicoctl.commands.resources.common import (
+    KindType,
+    documents_of,
+    keys_of,
+    kind_argument,
+    options_of,
+    renamed_of,
+)
+from calicoctl.output import Result
+from calicoctl.session import Options, datastore
+from libcalico.datastore.interface import Datastore
+from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import KINDS, key_of
+
+
+@click.command("get")
+@click.argument("kind", required=False, type=KindType())
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@file_options
+@click.option(
+    "-o",
+    "--output",
+    "style",
+    default="ps",
+    metavar="FORMAT",
+    help="ps, wide, yaml, json, custom-columns=HEADING,..., go-template=TEMPLATE,"
+    " go-template-file=FILE; ps by default.",
+)
+@click.option("-A", "-a", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+@click.option("--export", is_flag=True, help="Leave out what belongs to this cluster only.")
+@datastore_options
+def get(
+    kind: str | None,
+    names: tuple[str, ...],
+    filename: str | None,
+    recursive: bool,
+    skip_empty: bool,
+    namespace: str,
+    style: str,
+    all_namespaces: bool,
+    export: bool,
+    config: str | None,
+    context: str,
+    allow_version_mismatch: bool,
+) -> None:
+    """Show resources: KIND lists all of a kind, KIND NAMES or --filename shows those."""
+    output.check_style(style)
+    if namespace and all_namespaces:
+        raise MuslinError("cannot use both --namespace and --all-namespaces flags at the same time")
+    options = options_of(config, allow_version_mismatch, context)
+    known = kind_argument(kind, filename)
+    keys: list[ResourceKey] = []
+    legacy: list[Any] = []
+    if known is None:
+        for document in documents_of(str(filename), recursive, skip_empty):
+            resource = prepare(document.resource, namespace)
+            keys.append(key_of(resource))
+            if document.legacy:
+                legacy.append(resource)
+    elif names:
+        keys = keys_of(known, names, namespace)
+    elif (namespace or all_namespaces) and not KINDS[known].namespaced:
+        raise MuslinError(f"{known} is not namespaced")
+    scope = "" if all_namespaces else namespace or "default"
+    results, errors, wanted = asyncio.run(_fetch(known, keys, legacy, scope, style, options))
+    if results:
+        _show(results, style, export and bool(names), wanted, bool(namespace or all_namespaces))
+    if errors:
+        raise MuslinError("\n".join(errors))
+
+
+async def _fetch(
+    kind: str | None,
+    keys: Sequence[ResourceKey],
+    legacy: Sequence[Any],
+    scope: str,
+    style: str,
+    options: Options,
+) -> tuple[list[Result], list[str], columns.Context]:
+    results: list[Result] = []
+    errors: list[str] = []
+    async with datastore(options) as store:
+        client = Client(store)
+        if kind is not None and not keys:
+            namespace = scope if KINDS[kind].namespaced else ""
+            listed = await client.list(kind, namespace)
+            results.append(listed)
+            errors += [
+                f"the datastore holds a value that cannot be read: {one}" for one in listed.broken
+            ]
+        renamed = await renamed_of(store, legacy)
+        for key in keys:
+            try:
+                results.append(Result(key.kind, [await client.get(renamed.get(key, key))]))
+            except DatastoreUnavailable:
+                raise
+            except MuslinError as error:
+                errors.append(str(error))
+        template = style.startswith("go-template")
+        nodes = any(found.kind == "Node" for found in results)
+        context = columns.Context()
+        if template or (nodes and style not in ("yaml", "json", "ps")):
+            context = await _context(store)
+    return results, errors, context
+
+
+async def _context(store: Datastore) -> columns.Context:
+    try:
+        entry = await store.get(ResourceKey("BGPConfiguration", "default"))
+    except DatastoreUnavailable:
+        raise
+    except MuslinError:
+        # Who may not read it, or nobody can: the table has Calico's default then.
+        return columns.Context()
+    if entry is None or entry.value.spec.asNumber is None:
+        return columns.Context()
+    return columns.Context(str(entry.value.spec.asNumber))
+
+
+def _show(
+    results: Sequence[Result],
+    style: str,
+    export: bool,
+    context: columns.Context,
+    with_namespace: bool,
+) -> None:
+    if style == "json":
+        click.echo(output.as_json(results, export), nl=False)
+    elif style == "yaml":
+        click.echo(output.as_yaml(results, export), nl=False)
+    elif (template := output.template_of(style)) is not None:
+        click.echo(output.as_template(results, template, context), nl=False)
+    else:
+        click.echo(output.as_tables(results, style, context, with_namespace), nl=False)
