@@ -18,26 +18,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from felix import metrics
 from felix.afterwards import Afterwards
-from felix.audit import Audit
 from felix.calc.graph import Calculator, selections
 from felix.calc.ingest import EndpointRows
 from felix.calc.paths import PathTable
 from felix.calc.standing import NEWEST
 from felix.calc.unconfirmed import Unconfirmed
-from felix.conditions import of_dataplane
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import Resolved, read_file, resolve
 from felix.dataplane.loop import Dataplane
-from felix.endpoint_status import EndpointStatus
-from felix.heartbeats import Heartbeats, beating
 from felix.node_server import NodeServer
-from felix.readable import Readable
-from felix.reporting import Reports
+from felix.reports import metrics
+from felix.reports.audit import Audit
+from felix.reports.conditions import of_dataplane
+from felix.reports.endpoint_status import EndpointStatus
+from felix.reports.heartbeats import Heartbeats, beating
+from felix.reports.reporting import Reports
+from felix.reports.status import StatusFile
 from felix.servers import Servers
-from felix.service_reader import ServiceReader
-from felix.status import StatusFile
+from felix.store.readable import Readable
+from felix.store.service_reader import ServiceReader
 from libcalico import apiconfig, paths
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect

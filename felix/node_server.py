@@ -2,8 +2,8 @@
 
 `bgp` sends paths and hears own addresses and refusals; `cni` offers and retracts endpoints
 and waits for them to be in force; `calicoctl` asks (`felix.questions`) and watches denied packets
-(`felix.drops`). What is said to a peer waits in a map by subject, so a slow reader costs one
-message a subject and never stalls the main loop.
+(`felix.reports.drops`). What is said to a peer waits in a map by subject, so a slow reader costs
+one message a subject and never stalls the main loop.
 
 Invariants:
   NSV-1  An offer that was never stored goes ten seconds after the last connection that made it;
@@ -29,8 +29,8 @@ from typing import Any
 
 from felix.calc.endpoints import Endpoint, from_resource
 from felix.dataplane.loop import Dataplane
-from felix.drops import Drops
 from felix.questions import Questions
+from felix.reports.drops import Drops
 from libcalico import paths, tasks
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, UnixServer, serve_unix

@@ -13,15 +13,15 @@ from typing import Literal, cast
 
 import msgspec
 
-from felix.audit import astray, kernels_way, unenforced, unlike_datastore
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.rules.rulebook import FILTER
 from felix.dataplane.rules.settings import rule_settings
-from felix.denials import KeptCounts
 from felix.explain.answering import chains_of_denials, decide, denials, length, packet_of
 from felix.explain.matching import Matcher
 from felix.explain.path import NORMAL, TABLES
 from felix.explain.places import endpoint_chain
+from felix.reports.audit import astray, kernels_way, unenforced, unlike_datastore
+from felix.reports.denials import KeptCounts
 from felix.rules.model import Chain
 from felix.rules.static import RuleSettings
 from libcalico.local.node_api import Ask, CountDrops, Decided, DropCount, DropCounts, Station, Told
@@ -120,7 +120,7 @@ class Questions:
         return endpoint_chain(interface, policy, settings, ingress=station.ingress)
 
     def _differs(self, station: Station) -> list[str]:
-        """What an audit would say of a station's endpoint now (felix.audit)."""
+        """What an audit would say of a station's endpoint now (felix.reports.audit)."""
         key, plane = _key(station), self._plane
         endpoint = plane.calc.endpoints.get(key)
         found = [

@@ -2,10 +2,10 @@
 
 A rule may name a Service instead of addresses. Who stands behind a Service is known to the
 Kubernetes API alone (EndpointSlices), so it reaches the calculation through a seam: whoever
-reads (`felix.service_reader`, or a test) tells a `ServiceSink`, which the calculation is: every
-slice, then `services_known(True)`, then every change. Without a reader no rule with `services`
-is enforced: an allow rule with one is left out, a deny rule applies without it, and a condition
-says so.
+reads (`felix.store.service_reader`, or a test) tells a `ServiceSink`, which the calculation is:
+every slice, then `services_known(True)`, then every change. Without a reader no rule with
+`services` is enforced: an allow rule with one is left out, a deny rule applies without it, and a
+condition says so.
 
 As in Calico every address of a slice counts, ready or not, and whether the Service itself
 exists is not asked.

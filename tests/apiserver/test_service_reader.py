@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from felix import service_reader
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
-from felix.service_reader import ServiceReader
+from felix.store import service_reader
+from felix.store.service_reader import ServiceReader
 from libcalico.backoff import Backoff
 from libcalico.kubernetes import objects
 from libcalico.kubernetes.reflector import Reflector

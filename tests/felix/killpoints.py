@@ -116,7 +116,7 @@ POINTS = [
         before felix.dataplane.routes.routes:RouteTable._write
         after felix.dataplane.routes.routes:RouteTable._write
         after felix.node_server:NodeServer.publish
-        after felix.status:StatusFile.write
+        after felix.reports.status:StatusFile.write
         """,
     ),
     *_points(

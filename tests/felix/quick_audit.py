@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from felix import audit
 from felix.main import main
+from felix.reports import audit
 
 if __name__ == "__main__":
     audit.INTERVAL = 0.5

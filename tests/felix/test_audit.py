@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from felix.audit import Audit, Ways, kernels_way
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
@@ -17,7 +16,8 @@ from felix.calc.standing import NEWEST
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.rules.drift import Drift
-from felix.metrics import Taken, figures
+from felix.reports.audit import Audit, Ways, kernels_way
+from felix.reports.metrics import Taken, figures
 from libcalico.model import ResourceKey
 from linux.links import Link
 from linux.netlink.socket import Socket

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from felix.config.parameters import Config
-from felix.heartbeats import Heartbeats, beating
+from felix.reports.heartbeats import Heartbeats, beating
 from tests.felix.in_kernel import mode
 from tests.felix.world import World, eventually
 from tests.support.patience import patient

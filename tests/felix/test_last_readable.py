@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from felix.agent import Agent, Paths
 from felix.calc.last_readable import Forgetful, LastReadable, Remembered
-from felix.metrics import of_unreadable, text
+from felix.reports.metrics import of_unreadable, text
 from libcalico.datastore.etcd.entries import entry_of
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update

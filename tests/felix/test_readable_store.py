@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from felix import readable_store
-from felix.readable_store import ReadableStore
+from felix.store import readable_store
+from felix.store.readable_store import ReadableStore
 from libcalico.model import ResourceKey
 from tests.support.patience import until
 

@@ -14,7 +14,7 @@ from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
-from felix.reporting import Reports, Sizes, life_sign, region_of
+from felix.reports.reporting import Reports, Sizes, life_sign, region_of
 from libcalico.datastore.interface import Put
 from libcalico.model.keys import FelixStatusKey
 from libcalico.model.status import FelixStatus

@@ -13,7 +13,7 @@ import pytest
 from felix.afterwards import Afterwards
 from felix.agent import Agent, Paths
 from felix.calc.endpoints import Endpoint
-from felix.endpoint_status import EndpointStatus
+from felix.reports.endpoint_status import EndpointStatus
 from libcalico.model import ResourceKey
 from tests.support.patience import HANG
 

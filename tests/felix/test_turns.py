@@ -18,11 +18,11 @@ import pytest
 from felix.calc import absences
 from felix.calc.graph import Calculator
 from felix.calc.paths import PathTable
-from felix.conditions import of_dataplane
 from felix.config.parameters import Config
 from felix.dataplane.loop import READ_BACK, Dataplane
 from felix.dataplane.turn import ahead
 from felix.dataplane.turn.slices import in_slices
+from felix.reports.conditions import of_dataplane
 from libcalico.model import (
     ClusterInformation,
     ClusterInformationSpec,

@@ -18,9 +18,9 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from felix import readable_records
 from felix.calc.last_readable import Remembered
-from felix.readable_records import Line
+from felix.store import readable_records
+from felix.store.readable_records import Line
 from libcalico import paths
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, codec

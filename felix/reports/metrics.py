@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from felix.audit import Audit
 from felix.calc.last_readable import Unreadable
 from felix.dataplane.loop import Dataplane
 from felix.dataplane.rules.backend import NATIVE
 from felix.dataplane.rules.iptables import IptablesTables
 from felix.dataplane.rules.nftables import NftTables
+from felix.reports.audit import Audit
 from libcalico.model import Key
 from linux.programs import WAITED
 

@@ -55,7 +55,7 @@ class Watcher(Protocol):
 class Drops:
     """The watchers of one felix, and the reader that serves them.
 
-    `across`: does what writes the rules anew and keeps their counts (`felix.denials`).
+    `across`: does what writes the rules anew and keeps their counts (`felix.reports.denials`).
     """
 
     def __init__(

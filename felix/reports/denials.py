@@ -1,9 +1,9 @@
 """Counts of denied packets that outlive what resets the kernel's.
 
-While denied packets are followed, rules tell of them (`felix.drops`); so chains are written anew
-when the first follower comes and when the last one goes, and the kernel counts from 0 again. What
-it had counted is kept here, as long as the rule, or the workload whose end of chain it is, stays
-what it was.
+While denied packets are followed, rules tell of them (`felix.reports.drops`); so chains are written
+anew when the first follower comes and when the last one goes, and the kernel counts from 0 again.
+What it had counted is kept here, as long as the rule, or the workload whose end of chain it is,
+stays what it was.
 
 Invariant:
   DEN-1  A count never falls because packets are followed, or are no longer.

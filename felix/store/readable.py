@@ -1,7 +1,7 @@
 """What is readable of the documents of policy, with what the node remembers of before its start.
 
-The decision (felix.calc.last_readable) and the file (felix.readable_store), put together. The file
-is believed only once ClusterInformation has said which cluster the datastore is of; nothing is
+The decision (felix.calc.last_readable) and the file (felix.store.readable_store), put together. The
+file is believed only once ClusterInformation has said which cluster the datastore is of; nothing is
 programmed before that either. Tested in tests/felix/test_last_readable.py.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from felix.calc.graph import CLUSTER
 from felix.calc.last_readable import LastReadable, Unreadable, Word
-from felix.readable_store import ReadableStore
+from felix.store.readable_store import ReadableStore
 from libcalico.datastore.syncer import Update
 from libcalico.model import Key, ResourceKey
 

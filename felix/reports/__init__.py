@@ -1,0 +1,1 @@
+"""What felix tells others: status, conditions, metrics, dropped packets."""

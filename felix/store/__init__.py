@@ -1,0 +1,1 @@
+"""What felix reads of the datastore, record by record."""
