@@ -350,10 +350,8 @@ class Dataplane:
         return self.state.applied and self.routes.remote_known and not waits
 
     async def _prepare(self) -> None:
-        """What is done once, when programming begins, and when another back end is to be used.
-
-        What the old one wrote stays in force until the new one has written (`_clean`).
-        """
+        """Begin programming, or go over to another back end: what the old one wrote stays till then."""
+        await self._cleaner.stop()
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})
         tables, sets = await backend.open_backend(

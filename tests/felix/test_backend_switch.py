@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,6 +18,8 @@ import pytest
 
 from felix.config.parameters import Config
 from felix.dataplane.rules import backend
+from felix.dataplane.rules.cleaner import Cleaner
+from libcalico.tasks import Background
 from linux import programs
 from tests.felix.in_kernel import InKernel
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, make_stage
@@ -142,6 +145,62 @@ def test_nftables_and_back_without_a_gap(stage: Stage) -> None:
         stage.comes_to(both("client * udp 53"), both("other * udp 53"))
         assert "192.0.2.9" in node.run("iptables-nft", "-S", "FORWARD")
         assert "theirs" in node.run("ipset", "list", "-n")
+
+
+def test_there_and_back_before_the_old_rules_are_gone(stage: Stage) -> None:
+    """The removal for nftables must not go on once iptables is in use again."""
+    world = stage.world
+    stage.policy("case", [allow(source=ONLY_CLIENT)])
+    stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+    eventually(partial(holds, world, IPTABLES))
+    for _ in range(3):
+        with held(stage):
+            set_mode(world, "Enabled")
+            eventually(lambda: " calico\n" in world.node.run("nft", "list", "tables"))
+            begun = world.log().count("programming begins")
+            set_mode(world, "Disabled")
+            eventually(lambda n=begun: world.log().count("programming begins") > n)  # type: ignore[misc]
+            eventually(partial(holds, world, IPTABLES))
+            world.wait_ready()
+        stage.comes_to(both("client * tcp 80"), both("other * tcp 80"))
+
+
+def test_nothing_is_removed_once_the_cleaner_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[str] = []
+
+    async def story() -> None:
+        stopped, step = asyncio.Event(), asyncio.Event()
+
+        async def remove(used: str, lock_wait: float, still: Callable[[], bool]) -> dict[str, str]:
+            for table in ("filter", "nat"):
+                if still():
+                    await step.wait()
+                    assert not stopped.is_set()
+                    removed.append(f"{table} beside {used}")
+            return {}
+
+        monkeypatch.setattr(backend, "remove_leftovers", remove)
+        background = Background()
+        cleaner = Cleaner(background)
+        cleaner.clean("nftables", 1.0)
+        await asyncio.sleep(0)
+        stopping = asyncio.ensure_future(cleaner.stop())
+        await asyncio.sleep(0)
+        assert not stopping.done(), "a step is under way"
+        step.set()
+        await stopping
+        stopped.set()
+        while background.busy("removal of another back end's rules"):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert removed == ["filter beside nftables"]
+        stopped.clear()
+        cleaner.clean("iptables-nft", 1.0)
+        while background.busy("removal of another back end's rules"):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        background.stop()
+
+    asyncio.run(story())
+    assert removed[1:] == ["filter beside iptables-nft", "nat beside iptables-nft"]
 
 
 def test_auto_follows_kube_proxy(stage: Stage) -> None:

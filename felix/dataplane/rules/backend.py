@@ -248,18 +248,26 @@ def effective(config: Config, *, in_nftables: bool) -> Config:
 # -- what another back end left --------------------------------------------------------------------
 
 
-async def remove_leftovers(used: str, lock_wait: float) -> dict[str, str]:
-    """Takes away our objects in the back ends that are not `used`; returns failures (BKE-1)."""
+async def remove_leftovers(
+    used: str, lock_wait: float, still: Callable[[], bool] = lambda: True
+) -> dict[str, str]:
+    """Takes away our objects in the back ends that are not `used`; returns failures (BKE-1).
+
+    `still`: asked before each table whether that is so; where it is not, nothing more is removed.
+    """
     failures: dict[str, str] = {}
-    if used != NATIVE:
+    if used != NATIVE and still():
         await asyncio.to_thread(_remove_tables, failures)
     for variant in VARIANTS:
         if used == f"iptables-{variant}":
             continue
         for family in cast("tuple[Family, ...]", (4, 6)):
+            if not still():
+                return failures
             for name in await asyncio.to_thread(holding, variant, family):
-                await _empty(name, family, variant, lock_wait, failures)
-    if used == NATIVE and not failures:
+                if still():
+                    await _empty(name, family, variant, lock_wait, failures)
+    if used == NATIVE and not failures and still():
         await asyncio.to_thread(_remove_ipsets, failures)
     return failures
 

@@ -5,7 +5,9 @@ Tested in tests/felix/test_backend_switch.py.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 
 from felix.dataplane.rules import backend
 from libcalico.tasks import Background
@@ -20,19 +22,40 @@ class Cleaner:
 
     def __init__(self, background: Background) -> None:
         self._background = background
-        self._cleaned = ""
+        self._used = self._cleaned = ""
+        self._step = asyncio.Lock()
 
     def clean(self, used: str, lock_wait: float) -> None:
         """The rules of this back end stand: have what others left taken away.
 
         `lock_wait`: seconds to wait for another writer of iptables.
         """
+        self._used = used
         if self._cleaned != used:
-            self._background.keep(_WORK, lambda: self._clean(used, lock_wait))
+            self._background.keep(_WORK, lambda: self._clean(lock_wait))
 
-    async def _clean(self, used: str, lock_wait: float) -> None:
-        failures = await backend.remove_leftovers(used, lock_wait)
-        for name, reason in failures.items():
-            log.warning("still there beside %s: %s", used, reason, extra={"object": name})
-        if not failures:
+    async def stop(self) -> None:
+        """Another back end is about to be used: nothing more is taken away once this returns.
+
+        It may be the one whose rules are being removed: nftables and back to iptables at once.
+        """
+        self._used = self._cleaned = ""
+        async with self._step:
+            pass
+
+    async def _clean(self, lock_wait: float) -> None:
+        while (used := self._used) and used != self._cleaned:
+            async with self._step:
+                failures = await backend.remove_leftovers(
+                    used, lock_wait, partial(self._is_used, used)
+                )
+            if not self._is_used(used):
+                continue
+            for name, reason in failures.items():
+                log.warning("still there beside %s: %s", used, reason, extra={"object": name})
+            if failures:
+                return
             self._cleaned = used
+
+    def _is_used(self, name: str) -> bool:
+        return self._used == name
