@@ -7,7 +7,9 @@ lead to is there before.
 A packet keeps the rules of the generation in which it entered a chain, but a map answers it from
 the newest generation. A map that went in one batch with the rules that ask it would leave such a
 packet without an answer, and the rule behind the map drops it. So rules go first, and their map
-goes in a later batch: `barriers` says where.
+goes in a later batch: `barriers` says where. Nor has a chain that is made any rules for such a
+packet: an element that leads to it goes in the next batch (`splits`), or the packet would leave the
+new chain at its end as if policy had accepted it.
 
 Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py.
 """
@@ -15,7 +17,7 @@ Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from linux.errors import KernelError
@@ -50,7 +52,10 @@ class Plan:
     deleted: list[str] = field(default_factory=list)
     barriers: set[int] = field(default_factory=set)
     """Requests before which a batch ends, and every packet has left the rules of that batch."""
+    splits: set[int] = field(default_factory=set)
+    """Requests before which a batch ends."""
     _rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
+    _apart: bool = False
     _cuts: list[int] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -60,7 +65,8 @@ class Plan:
         start = size = 0
         for first, end in itertools.pairwise([0, *self._cuts]):
             length = sum(len(request) + 3 for request in self.requests[first:end])
-            if size and (first in self.barriers or size + length + _AROUND > room):
+            apart = first in self.barriers or first in self.splits
+            if size and (apart or size + length + _AROUND > room):
                 found.append((start, first))
                 start, size = first, 0
             size += length
@@ -94,11 +100,32 @@ class Plan:
         elements: Sequence[tuple[str, str]],
     ) -> None:
         """Plan these chains and elements (map, interface); `actual` becomes what will be there."""
+        doomed, made = self.chains(family, wanted, actual, names, elements)
+        self.elements(family, wanted, actual, elements, doomed, made)
+
+    def chains(
+        self,
+        family: Family,
+        wanted: Wanted,
+        actual: Actual,
+        names: Sequence[str],
+        elements: Sequence[tuple[str, str]],
+    ) -> tuple[Sequence[str], Collection[tuple[str, str]]]:
+        """Plan what is made and written, and elements that go.
+
+        Returns the chains that are to be removed, and each (map, chain) where the map is asked
+        already and the chain is made here.
+        """
         table = self.table
+        self._apart = False
         if not actual.enabled:
             self._add(f"make table {table}", messages.new_table(family, table))
             actual.enabled = True
         write: list[str] = []
+        # A map that is made here is asked by no packet yet.
+        made = {
+            (asked, name) for asked in actual.maps for name in names if name not in actual.chains
+        }
         doomed: list[str] = []
         for name in names:
             have, want = actual.chains.get(name), wanted.chains.get(name)
@@ -110,9 +137,30 @@ class Plan:
                     self._add(f"make chain {name}", messages.new_chain(family, table, name, None))
         self._make_maps(family, wanted, actual)
         self._cut()
-        self._change_elements(family, wanted, actual, elements, messages.DELSETELEM)
+        gone = [e for e in elements if e[1] not in wanted.maps.get(e[0], {})]
+        self._change_elements(family, wanted, actual, gone, messages.DELSETELEM)
         for name in sorted(write, key=lambda name: wanted.chains[name][0] is not None):
             self._write(family, name, *wanted.chains[name], actual)
+        self.written += write
+        return doomed, made
+
+    def elements(
+        self,
+        family: Family,
+        wanted: Wanted,
+        actual: Actual,
+        elements: Sequence[tuple[str, str]],
+        doomed: Sequence[str],
+        made: Collection[tuple[str, str]],
+    ) -> None:
+        """Plan elements that come, and what is removed, once all families have their chains."""
+        table = self.table
+        leads = {(name, wanted.maps.get(name, {}).get(key)) for name, key in elements}
+        if not self._apart and not leads.isdisjoint(made):
+            self._cut()
+            self.splits.add(len(self.requests))
+            self._apart = True
+        self._change_elements(family, wanted, actual, elements, messages.DELSETELEM)
         self._change_elements(family, wanted, actual, elements, messages.NEWSETELEM)
         for name in doomed:
             self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
@@ -128,7 +176,6 @@ class Plan:
             self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
             del actual.chains[name]
         self._cut()
-        self.written += write
         self.deleted += doomed
 
     def _write(

@@ -10,7 +10,8 @@ of their rules, stay as they are. Nobody sees a state between two batches. What 
 kernel holds until its readers have left, and who removes links waits for that too; so a commit may
 leave to a later sweep what nobody wants: elements, and chains that the kernel does not call.
 
-NFT-1: nothing is sent while nothing changed; all changes of both families are one batch.
+NFT-1: nothing is sent while nothing changed; all changes of both families are one batch, or two
+       where an interface begins to lead to a chain that is made (`linux.nftables.plan`).
 NFT-2: only tables of our name are written.
 NFT-3: after a refused batch the kernel has the old rules, and the next attempt dumps first.
 NFT-4: where the kernel takes no datagram of that size, as from a user without rights on the host,
@@ -317,11 +318,16 @@ class Ruleset(Closing):
     ) -> Plan:
         assert self._actual is not None
         plan = Plan(self.table)
+        later = []
         for family, wanted in self._wanted.items():
             names = sorted(name for f, name in changed if f == family and name)
             elements = sorted((name, key) for f, name, key in touched if f == family)
             if names or elements or (family, "") in changed:
-                plan.family(family, wanted, self._actual[family], names, elements)
+                actual = self._actual[family]
+                doomed, made = plan.chains(family, wanted, actual, names, elements)
+                later.append((family, wanted, actual, elements, doomed, made))
+        for each in later:
+            plan.elements(*each)
         return plan
 
     async def accepts(self, family: Family, rules: Packed) -> bool:

@@ -50,3 +50,39 @@ def test_a_map_goes_in_a_batch_after_that_of_its_rules() -> None:
     assert (first, middle, end) == (0, again, len(plan.requests))
     assert plan.names[middle:] == ["remove map where", "remove chain cali-x", "remove chain old"]
     assert all(name.startswith("empty chain") for name in plan.names[:middle])
+
+
+def test_an_interface_leads_to_a_new_chain_a_batch_later() -> None:
+    """A packet that is inside the rules has none of the new chain's, and would pass its end."""
+    old = {"root": (None, HASHES), "old": (None, HASHES)}
+    plan, ends = Plan("calico"), []
+    for family in (4, 6):
+        maps = {"where": {"a": "old", "b": "new"}}
+        wanted = Wanted({**dict.fromkeys(old, (None, RULES)), "new": (None, RULES)}, maps)
+        actual = Actual(True, dict(old), {"where": {"a": "old"}})
+        elements = [("where", "a"), ("where", "b")]
+        ends.append(
+            (
+                family,
+                wanted,
+                actual,
+                elements,
+                *plan.chains(family, wanted, actual, ["new"], elements),
+            )
+        )
+    for each in ends:
+        plan.elements(*each)
+    (_, middle), (_, end) = plan.parts(1 << 20)
+    assert set(plan.names[:middle]) == {"make chain new", "write chain new"}
+    assert plan.names[middle:end] == ["change map where"] * 2
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_all_is_one_batch_where_no_packet_can_ask(asked: bool) -> None:
+    """The first write of all, and an element that comes back to a chain that stands."""
+    wanted = Wanted({"old": (None, RULES)}, {"where": {"a": "old"}})
+    plan = Plan("calico")
+    actual = Actual(True, {"old": (None, HASHES)}, {"where": {}}) if asked else Actual()
+    plan.family(4, wanted, actual, ["old"], [("where", "a")])
+    assert plan.parts(1 << 20) == [(0, len(plan.requests))]
+    assert plan.names[-1] == "change map where"
