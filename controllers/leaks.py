@@ -14,7 +14,7 @@ Invariants (tests/controllers/test_leaks.py):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
@@ -62,6 +62,9 @@ class Candidate:
     reason: str
 
 
+ANOTHER = "its pod has another address"
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """`unused` by handle; `tenants`: nodes that are gone and on which something stays valid."""
@@ -86,8 +89,32 @@ def unused(address: str, node: str, pod: PodView | None, view: ClusterView) -> s
     if pod.node and pod.node != here:
         return f"its pod is on {pod.node}"
     if pod.addresses and address not in pod.addresses:
-        return "its pod has another address"
+        return ANOTHER
     return ""
+
+
+def _container(handle_id: str) -> str:
+    """What stands behind the last dot; of one container it is the same in every network."""
+    return handle_id.rpartition(".")[2]
+
+
+def _living(
+    handles: Mapping[str, list[tuple[Allocation, IPv4Network | IPv6Network]]], view: ClusterView
+) -> dict[tuple[str, str], set[str]]:
+    """By pod, the containers with an address that Kubernetes tells.
+
+    Kubernetes tells the addresses of a pod's first network alone. One of another network is that
+    of a living pod if its container is; and where the first network is no network of ours, what
+    Kubernetes tells proves nothing.
+    """
+    found: dict[tuple[str, str], set[str]] = {}
+    for handle_id, members in handles.items():
+        for one, _ in members:
+            pod = pod_of(one)
+            known = view.pods.get(pod) if pod else None
+            if pod and known and str(one.address) in known.addresses:
+                found.setdefault(pod, set()).add(_container(handle_id))
+    return found
 
 
 def judge(found: Iterable[Block], view: ClusterView) -> Judgement:
@@ -98,12 +125,13 @@ def judge(found: Iterable[Block], view: ClusterView) -> Judgement:
             continue
         for one in blocks.allocations(block):
             handles.setdefault(one.handle_id, []).append((one, blocks.network(block)))
+    living = _living(handles, view)
     verdicts: dict[str, Candidate] = {}
     tunnels: dict[str, Candidate] = {}
     tenants: set[str] = set()
     for handle_id, members in handles.items():
         nodes = {one.attributes.get("node", "") for one, _ in members}
-        candidate = _candidate(handle_id, members, view)
+        candidate = _candidate(handle_id, members, view, living)
         if candidate is None:
             tenants |= {node for node in nodes if node and view.is_gone(node)}
         elif candidate.pod is None:
@@ -120,6 +148,7 @@ def _candidate(
     handle_id: str,
     members: list[tuple[Allocation, IPv4Network | IPv6Network]],
     view: ClusterView,
+    living: Mapping[tuple[str, str], Collection[str]],
 ) -> Candidate | None:
     allocations = [one for one, _ in members]
     first = allocations[0]
@@ -138,6 +167,8 @@ def _candidate(
     if pod is None or any(pod_of(one) != pod for one in allocations):
         return None
     reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
+    if ANOTHER in reasons and _container(handle_id) in living.get(pod, (_container(handle_id),)):
+        return None
     return Candidate(handle_id, held, node, gone, pod, reasons[0]) if all(reasons) else None
 
 

@@ -350,7 +350,7 @@ class Dataplane:
         return self.state.applied and self.routes.remote_known and not waits
 
     async def _prepare(self) -> None:
-        """Begin programming, or go over to another back end: what the old one wrote stays till then."""
+        """Begin programming, or go over to another back end; the old one's rules stay till then."""
         await self._cleaner.stop()
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})

@@ -235,8 +235,6 @@ def release_handle(
 
 def is_empty(block: Block) -> bool:
     """Nobody holds or lately held an address; what Windows sets aside counts as nothing."""
-    if len(block.unallocated or []) == len(block.allocations):
-        return True
     attributes = block.attributes or []
     return all(
         index is None or (0 <= index < len(attributes) and is_windows_reserved(attributes[index]))

@@ -66,14 +66,26 @@ def test_an_address_without_its_pod_is_a_candidate() -> None:
         (PodView("k1", frozenset({"10.70.0.1"})), False),
         (PodView("k1", frozenset()), False),
         (PodView("", frozenset({"10.70.0.1"})), False),
-        (PodView("k1", frozenset({"10.70.0.2"})), True),
+        (PodView("k1", frozenset({"10.70.0.2"})), False),
         (PodView("k2", frozenset({"10.70.0.1"})), True),
         (PodView("k1", frozenset({"10.70.0.1"}), evicted=True), True),
     ],
-    ids=["its own", "none yet", "not placed", "another address", "another node", "evicted"],
+    ids=["its own", "none yet", "not placed", "of no network of ours", "another node", "evicted"],
 )
 def test_a_pod_holds_its_address(pod: PodView, leaks: bool) -> None:
     assert bool(judge([block(HELD)], view({("s", "p"): pod})).unused) == leaks
+
+
+@pytest.mark.parametrize("network", ["net", "other", "a.dotted"])
+def test_the_address_of_another_sandbox_leaks_and_that_of_another_network_does_not(
+    network: str,
+) -> None:
+    """Kubernetes tells the addresses of a pod's first network alone (Multus: net1 is not told)."""
+    pods = {("s", "p"): PodView("k1", frozenset({"10.70.0.1"}))}
+    second = (2, f"{network}.c1", {**POD, "interface": "net1"}, 8)
+    earlier = (3, f"{network}.c0", POD, 5)
+    found = judge([block(HELD, second, earlier)], view(pods)).unused
+    assert found.keys() == {f"{network}.c0"}
 
 
 @pytest.mark.parametrize(

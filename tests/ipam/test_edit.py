@@ -7,6 +7,7 @@ from ipaddress import ip_network
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ipam.records import blocks
 from ipam.records.edit import Edit, cooling, is_expired, release_stamp
@@ -80,6 +81,16 @@ def test_what_windows_sets_aside_leaves_a_block_empty() -> None:
     assert blocks.is_abandoned(block)
     block, _ = blocks.assign(block, 1, "pod", {})
     assert not blocks.is_empty(block)
+
+
+def test_a_block_whose_queue_names_a_held_address_is_not_empty() -> None:
+    """Two words about one ordinal: whoever took it for empty would give a pod's address again."""
+    block, _ = blocks.assign(blocks.create(ip_network("10.0.0.0/29"), None, None, 1), 1, "pod", {})
+    (held,) = (n for n, index in enumerate(block.allocations) if index is not None)
+    doubtful = structs.replace(block, unallocated=[*(block.unallocated or []), held])
+    assert blocks.problem(doubtful)
+    assert not blocks.is_empty(doubtful)
+    assert not blocks.is_abandoned(doubtful)
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/20", "10.0.0.0/32", "fd00::/116", "fd00::/128"])

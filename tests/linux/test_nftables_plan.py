@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from linux.nftables.dump import Actual
+from linux.nftables.expressions import Family
 from linux.nftables.messages import Hook
 from linux.nftables.plan import Plan, Wanted
 from linux.nftables.rules import Packed
@@ -14,6 +15,7 @@ from linux.nftables.rules import Packed
 HASHES = ("to-1", "to-2", "drop")
 RULES = Packed(HASHES, tuple(((b"",), b"") for _ in HASHES))
 HOOK = Hook("filter", 2, 0)
+FAMILIES: tuple[Family, ...] = (4, 6)
 
 
 def planned(have: dict[str, tuple[Hook | None, tuple[str, ...]]], hook: Hook | None) -> list[str]:
@@ -56,7 +58,7 @@ def test_an_interface_leads_to_a_new_chain_a_batch_later() -> None:
     """A packet that is inside the rules has none of the new chain's, and would pass its end."""
     old = {"root": (None, HASHES), "old": (None, HASHES)}
     plan, ends = Plan("calico"), []
-    for family in (4, 6):
+    for family in FAMILIES:
         maps = {"where": {"a": "old", "b": "new"}}
         wanted = Wanted({**dict.fromkeys(old, (None, RULES)), "new": (None, RULES)}, maps)
         actual = Actual(True, dict(old), {"where": {"a": "old"}})
