@@ -7,9 +7,9 @@ lead to is there before.
 A packet keeps the rules of the generation in which it entered a chain, but a map answers it from
 the newest generation. A map that went in one batch with the rules that ask it would leave such a
 packet without an answer, and the rule behind the map drops it. So rules go first, and their map
-goes in a later batch: `barriers` says where. Nor has a chain that is made any rules for such a
-packet: an element that leads to it goes in the next batch (`splits`), or the packet would leave the
-new chain at its end as if policy had accepted it.
+goes in a later batch. Nor has a chain that is made any rules for such a
+packet: an element that leads to it goes in the next batch, or the packet would leave the new chain
+at its end as if policy had accepted it. `Plan.splits` says where batches end.
 
 Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py.
 """
@@ -17,7 +17,7 @@ Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from linux.errors import KernelError
@@ -41,6 +41,17 @@ class Wanted:
     maps: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The chains and elements (map, interface) of one family that a plan is about."""
+
+    family: Family
+    wanted: Wanted
+    actual: Actual
+    chains: Sequence[str]
+    elements: Sequence[tuple[str, str]]
+
+
 @dataclass(slots=True)
 class Plan:
     """Requests, what each is about, and where they may be cut."""
@@ -50,12 +61,9 @@ class Plan:
     names: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    barriers: set[int] = field(default_factory=set)
-    """Requests before which a batch ends, and every packet has left the rules of that batch."""
-    splits: set[int] = field(default_factory=set)
-    """Requests before which a batch ends."""
+    splits: dict[int, bool] = field(default_factory=dict)
+    """Requests before which a batch ends, and whether packets must have left its rules first."""
     _rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
-    _apart: bool = False
     _cuts: list[int] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -65,8 +73,7 @@ class Plan:
         start = size = 0
         for first, end in itertools.pairwise([0, *self._cuts]):
             length = sum(len(request) + 3 for request in self.requests[first:end])
-            apart = first in self.barriers or first in self.splits
-            if size and (apart or size + length + _AROUND > room):
+            if size and (first in self.splits or size + length + _AROUND > room):
                 found.append((start, first))
                 start, size = first, 0
             size += length
@@ -91,92 +98,66 @@ class Plan:
     def _cut(self) -> None:
         self._cuts.append(len(self.requests))
 
-    def family(
-        self,
-        family: Family,
-        wanted: Wanted,
-        actual: Actual,
-        names: Sequence[str],
-        elements: Sequence[tuple[str, str]],
-    ) -> None:
-        """Plan these chains and elements (map, interface); `actual` becomes what will be there."""
-        doomed, made = self.chains(family, wanted, actual, names, elements)
-        self.elements(family, wanted, actual, elements, doomed, made)
+    def _split(self, *, wait: bool) -> None:
+        self._cut()
+        self.splits[len(self.requests)] = wait
 
-    def chains(
-        self,
-        family: Family,
-        wanted: Wanted,
-        actual: Actual,
-        names: Sequence[str],
-        elements: Sequence[tuple[str, str]],
-    ) -> tuple[Sequence[str], Collection[tuple[str, str]]]:
-        """Plan what is made and written, and elements that go.
+    def make(self, changes: Sequence[Change]) -> None:
+        """Plan all families; each `actual` becomes what will be there."""
+        led = any(_leads_to_new(change) for change in changes)
+        for change in changes:
+            self._chains(change)
+        if led:
+            self._split(wait=False)
+        for change in changes:
+            self._elements(change)
+        # No rule asks these maps any more; their elements may lead to chains that go with them.
+        if any(change.actual.maps.keys() - change.wanted.maps.keys() for change in changes):
+            self._split(wait=True)
+        for change in changes:
+            self._remove(change)
 
-        Returns the chains that are to be removed, and each (map, chain) where the map is asked
-        already and the chain is made here.
-        """
-        table = self.table
-        self._apart = False
+    def _chains(self, change: Change) -> None:
+        """What is made and written, and elements that go."""
+        family, wanted, actual = change.family, change.wanted, change.actual
         if not actual.enabled:
-            self._add(f"make table {table}", messages.new_table(family, table))
+            self._add(f"make table {self.table}", messages.new_table(family, self.table))
             actual.enabled = True
         write: list[str] = []
-        # A map that is made here is asked by no packet yet.
-        made = {
-            (asked, name) for asked in actual.maps for name in names if name not in actual.chains
-        }
-        doomed: list[str] = []
-        for name in names:
+        for name in change.chains:
             have, want = actual.chains.get(name), wanted.chains.get(name)
-            if want is None:
-                doomed += [name] if have is not None else []
-            elif have is None or have != (want[0], want[1].hashes):
+            if want is not None and have != (want[0], want[1].hashes):
                 write.append(name)
                 if have is None and want[0] is None:
-                    self._add(f"make chain {name}", messages.new_chain(family, table, name, None))
+                    made = messages.new_chain(family, self.table, name, None)
+                    self._add(f"make chain {name}", made)
         self._make_maps(family, wanted, actual)
         self._cut()
-        gone = [e for e in elements if e[1] not in wanted.maps.get(e[0], {})]
+        gone = [each for each in change.elements if _asked(wanted, each) is None]
         self._change_elements(family, wanted, actual, gone, messages.DELSETELEM)
         for name in sorted(write, key=lambda name: wanted.chains[name][0] is not None):
             self._write(family, name, *wanted.chains[name], actual)
         self.written += write
-        return doomed, made
 
-    def elements(
-        self,
-        family: Family,
-        wanted: Wanted,
-        actual: Actual,
-        elements: Sequence[tuple[str, str]],
-        doomed: Sequence[str],
-        made: Collection[tuple[str, str]],
-    ) -> None:
-        """Plan elements that come, and what is removed, once all families have their chains."""
-        table = self.table
-        leads = {(name, wanted.maps.get(name, {}).get(key)) for name, key in elements}
-        if not self._apart and not leads.isdisjoint(made):
-            self._cut()
-            self.splits.add(len(self.requests))
-            self._apart = True
-        self._change_elements(family, wanted, actual, elements, messages.DELSETELEM)
-        self._change_elements(family, wanted, actual, elements, messages.NEWSETELEM)
-        for name in doomed:
-            self._add(f"empty chain {name}", messages.flush_chain(family, table, name))
-        # No rule asks these maps any more; their elements may lead to chains that go below.
-        unused = actual.maps.keys() - wanted.maps.keys()
-        if unused:
-            self._cut()
-            self.barriers.add(len(self.requests))
-        for name in unused:
-            self._add(f"remove map {name}", messages.delete_set(family, table, name))
+    def _elements(self, change: Change) -> None:
+        """Elements that come or lead elsewhere, and chains without a rule."""
+        family, wanted, actual = change.family, change.wanted, change.actual
+        for kind in (messages.DELSETELEM, messages.NEWSETELEM):
+            self._change_elements(family, wanted, actual, change.elements, kind)
+        for name in _doomed(change):
+            self._add(f"empty chain {name}", messages.flush_chain(family, self.table, name))
+
+    def _remove(self, change: Change) -> None:
+        """Maps and chains that nothing asks for any more."""
+        family, actual = change.family, change.actual
+        for name in actual.maps.keys() - change.wanted.maps.keys():
+            self._add(f"remove map {name}", messages.delete_set(family, self.table, name))
             del actual.maps[name]
-        for name in doomed:
-            self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
+        for name in _doomed(change):
+            self._add(f"remove chain {name}", messages.delete_chain(family, self.table, name))
             del actual.chains[name]
+            self.deleted.append(name)
         self._cut()
-        self.deleted += doomed
 
     def _write(
         self, family: Family, name: str, hook: Hook | None, packed: Packed, actual: Actual
@@ -231,6 +212,25 @@ class Plan:
                 request = messages.change_elements(kind, family, self.table, name, part)
                 self._add(f"change map {name}", request)
                 self._cut()
+
+
+def _asked(wanted: Wanted, element: tuple[str, str]) -> str | None:
+    name, interface = element
+    return wanted.maps.get(name, {}).get(interface)
+
+
+def _doomed(change: Change) -> list[str]:
+    have, want = change.actual.chains, change.wanted.chains
+    return [name for name in change.chains if name in have and name not in want]
+
+
+def _leads_to_new(change: Change) -> bool:
+    """Whether a map that packets ask already is to lead to a chain that is not there yet."""
+    return any(
+        chain is not None and each[0] in change.actual.maps and chain not in change.actual.chains
+        for each in change.elements
+        for chain in [_asked(change.wanted, each)]
+    )
 
 
 def _to_chain(interface: str, chain: str) -> bytes:

@@ -25,7 +25,7 @@ import asyncio
 import errno
 import itertools
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,7 +36,7 @@ from linux.nftables.connection import Connection, Refused
 from linux.nftables.dump import Actual, read_counters, read_table
 from linux.nftables.expressions import Family, interface_key
 from linux.nftables.messages import Hook
-from linux.nftables.plan import Plan, Wanted
+from linux.nftables.plan import Change, Plan, Wanted
 from linux.nftables.rules import Packed
 
 _TRIES = 3
@@ -306,7 +306,7 @@ class Ruleset(Closing):
     def _commit(self, plan: Plan) -> None:
         for first, end in plan.parts(self._connection.room):
             self.commits += 1
-            if first in plan.barriers:
+            if plan.splits.get(first):
                 time.sleep(_READERS_LEAVE)
             try:
                 self._connection.commit(plan.requests[first:end], plan.names[first:end])
@@ -318,16 +318,13 @@ class Ruleset(Closing):
     ) -> Plan:
         assert self._actual is not None
         plan = Plan(self.table)
-        later = []
+        changes = []
         for family, wanted in self._wanted.items():
             names = sorted(name for f, name in changed if f == family and name)
             elements = sorted((name, key) for f, name, key in touched if f == family)
             if names or elements or (family, "") in changed:
-                actual = self._actual[family]
-                doomed, made = plan.chains(family, wanted, actual, names, elements)
-                later.append((family, wanted, actual, elements, doomed, made))
-        for each in later:
-            plan.elements(*each)
+                changes.append(Change(family, wanted, self._actual[family], names, elements))
+        plan.make(changes)
         return plan
 
     async def accepts(self, family: Family, rules: Packed) -> bool:
@@ -365,15 +362,17 @@ class Ruleset(Closing):
             for family in self._wanted
             if self._connection.table_flags(family, self.table) is not None
         ]
-        for about, request in (
-            ("empty", messages.flush_table),
-            ("remove", messages.delete_table),
-        ):
-            self._connection.commit(
-                [request(family, self.table) for family in there],
-                [f"{about} table {self.table}"] * len(there),
-            )
-            if about == "empty" and there:
-                time.sleep(_READERS_LEAVE)
+        if there:
+            self._to_tables(there, "empty", messages.flush_table)
+            time.sleep(_READERS_LEAVE)
+            self._to_tables(there, "remove", messages.delete_table)
         self._actual = None
         return bool(there)
+
+    def _to_tables(
+        self, families: Sequence[Family], about: str, request: Callable[[Family, str], bytes]
+    ) -> None:
+        self._connection.commit(
+            [request(family, self.table) for family in families],
+            [f"{about} table {self.table}"] * len(families),
+        )

@@ -9,7 +9,7 @@ import pytest
 from linux.nftables.dump import Actual
 from linux.nftables.expressions import Family
 from linux.nftables.messages import Hook
-from linux.nftables.plan import Plan, Wanted
+from linux.nftables.plan import Change, Plan, Wanted
 from linux.nftables.rules import Packed
 
 HASHES = ("to-1", "to-2", "drop")
@@ -20,7 +20,7 @@ FAMILIES: tuple[Family, ...] = (4, 6)
 
 def planned(have: dict[str, tuple[Hook | None, tuple[str, ...]]], hook: Hook | None) -> list[str]:
     wanted, plan = Wanted({"cali-x": (hook, RULES)}), Plan("calico")
-    plan.family(4, wanted, Actual(True, have), ["cali-x"], [])
+    plan.make([Change(4, wanted, Actual(True, have), ["cali-x"], [])])
     return plan.written
 
 
@@ -47,7 +47,7 @@ def test_a_chain_that_the_kernel_calls_elsewhere_is_made_anew(other: Hook | None
 def test_a_map_goes_in_a_batch_after_that_of_its_rules() -> None:
     plan = Plan("calico")
     have = Actual(True, {"cali-x": (None, HASHES), "old": (None, HASHES)}, {"where": {"a": "old"}})
-    plan.family(4, Wanted(), have, ["cali-x", "old"], [])
+    plan.make([Change(4, Wanted(), have, ["cali-x", "old"], [])])
     (first, middle), (again, end) = plan.parts(1 << 20)
     assert (first, middle, end) == (0, again, len(plan.requests))
     assert plan.names[middle:] == ["remove map where", "remove chain cali-x", "remove chain old"]
@@ -57,23 +57,14 @@ def test_a_map_goes_in_a_batch_after_that_of_its_rules() -> None:
 def test_an_interface_leads_to_a_new_chain_a_batch_later() -> None:
     """A packet that is inside the rules has none of the new chain's, and would pass its end."""
     old = {"root": (None, HASHES), "old": (None, HASHES)}
-    plan, ends = Plan("calico"), []
+    plan, changes = Plan("calico"), []
     for family in FAMILIES:
         maps = {"where": {"a": "old", "b": "new"}}
         wanted = Wanted({**dict.fromkeys(old, (None, RULES)), "new": (None, RULES)}, maps)
         actual = Actual(True, dict(old), {"where": {"a": "old"}})
         elements = [("where", "a"), ("where", "b")]
-        ends.append(
-            (
-                family,
-                wanted,
-                actual,
-                elements,
-                *plan.chains(family, wanted, actual, ["new"], elements),
-            )
-        )
-    for each in ends:
-        plan.elements(*each)
+        changes.append(Change(family, wanted, actual, ["new"], elements))
+    plan.make(changes)
     (_, middle), (_, end) = plan.parts(1 << 20)
     assert set(plan.names[:middle]) == {"make chain new", "write chain new"}
     assert plan.names[middle:end] == ["change map where"] * 2
@@ -85,6 +76,6 @@ def test_all_is_one_batch_where_no_packet_can_ask(asked: bool) -> None:
     wanted = Wanted({"old": (None, RULES)}, {"where": {"a": "old"}})
     plan = Plan("calico")
     actual = Actual(True, {"old": (None, HASHES)}, {"where": {}}) if asked else Actual()
-    plan.family(4, wanted, actual, ["old"], [("where", "a")])
+    plan.make([Change(4, wanted, actual, ["old"], [("where", "a")])])
     assert plan.parts(1 << 20) == [(0, len(plan.requests))]
     assert plan.names[-1] == "change map where"
