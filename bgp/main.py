@@ -91,9 +91,8 @@ def passwords(environ: Mapping[str, str]) -> PasswordSource:
     """Where passwords are found: files if a directory is set or there is no Kubernetes API."""
     directory = environ.get("CALICO_BGP_PASSWORD_DIR", "")
     if kubernetes(environ) and not directory:
-        from bgp.peering.kubernetes_passwords import (
-            KubernetesPasswords,  # a client that few nodes need
-        )
+        # A client that few nodes need.
+        from bgp.peering.kubernetes_passwords import KubernetesPasswords
 
         return KubernetesPasswords(environ)
     return FilePasswords(Path(directory or PASSWORDS))

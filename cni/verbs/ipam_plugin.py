@@ -9,7 +9,7 @@ Invariants (tests/cni/test_ipam_plugin.py):
   CNI-81  DEL releases the addresses of this interface only, and never what an endpoint of this
           container records: those are the main plugin's `calico`.
   CNI-83  What an operator deletes of a running container's addresses is put back
-  (cni.server.restore),
+          (cni.server.restore),
           and given to no other attachment of the node meanwhile (CNI-100).
   CNI-82  An address that the pools chose is printed with its block's prefix length, one that
           was asked for as /32 or /128.
