@@ -56,6 +56,7 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
 from libcalico.model.keys import AffinityKey, BlockKey
+from libcalico.names import split_handle
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +195,7 @@ class Collection:
             return
         suspect = Suspect(
             candidate.handle_id,
-            candidate.handle_id.rpartition(".")[2],
+            split_handle(candidate.handle_id)[1],
             candidate.held,
             {entry.key: entry.revision for entry in await self._endpoints(candidate)},
             candidate.reason,
@@ -232,7 +233,7 @@ class Collection:
         """The endpoints of the same container that name one of the addresses."""
         if candidate.pod is None:
             return []
-        container = candidate.handle_id.rpartition(".")[2]
+        _, container = split_handle(candidate.handle_id)
         held = {str(one.address) for one in candidate.held}
         listing = await self._store.list(Selection("WorkloadEndpoint", namespace=candidate.pod[0]))
         return [

@@ -22,6 +22,7 @@ from ipam.collector.proof import Held
 from ipam.records import blocks
 from ipam.records.blocks import Allocation
 from libcalico.model import Block
+from libcalico.names import split_handle
 
 GAP = 10.0
 """Seconds between the two observations at least."""
@@ -93,11 +94,6 @@ def unused(address: str, node: str, pod: PodView | None, view: ClusterView) -> s
     return ""
 
 
-def _container(handle_id: str) -> str:
-    """What stands behind the last dot; of one container it is the same in every network."""
-    return handle_id.rpartition(".")[2]
-
-
 def _living(
     handles: Mapping[str, list[tuple[Allocation, IPv4Network | IPv6Network]]], view: ClusterView
 ) -> dict[tuple[str, str], set[str]]:
@@ -113,7 +109,7 @@ def _living(
             pod = pod_of(one)
             known = view.pods.get(pod) if pod else None
             if pod and known and str(one.address) in known.addresses:
-                found.setdefault(pod, set()).add(_container(handle_id))
+                found.setdefault(pod, set()).add(split_handle(handle_id)[1])
     return found
 
 
@@ -167,7 +163,7 @@ def _candidate(
     if pod is None or any(pod_of(one) != pod for one in allocations):
         return None
     reasons = [unused(str(a.address), node, view.pods.get(pod), view) for a in allocations]
-    if ANOTHER in reasons and _container(handle_id) in living.get(pod, (_container(handle_id),)):
+    if ANOTHER in reasons and (pod not in living or split_handle(handle_id)[1] in living[pod]):
         return None
     return Candidate(handle_id, held, node, gone, pod, reasons[0]) if all(reasons) else None
 

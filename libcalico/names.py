@@ -77,6 +77,15 @@ def handle_id(network: str, container_id: str) -> str:
     return f"{network}.{container_id}"
 
 
+def split_handle(handle_id: str) -> tuple[str, str]:
+    """Network and container of a handle, cut at its last dot; no network where there is no dot.
+
+    Both may hold dots: `a.b.c` may be container `b.c` of network `a`.
+    """
+    network, _, container = handle_id.rpartition(".")
+    return network, container
+
+
 def namespace_profile(namespace: str) -> str:
     """The profile of a namespace (data model 3.3)."""
     return f"kns.{namespace}"

@@ -32,8 +32,9 @@ async def learn(services: Services) -> None:
         return
     endpoints, allocations = await held_here(services)
     networks = {
-        (one.handle_id.rpartition(".")[2], one.address): one.handle_id.rpartition(".")[0]
+        (container, one.address): network
         for one, _ in allocations
+        for network, container in [names.split_handle(one.handle_id)]
     }
     for entry in endpoints:
         record = _recorded(entry, strange, networks, services.node)

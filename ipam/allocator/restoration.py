@@ -106,7 +106,7 @@ class _Object:
         """How an endpoint has an address."""
         if self.value is not None:
             return _of_endpoint(address, self.value, handles)
-        container = (one for one in handles if f'"{one.rpartition(".")[2]}"' in self.text)
+        container = (one for one in handles if f'"{names.split_handle(one)[1]}"' in self.text)
         attributes = {"node": "", "namespace": ""}
         if isinstance(self.key, ResourceKey):
             attributes["namespace"] = self.key.namespace
@@ -176,7 +176,7 @@ def _tunnels(node: Node, cidr: IPNetwork) -> list[Use]:
 def _of_endpoint(address: IPAddress, endpoint: WorkloadEndpoint, handles: Iterable[str]) -> Use:
     spec = endpoint.spec
     container = spec.containerID
-    handle = next((one for one in handles if one.rpartition(".")[2] == container), "")
+    handle = next((one for one in handles if names.split_handle(one)[1] == container), "")
     attributes = {"node": spec.node, "pod": spec.pod, "namespace": endpoint.metadata.namespace}
     return Use(address, handle, {name: text for name, text in attributes.items() if text})
 

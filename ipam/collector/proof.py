@@ -29,6 +29,7 @@ from ipam.records import blocks
 from ipam.records.blocks import Allocation, IPAddress
 from libcalico.datastore.interface import Entry
 from libcalico.model.keys import BlockKey, IPNetwork, Key
+from libcalico.names import split_handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def judge(
         allocations = [allocation for allocation, _ in found]
         if not any(a.attributes.get("node") == node for a in allocations):
             continue
-        network, _, container = handle_id.rpartition(".")
+        network, container = split_handle(handle_id)
         container = container if network else ""
         own = _naming(by_container.get(container, ()), allocations) if container else []
         reason = _in_use(node, container, allocations, evidence)
@@ -161,7 +162,7 @@ def _proof(
 ) -> tuple[str, str]:
     """(proof of death, "") or ("", why in use) (IPAM-22)."""
     listed = evidence.listed if evidence.listed and evidence.listed.network == network else None
-    container = allocations[0].handle_id.rpartition(".")[2]
+    _, container = split_handle(allocations[0].handle_id)
     if listed and container in listed.containers:
         return "", "the runtime lists its attachment as valid"
     if own:
@@ -207,7 +208,7 @@ def widowed(
     They are reported, never removed: their pod may run, and only its DEL ends it.
     """
     owner = {
-        allocation.address: allocation.handle_id.rpartition(".")[2]
+        allocation.address: split_handle(allocation.handle_id)[1]
         for entry in block_entries
         for allocation in blocks.allocations(entry.value)
     }
