@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection
-from linux.nftables.expressions import Family
+from linux.nftables.expressions import PORT_SET_PREFIX, Family
 from linux.nftables.messages import Hook
 from linux.nftables.rules import hash_in
 
@@ -21,12 +21,13 @@ class Actual:
     """One table as the kernel has it.
 
     `enabled`: it exists and is not dormant. `chains`: hook and the hashes of the rules, "" for a
-    rule without one. `maps`: interface -> chain, of every map.
+    rule without one. `maps`: interface -> chain, of every map. `port_sets`: names.
     """
 
     enabled: bool = False
     chains: dict[str, tuple[Hook | None, tuple[str, ...]]] = field(default_factory=dict)
     maps: dict[str, dict[str, str]] = field(default_factory=dict)
+    port_sets: set[str] = field(default_factory=set)
 
 
 def read_table(connection: Connection, family: Family, table: str) -> Actual:
@@ -43,15 +44,21 @@ def read_table(connection: Connection, family: Family, table: str) -> Actual:
         comment = messages.read_comment(found.get(messages.RULE_USERDATA, b""))
         hashes.setdefault(chain, []).append(hash_in(comment))
     maps: dict[str, dict[str, str]] = {}
+    port_sets = set()
     for found in connection.objects(messages.GETSET, family, table):
         bits = int.from_bytes(found.get(messages.SET_FLAGS, b""), "big")
-        if bits & messages.MAP and not bits & messages.ANONYMOUS:
-            name = m.as_text(found[messages.SET_NAME])
+        name = m.as_text(found[messages.SET_NAME])
+        if bits & messages.ANONYMOUS:
+            continue
+        if bits & messages.MAP:
             maps[name] = dict(map(_entry, connection.elements(family, table, name)))
+        elif name.startswith(PORT_SET_PREFIX):
+            port_sets.add(name)
     return Actual(
         not flags & 1,
         {name: (hooks.get(name), tuple(each)) for name, each in hashes.items()},
         maps,
+        port_sets,
     )
 
 

@@ -10,6 +10,7 @@ Tested in tests/linux/test_nftables_expressions.py.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ _FIB_RESULT_OIF, _FIB_RESULT_TYPE = 1, 3
 ADDRESS_TYPES = {"UNICAST": 1, "LOCAL": 2, "BROADCAST": 3, "ANYCAST": 4, "MULTICAST": 5}
 _RANGE_PORTS, _RANGE_RANDOM_FULLY, _RANGE_ADDRESS = 2, 16, 1
 _IFNAMSIZ = 16
+PORT_SET_PREFIX = "ports-"
+_LONGEST_PORTS = 40
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 Family = Literal[4, 6]
@@ -44,13 +47,18 @@ FAMILIES: dict[TableFamily, int] = {4: 2, 6: 10, "arp": 3}
 
 @dataclass(frozen=True, slots=True)
 class PortSet:
-    """A lookup in an unnamed set of ports that lives and dies with its rule.
-
-    `ranges` (first, last) are in order and do not touch.
-    """
+    """A lookup in a set of ports. `ranges` (first, last) are in order and do not touch."""
 
     ranges: tuple[tuple[int, int], ...]
     negated: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the set is called, by what is in it: (80, 80), (90, 95) is ports-80_90-95."""
+        text = "_".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges)
+        if len(text) > _LONGEST_PORTS:
+            text = hashlib.sha256(text.encode()).hexdigest()[:_LONGEST_PORTS]
+        return PORT_SET_PREFIX + text
 
 
 Part = bytes | PortSet
@@ -168,13 +176,12 @@ def in_set(family: Family, source: bool, name: str, *, ports: bool, negated: boo
     return b"".join((*parts, lookup(name, negated=negated)))
 
 
-def lookup(name: str, *, negated: bool = False, set_id: int | None = None) -> bytes:
-    """Whether register 1 is in a set; `set_id`: of one that is made in the same batch."""
+def lookup(name: str, *, negated: bool = False) -> bytes:
+    """Whether register 1 is in a set."""
     return _expression(
         "lookup",
         be32(2, _REGISTER),
         m.text(1, name),
-        b"" if set_id is None else be32(4, set_id),
         be32(5, 1) if negated else b"",
     )
 

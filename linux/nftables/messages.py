@@ -7,7 +7,7 @@ Tested by all of tests/linux/test_nftables.py.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from linux.netlink import wire as m
@@ -25,7 +25,7 @@ HOOK_NUMBER, HOOK_PRIORITY = 1, 2
 RULE_CHAIN, RULE_HANDLE, RULE_EXPRESSIONS, RULE_USERDATA = 2, 3, 4, 7
 SET_NAME, SET_FLAGS, SET_KEY_TYPE, SET_KEY_LEN, SET_DATA_TYPE, SET_DATA_LEN = 2, 3, 4, 5, 6, 7
 SET_ID, SET_USERDATA, SET_COUNT = 10, 13, 20
-ELEMENTS_SET, ELEMENTS, ELEMENTS_SET_ID = 2, 3, 4
+ELEMENTS_SET, ELEMENTS = 2, 3
 ELEMENT_KEY, ELEMENT_DATA, ELEMENT_FLAGS = 1, 2, 3
 ANONYMOUS, CONSTANT, INTERVAL, MAP = 1, 2, 4, 8
 INTERVAL_END = 1
@@ -34,7 +34,7 @@ _BIG_ENDIAN_KEY = bytes((0, 4, 2, 0, 0, 0))
 _HOST_ENDIAN_KEY = bytes((0, 4, 1, 0, 0, 0))
 _COMMENT = 0
 _MOST_COMMENT = 127
-_ANONYMOUS_NAME = "__set%d"
+_PORTS_PER_MESSAGE = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,6 @@ def new_set(
     key_type: int,
     key_length: int,
     flags: int = 0,
-    set_id: int = 1,
     data_type: int | None = None,
 ) -> bytes:
     """Makes a set, or with `data_type` a map to verdicts."""
@@ -149,7 +148,7 @@ def new_set(
     body += be32(SET_KEY_TYPE, key_type) + be32(SET_KEY_LEN, key_length)
     if data_type is not None:
         body += be32(SET_DATA_TYPE, data_type) + be32(SET_DATA_LEN, 16)
-    body += be32(SET_ID, set_id)
+    body += be32(SET_ID, 1)
     # For the nft program: without it names of interfaces are read from the wrong end.
     order = _HOST_ENDIAN_KEY if key_type == TYPE_INTERFACE else _BIG_ENDIAN_KEY
     body += m.attribute(SET_USERDATA, order)
@@ -173,37 +172,25 @@ def change_elements(
     table: str,
     name: str,
     elements: Iterable[bytes],
-    set_id: int | None = None,
 ) -> bytes:
     """Adds (NEWSETELEM) or removes (DELSETELEM) elements; they must fit one attribute."""
     body = m.text(1, table) + m.text(ELEMENTS_SET, name)
-    if set_id is not None:
-        body += be32(ELEMENTS_SET_ID, set_id)
     body += m.nest(ELEMENTS, *elements)
     return request(kind, m.NLM_F_CREATE if kind == NEWSETELEM else 0, family, body)
 
 
-def port_set(family: Family, table: str, ports: PortSet, set_id: int) -> Sequence[bytes]:
-    """The unnamed set of a rule that follows in the same batch."""
-    elements = []
-    for first, last in ports.ranges:
-        elements.append(element(struct.pack(">H", first)))
-        if last < 0xFFFF:
-            elements.append(element(struct.pack(">H", last + 1), end=True))
-    return (
-        new_set(
-            family,
-            table,
-            _ANONYMOUS_NAME,
-            key_type=TYPE_PORT,
-            key_length=2,
-            flags=ANONYMOUS | CONSTANT | INTERVAL,
-            set_id=set_id,
-        ),
-        change_elements(NEWSETELEM, family, table, _ANONYMOUS_NAME, elements, set_id),
-    )
+def port_set(family: Family, table: str, ports: PortSet) -> list[bytes]:
+    """Makes the set of these ports; while a rule asks it the kernel takes no other elements."""
+    flags = CONSTANT | INTERVAL
+    requests = [new_set(family, table, ports.name, key_type=TYPE_PORT, key_length=2, flags=flags)]
+    for start in range(0, len(ports.ranges), _PORTS_PER_MESSAGE):
+        some = ports.ranges[start : start + _PORTS_PER_MESSAGE]
+        elements = [each for first, last in some for each in _port_range(first, last)]
+        requests.append(change_elements(NEWSETELEM, family, table, ports.name, elements))
+    return requests
 
 
-def anonymous_name() -> str:
-    """What a rule calls its unnamed set."""
-    return _ANONYMOUS_NAME
+def _port_range(first: int, last: int) -> Iterable[bytes]:
+    yield element(struct.pack(">H", first))
+    if last < 0xFFFF:
+        yield element(struct.pack(">H", last + 1), end=True)

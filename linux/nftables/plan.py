@@ -9,7 +9,9 @@ the newest generation. A map that went in one batch with the rules that ask it w
 packet without an answer, and the rule behind the map drops it. So rules go first, and their map
 goes in a later batch. Nor has a chain that is made any rules for such a
 packet: an element that leads to it goes in the next batch, or the packet would leave the new chain
-at its end as if policy had accepted it. `Plan.splits` says where batches end.
+at its end as if policy had accepted it. A set of ports is asked in the newest generation too, and
+one that came in the same batch as its rules was seen to be empty for up to 4.5 ms: sets of ports
+are made a batch before and never changed. `Plan.splits` says where batches end.
 
 Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py.
 """
@@ -17,14 +19,14 @@ Tested in tests/linux/test_nftables_plan.py and, with a kernel, test_nftables.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from linux.errors import KernelError
 from linux.nftables import messages
 from linux.nftables.connection import Refused
 from linux.nftables.dump import Actual
-from linux.nftables.expressions import GOTO, Family, interface_key, verdict_data
+from linux.nftables.expressions import GOTO, Family, PortSet, interface_key, verdict_data
 from linux.nftables.messages import Hook
 from linux.nftables.rules import Packed
 
@@ -40,16 +42,24 @@ class Wanted:
     chains: dict[str, tuple[Hook | None, Packed]] = field(default_factory=dict)
     maps: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    def port_sets(self) -> set[str]:
+        """The names of the sets of ports that rules ask."""
+        return {name for _, packed in self.chains.values() for name in packed.port_sets}
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The chains and elements (map, interface) of one family that a plan is about."""
+    """The chains and elements (map, interface) of one family that a plan is about.
+
+    `unasked`: sets of ports that no rule asks once the chains are written.
+    """
 
     family: Family
     wanted: Wanted
     actual: Actual
     chains: Sequence[str]
     elements: Sequence[tuple[str, str]]
+    unasked: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -65,7 +75,6 @@ class Plan:
     """Requests before which a batch ends, and whether packets must have left its rules first."""
     _rules_of: list[tuple[Family, str] | None] = field(default_factory=list)
     _cuts: list[int] = field(default_factory=list)
-    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def parts(self, room: int) -> list[tuple[int, int]]:
         """First and end of each batch: one, if all fits into so many bytes and nothing waits."""
@@ -105,6 +114,12 @@ class Plan:
     def make(self, changes: Sequence[Change]) -> None:
         """Plan all families; each `actual` becomes what will be there."""
         led = any(_leads_to_new(change) for change in changes)
+        missing = {change.family: _missing_port_sets(change) for change in changes}
+        for change in changes:
+            self._make_table(change)
+            self._make_port_sets(change, missing[change.family])
+        if any(missing.values()):
+            self._split(wait=False)
         for change in changes:
             self._chains(change)
         if led:
@@ -116,13 +131,26 @@ class Plan:
             self._split(wait=True)
         for change in changes:
             self._remove(change)
+        if any(change.unasked for change in changes):
+            self._split(wait=False)
+        for change in changes:
+            self._remove_port_sets(change)
+
+    def _make_table(self, change: Change) -> None:
+        if not change.actual.enabled:
+            self._add(f"make table {self.table}", messages.new_table(change.family, self.table))
+            change.actual.enabled = True
+
+    def _make_port_sets(self, change: Change, missing: Mapping[str, PortSet]) -> None:
+        for name, ports in sorted(missing.items()):
+            requests = messages.port_set(change.family, self.table, ports)
+            self._add(f"make set {name}", *requests)
+            self._cut()
+        change.actual.port_sets |= missing.keys()
 
     def _chains(self, change: Change) -> None:
         """What is made and written, and elements that go."""
         family, wanted, actual = change.family, change.wanted, change.actual
-        if not actual.enabled:
-            self._add(f"make table {self.table}", messages.new_table(family, self.table))
-            actual.enabled = True
         write: list[str] = []
         for name in change.chains:
             have, want = actual.chains.get(name), wanted.chains.get(name)
@@ -159,6 +187,12 @@ class Plan:
             self.deleted.append(name)
         self._cut()
 
+    def _remove_port_sets(self, change: Change) -> None:
+        for name in change.unasked:
+            self._add(f"remove set {name}", messages.delete_set(change.family, self.table, name))
+            change.actual.port_sets.discard(name)
+            self._cut()
+
     def _write(
         self, family: Family, name: str, hook: Hook | None, packed: Packed, actual: Actual
     ) -> None:
@@ -169,7 +203,7 @@ class Plan:
                 self._add(f"remove chain {name}", messages.delete_chain(family, table, name))
         if hook is not None or (have is not None and have[0] != hook):
             self._add(f"make chain {name}", messages.new_chain(family, table, name, hook))
-        requests = packed.requests(family, table, name, self._ids)
+        requests = packed.requests(family, table, name)
         self._add(f"write chain {name}", *requests, rules_of=(family, name))
         self._cut()
         actual.chains[name] = (hook, packed.hashes)
@@ -182,7 +216,6 @@ class Plan:
                 name,
                 key_type=messages.TYPE_INTERFACE,
                 key_length=16,
-                set_id=next(self._ids),
                 data_type=messages.TYPE_VERDICT,
             )
             self._add(f"make map {name}", request)
@@ -222,6 +255,18 @@ def _asked(wanted: Wanted, element: tuple[str, str]) -> str | None:
 def _doomed(change: Change) -> list[str]:
     have, want = change.actual.chains, change.wanted.chains
     return [name for name in change.chains if name in have and name not in want]
+
+
+def _missing_port_sets(change: Change) -> dict[str, PortSet]:
+    """Those that the chains will ask, and that are not there yet."""
+    chains = change.wanted.chains
+    written = [chains[name][1] for name in change.chains if name in chains]
+    return {
+        name: ports
+        for packed in written
+        for name, ports in packed.port_sets.items()
+        if name not in change.actual.port_sets
+    }
 
 
 def _leads_to_new(change: Change) -> bool:

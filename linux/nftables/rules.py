@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from linux.netlink import wire as m
 from linux.nftables import messages
@@ -33,31 +33,17 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The rules of a chain, ready to be sent."""
+    """The rules of a chain, ready to be sent, and the sets of ports that they ask, by name."""
 
     hashes: tuple[str, ...]
-    rules: tuple[tuple[tuple[Part, ...], bytes], ...]
+    rules: tuple[bytes, ...]
+    port_sets: Mapping[str, PortSet] = field(default_factory=dict, hash=False)
 
-    def requests(
-        self, family: Family, table: str, chain: str, ids: Iterator[int]
-    ) -> Iterable[bytes]:
-        """What adds the rules to an empty chain; `ids` numbers unnamed sets."""
+    def requests(self, family: Family, table: str, chain: str) -> Iterable[bytes]:
+        """What adds the rules to an empty chain."""
         place = messages.chain_place(table, chain)
-        for parts, comment in self.rules:
-            if len(parts) == 1 and isinstance(parts[0], bytes):
-                yield messages.new_rule(family, place, parts[0] + comment)
-                continue
-            body: list[bytes] = []
-            for part in parts:
-                if isinstance(part, bytes):
-                    body.append(part)
-                    continue
-                number = next(ids)
-                yield from messages.port_set(family, table, part, number)
-                body.append(lookup(messages.anonymous_name(), negated=part.negated, set_id=number))
-            yield messages.new_rule(
-                family, place, m.nest(messages.RULE_EXPRESSIONS, *body) + comment
-            )
+        for rule in self.rules:
+            yield messages.new_rule(family, place, rule)
 
 
 _PACKED_AT_ONCE = 500
@@ -79,7 +65,8 @@ def pack(codes: Sequence[Code]) -> Packed:
 def packing(codes: Sequence[Code]) -> Generator[None, None, Packed]:
     """The same in steps of some hundred rules."""
     hashes = []
-    rules: list[tuple[tuple[Part, ...], bytes]] = []
+    rules: list[bytes] = []
+    port_sets: dict[str, PortSet] = {}
     digest = b""
     for code in codes:
         state = hashlib.sha224(digest)
@@ -90,14 +77,16 @@ def packing(codes: Sequence[Code]) -> Generator[None, None, Packed]:
         name = base64.urlsafe_b64encode(digest).decode()[:_LENGTH]
         hashes.append(name)
         text = f"{HASH_PREFIX}{name}; {code.comment}" if code.comment else HASH_PREFIX + name
-        parts = code.parts
-        if not any(isinstance(part, PortSet) for part in parts):
-            joined = b"".join(part for part in parts if isinstance(part, bytes))
-            parts = (m.nest(messages.RULE_EXPRESSIONS, joined),)
-        rules.append((parts, messages.comment_data(text)))
+        port_sets |= {part.name: part for part in code.parts if isinstance(part, PortSet)}
+        body = b"".join(map(_expressions, code.parts))
+        rules.append(m.nest(messages.RULE_EXPRESSIONS, body) + messages.comment_data(text))
         if len(rules) % _PACKED_AT_ONCE == 0:
             yield
-    return Packed(tuple(hashes), tuple(rules))
+    return Packed(tuple(hashes), tuple(rules), port_sets)
+
+
+def _expressions(part: Part) -> bytes:
+    return part if isinstance(part, bytes) else lookup(part.name, negated=part.negated)
 
 
 def hash_in(comment: str) -> str:

@@ -10,8 +10,9 @@ of their rules, stay as they are. Nobody sees a state between two batches. What 
 kernel holds until its readers have left, and who removes links waits for that too; so a commit may
 leave to a later sweep what nobody wants: elements, and chains that the kernel does not call.
 
-NFT-1: nothing is sent while nothing changed; all changes of both families are one batch, or two
-       where an interface begins to lead to a chain that is made (`linux.nftables.plan`).
+NFT-1: nothing is sent while nothing changed; all changes of both families are one batch, and one
+       more where an interface begins to lead to a chain that is made, or a rule to ask a set of
+       ports that is (`linux.nftables.plan`).
 NFT-2: only tables of our name are written.
 NFT-3: after a refused batch the kernel has the old rules, and the next attempt dumps first.
 NFT-4: where the kernel takes no datagram of that size, as from a user without rights on the host,
@@ -23,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -78,6 +78,8 @@ class Ruleset(Closing):
         self._touched: set[tuple[Family, str, str]] = set()
         # Chains and elements that nobody wants any more, since a commit without sweep.
         self._unswept: tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]] = set(), set()
+        # Where a set of ports may have lost its last rule.
+        self._ports_changed: set[Family] = set()
         self._committed = False
         self._turn = asyncio.Lock()
 
@@ -99,11 +101,16 @@ class Ruleset(Closing):
         if before is None or before[0] != hook or before[1].hashes != rules.hashes:
             chains[chain] = (hook, rules)
             self._changed.add((family, chain))
+            if before is not None and before[1].port_sets.keys() - rules.port_sets.keys():
+                self._ports_changed.add(family)
 
     def unwant(self, family: Family, chain: str) -> None:
         """Nobody wants this chain any more."""
-        if self._wanted[family].chains.pop(chain, None) is not None:
+        before = self._wanted[family].chains.pop(chain, None)
+        if before is not None:
             self._changed.add((family, chain))
+            if before[1].port_sets:
+                self._ports_changed.add(family)
 
     def want_map(self, family: Family, name: str) -> None:
         """A map from interfaces to chains; it may stay empty."""
@@ -132,7 +139,7 @@ class Ruleset(Closing):
     @property
     def garbage(self) -> bool:
         """Whether something stands that nobody wants."""
-        return any(self._unswept)
+        return any(self._unswept) or bool(self._ports_changed)
 
     @property
     def chains(self) -> int:
@@ -203,6 +210,8 @@ class Ruleset(Closing):
                         self._touched.add((family, name, interface))
                         if (family, name, interface) not in touched:
                             found.append(f"{interface} in {name}")
+            if actual.port_sets - wanted.port_sets():
+                self._ports_changed.add(family)
         return tuple(found) if self._committed else ()
 
     async def commit(self, *, refresh: bool = False, sweep: bool = True) -> Report:
@@ -218,8 +227,9 @@ class Ruleset(Closing):
                 if self._actual is None or (refresh and attempt == 1):
                     drift = await self._dump() or drift
                 # What was to stay may need what is to go.
-                changed, touched = self._take(sweep or attempt > 1)
-                plan = self._plan(changed, touched)
+                all_goes = sweep or attempt > 1
+                changed, touched = self._take(all_goes)
+                plan = self._plan(changed, touched, sweep=all_goes)
                 try:
                     await self._send(plan)
                 except BaseException as error:
@@ -253,7 +263,7 @@ class Ruleset(Closing):
         if size > _FEW:
             return False
         changed, touched = self._take(sweep)
-        plan = self._plan(changed, touched)
+        plan = self._plan(changed, touched, sweep=sweep)
         try:
             if plan.requests:
                 self._commit(plan)
@@ -314,27 +324,44 @@ class Ruleset(Closing):
                 raise error.moved(first) from None
 
     def _plan(
-        self, changed: set[tuple[Family, str]], touched: set[tuple[Family, str, str]]
+        self,
+        changed: set[tuple[Family, str]],
+        touched: set[tuple[Family, str, str]],
+        *,
+        sweep: bool,
     ) -> Plan:
         assert self._actual is not None
         plan = Plan(self.table)
         changes = []
+        unasked = self._unasked_ports() if sweep else {}
         for family, wanted in self._wanted.items():
             names = sorted(name for f, name in changed if f == family and name)
             elements = sorted((name, key) for f, name, key in touched if f == family)
-            if names or elements or (family, "") in changed:
-                changes.append(Change(family, wanted, self._actual[family], names, elements))
+            gone = unasked.get(family, ())
+            if names or elements or gone or (family, "") in changed:
+                changes.append(Change(family, wanted, self._actual[family], names, elements, gone))
         plan.make(changes)
         return plan
+
+    def _unasked_ports(self) -> dict[Family, Sequence[str]]:
+        """Sets of ports that stand and that no rule is to ask; a failed commit reads them anew."""
+        assert self._actual is not None
+        changed, self._ports_changed = self._ports_changed, set()
+        return {
+            family: sorted(self._actual[family].port_sets - self._wanted[family].port_sets())
+            for family in changed
+        }
 
     async def accepts(self, family: Family, rules: Packed) -> bool:
         """Whether the kernel would take a chain with these rules now; nothing is left."""
         async with self._turn:
-            ids = itertools.count(1)
+            there = self._actual[family].port_sets if self._actual is not None else set()
+            missing = (ports for name, ports in rules.port_sets.items() if name not in there)
             requests = [
                 messages.new_table(family, self.table),
                 messages.new_chain(family, self.table, _TRIAL, None),
-                *rules.requests(family, self.table, _TRIAL, ids),
+                *(each for set_ in missing for each in messages.port_set(family, self.table, set_)),
+                *rules.requests(family, self.table, _TRIAL),
             ]
             try:
                 self._connection.commit(requests, trial=True)

@@ -67,7 +67,7 @@ def conditions(family: Family) -> dict[model.Condition, str]:
         InSet(Side.SOURCE, f"cali{family}0s:x"): f"{ip} saddr @cali{family}0s-x",
         InSet(Side.DESTINATION, f"cali{family}0n:x", negated=True, ports=True):
             f"{ip} daddr . meta l4proto . th dport != @cali{family}0n-x",
-        Ports(Side.DESTINATION, ((80, 80), (90, 95))): "th dport { 80, 90-95 }",
+        Ports(Side.DESTINATION, ((80, 80), (90, 95))): "th dport @ports-80_90-95",
         Icmp(family, 8): "th sport 2048-2303",
         Mark(0x10000, 0x10000): "meta mark & 0x00010000 == 0x00010000",
         Conntrack(("RELATED", "ESTABLISHED")): "ct state established,related",

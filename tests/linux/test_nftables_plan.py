@@ -7,13 +7,13 @@ from itertools import product
 import pytest
 
 from linux.nftables.dump import Actual
-from linux.nftables.expressions import Family
+from linux.nftables.expressions import Family, PortSet
 from linux.nftables.messages import Hook
 from linux.nftables.plan import Change, Plan, Wanted
 from linux.nftables.rules import Packed
 
 HASHES = ("to-1", "to-2", "drop")
-RULES = Packed(HASHES, tuple(((b"",), b"") for _ in HASHES))
+RULES = Packed(HASHES, (b"",) * len(HASHES))
 HOOK = Hook("filter", 2, 0)
 FAMILIES: tuple[Family, ...] = (4, 6)
 
@@ -79,3 +79,19 @@ def test_all_is_one_batch_where_no_packet_can_ask(asked: bool) -> None:
     plan.make([Change(4, wanted, actual, ["old"], [("where", "a")])])
     assert plan.parts(1 << 20) == [(0, len(plan.requests))]
     assert plan.names[-1] == "change map where"
+
+
+def test_a_set_of_ports_is_made_a_batch_before_its_rules_and_removed_a_batch_after() -> None:
+    ports = PortSet(((80, 80), (443, 443)))
+    asking = Packed(HASHES, RULES.rules, {ports.name: ports})
+    plan, changes = Plan("calico"), []
+    for family in FAMILIES:
+        have = Actual(True, {"policy": (None, ("other",))}, port_sets={"ports-1_3"})
+        wanted = Wanted({"policy": (None, asking)})
+        changes.append(Change(family, wanted, have, ["policy"], [], ["ports-1_3"]))
+    plan.make(changes)
+    (_, made), (_, written), (_, end) = plan.parts(1 << 20)
+    assert set(plan.names[:made]) == {"make set ports-80_443"}
+    assert set(plan.names[made:written]) == {"empty chain policy", "write chain policy"}
+    assert plan.names[written:end] == ["remove set ports-1_3"] * 2
+    assert all(change.actual.port_sets == {"ports-80_443"} for change in changes)
