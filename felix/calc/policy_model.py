@@ -144,6 +144,11 @@ class EndpointPolicy:
     pre_dnat: tuple[TierView, ...] = ()
     forward: tuple[TierView, ...] = ()
 
+    def policies(self) -> set[ResourceKey]:
+        """The policies that it names."""
+        views = (*self.tiers, *self.untracked, *self.pre_dnat, *self.forward)
+        return {key for view in views for key in (*view.ingress, *view.egress)}
+
 
 @dataclass(frozen=True, slots=True)
 class HostEndpoint:

@@ -16,7 +16,7 @@ from felix.calc.policy import rules as reading
 from felix.dataplane.rules import iptables
 from felix.dataplane.rules.iptables import Texts
 from felix.dataplane.rules.nftables import ModelTable
-from felix.rules import nftables
+from felix.rules import names, nftables
 from felix.rules import policy as making
 from libcalico.model import ResourceKey
 from linux.nftables import Ruleset
@@ -214,3 +214,76 @@ def test_after_quiet_it_is_as_without_preparation(story: list[tuple[Object, bool
             pass
         assert node.tables.chains == fresh.tables.chains
         assert node.told() == fresh.told()
+
+
+def rules_of(node: Prepared, chain: str) -> list[str]:
+    chains = node.tables.places[4, "filter"].chains
+    return [str(rule) for rule in chains[chain].rules] if chain in chains else []
+
+
+def has_all(node: Prepared) -> bool:
+    """Whether the large policy is in force."""
+    for _ in node.preparing():
+        pass
+    node.turn()
+    return len(rules_of(node, names.policy_chain(names.POLICY_INGRESS, many(1)[0]))) > 1000
+
+
+@pytest.mark.parametrize("how", ["deleted", "pod relabelled", "selector changed"])
+def test_a_policy_that_ends_keeps_its_rules_for_who_still_has_it(how: str) -> None:
+    """The pod is held for the large policy, and goes on with what it had."""
+    old = pod("old", "10.0.0.1", {"app": "a", "more": "yes"})
+    nets = {"nets": ["10.1.0.0/16"], "selector": "app == 'x'"}
+    ending = partial(policy, "ends", order=1, ingress=[allow(source=nets)], types=["Ingress"])
+    ends = ending(selector="more == 'yes'")
+    node = Prepared(namespace("default"), old, ends, many(3))
+    node.turn()
+    chain = names.policy_chain(names.POLICY_INGRESS, ends[0])
+    before, sets = rules_of(node, chain), node.calc.policy.sets.keys()
+    node.put(many(1000))
+    node.turn()
+    match how:
+        case "deleted":
+            node.put((ends[0], None))
+        case "pod relabelled":
+            node.put(pod("old", "10.0.0.1", {"app": "a"}))
+        case _:
+            node.put(ending(selector="more == 'no'"))
+    node.turn()
+    assert rules_of(node, chain) == before
+    assert node.calc.policy.sets.keys() == sets
+    assert not node.calc.policy.dirty
+    assert has_all(node)
+    assert rules_of(node, chain) == []
+    assert ends[0] not in node.calc.policy.policies
+    assert not node.calc.policy.sets
+
+
+def test_a_profile_that_ends_keeps_its_rules_for_who_still_has_it() -> None:
+    old = partial(pod, "old", "10.0.0.1", {"app": "a"})
+    extra = (ResourceKey("Profile", "extra"), namespace("default")[1])
+    node = Prepared(namespace("default"), extra, old(profiles=["kns.default", "extra"]), many(3))
+    node.turn()
+    chain = names.policy_chain(names.PROFILE_INGRESS, extra[0])
+    before = rules_of(node, chain)
+    node.put(many(1000))
+    node.put(old(profiles=["kns.default"]))
+    node.turn()
+    assert rules_of(node, chain) == before
+    assert has_all(node)
+    assert rules_of(node, chain) == []
+
+
+def test_a_policy_that_ends_and_comes_back_meanwhile() -> None:
+    old = pod("old", "10.0.0.1", {"app": "a"})
+    back = policy("back", selector="app == 'a'", ingress=[allow(protocol="TCP")], types=["Ingress"])
+    node = Prepared(namespace("default"), old, back, many(3))
+    node.turn()
+    chain = names.policy_chain(names.POLICY_INGRESS, back[0])
+    before = rules_of(node, chain)
+    node.put(many(1000))
+    node.put((back[0], None))
+    node.turn()
+    node.put(back)
+    assert has_all(node)
+    assert rules_of(node, chain) == before

@@ -337,10 +337,12 @@ class PolicyEngine:
         for _ in self.settle():
             pass
         self._told = True
-        # Endpoints and policies at one moment, so that none has a policy that was not told.
-        changes.policies = self._programs.flush()
-        changes.profiles = self._profiles.flush()
+        # Endpoints and policies at one moment, so that none has a policy that was not told, or
+        # one that is gone.
         self._flush_endpoints(changes)
+        kept = [policy for key in self.large.held if (policy := self._told_of(key)) is not None]
+        changes.policies = self._programs.flush({key for one in kept for key in one.policies()})
+        changes.profiles = self._profiles.flush({name for one in kept for name in one.profiles})
         self._active.forget_lists()
         yield
         changes.sets = yield from self._needed.flush()
@@ -529,6 +531,10 @@ class PolicyEngine:
                 del self._endpoints[key]
             else:
                 self._endpoints[key] = view
+
+    def _told_of(self, key: ResourceKey) -> EndpointPolicy | None:
+        host = self._hosts.told.get(key)
+        return host.policy if host is not None else self._endpoints.get(key)
 
     def _say(self, key: ResourceKey, condition: str) -> None:
         if condition:

@@ -7,7 +7,8 @@ works, and the turn that takes the policy finds it done.
 Invariants:
   LRG-1  A policy in preparation stays as it was told last. An endpoint that would come to have
          it keeps what it has, and a new one, or one of another container, waits, so no pod starts
-         without it; whose policies are others does not wait.
+         without it; whose policies are others does not wait. Whatever it keeps keeps its rules,
+         also a policy or profile that has ended meanwhile.
   LRG-2  A policy that changes in preparation is prepared again; one that goes, or becomes small,
          is taken at once.
 Tested in tests/felix/test_policy_large.py.
@@ -72,17 +73,21 @@ class LargePolicies:
 
     def holds(self, key: ResourceKey, policy: EndpointPolicy | None) -> bool:
         """Whether an endpoint must wait for a policy of these (LRG-1)."""
-        if policy is None or not self._waiting or self._waiting.keys().isdisjoint(_named(policy)):
+        if (
+            policy is None
+            or not self._waiting
+            or self._waiting.keys().isdisjoint(policy.policies())
+        ):
             return False
         self._held.add(key)
         return True
+
+    @property
+    def held(self) -> frozenset[ResourceKey]:
+        """The endpoints that wait."""
+        return frozenset(self._held)
 
     def release(self) -> set[ResourceKey]:
         """The endpoints that were held: each is to be looked at again."""
         held, self._held = self._held, set()
         return held
-
-
-def _named(policy: EndpointPolicy) -> set[ResourceKey]:
-    views = (*policy.tiers, *policy.untracked, *policy.pre_dnat, *policy.forward)
-    return {key for view in views for key in (*view.ingress, *view.egress)}

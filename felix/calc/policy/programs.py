@@ -1,13 +1,13 @@
 """The resolved rules that are active here, of policies or of profiles, and their sets.
 
 Sets of new rules are acquired before those of the old are released, so a set that both use
-stays as it is.
+stays as it is. Rules that somebody still names stay, with their sets, as they were told.
 Tested in tests/felix/test_policy_calc_engine.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -25,6 +25,9 @@ class Programs(Generic[K]):
         self._active: dict[K, tuple[ResolvedPolicy, tuple[Need, ...]]] = {}
         self._told: dict[K, ResolvedPolicy] = {}
         self._dirty: set[K] = set()
+        self._ended: dict[K, list[Need]] = {}
+        """The needs of what is active no more, until that is told."""
+        self._kept: set[K] = set()
 
     def __contains__(self, key: K) -> bool:
         return key in self._active
@@ -43,7 +46,9 @@ class Programs(Generic[K]):
         """Active, with these rules."""
         for need in needs:
             self._sets.acquire(need)
-        self.remove(key)
+        _, old = self._active.get(key, (None, ()))
+        for need in old:
+            self._sets.release(need)
         self._active[key] = (resolved, needs)
         self._dirty.add(key)
 
@@ -52,13 +57,16 @@ class Programs(Generic[K]):
         old = self._active.pop(key, None)
         if old is not None:
             self._dirty.add(key)
-            for need in old[1]:
-                self._sets.release(need)
+            self._ended.setdefault(key, []).extend(old[1])
 
-    def flush(self) -> dict[K, ResolvedPolicy | None]:
-        """What differs now."""
+    def flush(self, named: Collection[K] = ()) -> dict[K, ResolvedPolicy | None]:
+        """What differs now. What is among `named` is not told to be gone: a later flush does."""
         changes: dict[K, ResolvedPolicy | None] = {}
-        for key in self._dirty:
+        looked_at = self._dirty | self._kept
+        self._kept = {key for key in looked_at if key in named and key not in self._active}
+        for key in looked_at - self._kept:
+            for need in self._ended.pop(key, ()):
+                self._sets.release(need)
             active = self._active.get(key)
             resolved = active[0] if active is not None else None
             if resolved == self._told.get(key):
