@@ -93,8 +93,8 @@ class IPSets(Closing):
 
     def create(
         self, name: str, type: SetType, family: Literal[4, 6], maxelem: int = 1 << 20
-    ) -> None:
-        """Makes a set; fine if an equal one exists. Raises `KernelError`.
+    ) -> bool:
+        """Makes a set; False if an equal one exists. Raises `KernelError`.
 
         EEXIST: a set of that name has another type, family or size; destroy it first.
         """
@@ -110,9 +110,10 @@ class IPSets(Closing):
                 family,
                 maxelem,
             ):
-                return
+                return False
             result.detail = f"there is {there}"
         _check(result, f"create IP set {name}")
+        return True
 
     def destroy(self, name: str) -> None:
         """Removes a set; fine if it is gone. Raises `KernelError` (EBUSY: a rule uses it)."""

@@ -141,8 +141,9 @@ def new_set(
     key_length: int,
     flags: int = 0,
     data_type: int | None = None,
+    exclusive: bool = False,
 ) -> bytes:
-    """Makes a set, or with `data_type` a map to verdicts."""
+    """Makes a set, or with `data_type` a map to verdicts; `exclusive`: none may be there."""
     body = m.text(1, table) + m.text(SET_NAME, name)
     body += be32(SET_FLAGS, flags | (MAP if data_type is not None else 0))
     body += be32(SET_KEY_TYPE, key_type) + be32(SET_KEY_LEN, key_length)
@@ -152,7 +153,8 @@ def new_set(
     # For the nft program: without it names of interfaces are read from the wrong end.
     order = _HOST_ENDIAN_KEY if key_type == TYPE_INTERFACE else _BIG_ENDIAN_KEY
     body += m.attribute(SET_USERDATA, order)
-    return request(NEWSET, m.NLM_F_CREATE, family, body)
+    flag = m.NLM_F_EXCL if exclusive else 0
+    return request(NEWSET, m.NLM_F_CREATE | flag, family, body)
 
 
 def delete_set(family: Family, table: str, name: str) -> bytes:

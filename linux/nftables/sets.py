@@ -87,29 +87,34 @@ class NamedSets(Closing):
 
     def create(
         self, name: str, type: SetType, family: Literal[4, 6], maxelem: int = 1 << 20
-    ) -> None:
-        """Makes a set; fine if an equal one exists. Raises `KernelError`.
+    ) -> bool:
+        """Makes a set; False if an equal one exists. Raises `KernelError`.
 
-        No limit is given to the kernel: it would reserve the room.
+        EEXIST: a set of that name has another type; destroy it first. No limit is given to the
+        kernel: it would reserve the room.
         """
         key_type, key_length = _key(type, family)
-        flags = messages.INTERVAL if type == "hash:net" else 0
-        self._connection.commit(
-            [
-                messages.new_table(family, self.table),
-                messages.new_set(
-                    family,
-                    self.table,
-                    self._inward(name),
-                    key_type=key_type,
-                    key_length=key_length,
-                    flags=flags,
-                ),
-            ],
-            [f"make table {self.table}", f"create set {name}"],
+        new_set = messages.new_set(
+            family,
+            self.table,
+            self._inward(name),
+            key_type=key_type,
+            key_length=key_length,
+            flags=messages.INTERVAL if type == "hash:net" else 0,
+            exclusive=True,
         )
+        requests = [messages.new_table(family, self.table), new_set]
+        self._known.pop(name, None)
+        try:
+            self._connection.commit(requests, [f"make table {self.table}", f"create set {name}"])
+        except KernelError as error:
+            there = self.info(name) if error.errno == errno.EEXIST else None
+            if there is None or there.type != type:
+                raise
+            return False
         ranges = intervals.Intervals(family) if type == "hash:net" else None
         self._known[name] = _Known(family, type, ranges)
+        return True
 
     def destroy(self, name: str) -> None:
         """Removes a set; fine if it is gone. Raises `KernelError` (EBUSY: a rule uses it)."""

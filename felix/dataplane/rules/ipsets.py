@@ -9,7 +9,11 @@ Invariants:
   SETS-3  A change of members costs what changes, not what the set holds.
   SETS-4  A set of our name but another type or family is replaced, never filled.
   SETS-5  No slice holds the loop up for 50 ms, however large a set is.
-  SETS-6  A set that cannot be written costs nothing while nobody changes it.
+  SETS-6  A set that cannot be written costs nothing while nobody changes it. It exists all the
+          same, with what it had: rules that name it stand.
+  SETS-7  All that comes is added before anything is removed. What goes from one set to another, or
+          is in a wider net of the same set, is in one of them all the time; only where a set has no
+          room for both does the old go first.
 Tested in tests/felix/test_sets.py and, with felix, test_repair.py, test_policy_packets.py.
 """
 
@@ -249,61 +253,90 @@ class Sets:
     # -- the kernel ----------------------------------------------------------------------------
 
     async def commit(self) -> dict[str, str]:
-        """Create and fill; deletes before adds. Returns failures by set."""
+        """Create, fill, then remove members (SETS-7). Returns failures by set."""
         await self._take()
         present = self._present
         if present is None:
             present = self._present = self._names()
             self._distrust()
+        filled: dict[str, tuple[bool, set[str]]] = {}
         for name in list(self._dirty):
             wanted = self._desired[name]
             if wanted.tries >= TRIES:
                 continue
             try:
-                changed = await self._write(name, wanted, present)
+                filled[name] = await self._fill(name, wanted, present)
             except KernelError as error:
-                self.errors += 1
-                self._failed[name] = str(error)
-                wanted.anew = True
-                wanted.touched.clear()
-                wanted.tries += 1
+                self._failure(name, error)
+        for name, (changed, doomed) in filled.items():
+            try:
+                await self._in_slices(self._kernel.delete, name, doomed)
+            except KernelError as error:
+                self._failure(name, error)
                 continue
             self._failed.pop(name, None)
+            wanted = self._desired[name]
             wanted.anew, wanted.tries = False, 0
             wanted.touched.clear()
             self._dirty.pop(name, None)
-            self.writes += changed
+            self.writes += changed or bool(doomed)
         return dict(self._failed)
 
-    async def _write(self, name: str, wanted: _Wanted, present: set[str]) -> bool:
+    def _failure(self, name: str, error: KernelError) -> None:
+        wanted = self._desired[name]
+        self.errors += 1
+        self._failed[name] = str(error)
+        wanted.anew = True
+        wanted.touched.clear()
+        wanted.tries += 1
+
+    async def _fill(self, name: str, wanted: _Wanted, present: set[str]) -> tuple[bool, set[str]]:
+        """Make a set and add what it lacks; whether anything was done, and what is to go."""
+        known = not wanted.anew and name in present
+        created, there = (False, None) if known else self._made(name, wanted, present)
         if len(wanted.members) > self._max_size:
             size = f"{len(wanted.members)} members, maxIpsetSize is {self._max_size}"
             raise KernelError(errno.ENOSPC, f"fill IP set {name}", f"the set is full: {size}")
-        there: SetInfo | None = None
-        if wanted.anew and name in present:
-            there = self._kernel.info(name)
-            if there is not None and (there.type, there.family) != (wanted.type, wanted.family):
-                # While a rule uses it this is refused; the policies close, which frees it.
-                self._kernel.destroy(name)
-                there = None
-            if there is None:
-                present.discard(name)
-            elif there.maxelem not in (0, self._max_size):
-                await self._rebuild(name, wanted, present)
-                return True
-        created = name not in present
-        if created:
-            self._kernel.create(name, wanted.type, wanted.family, self._max_size)
-            present.add(name)
-        if wanted.anew or created:
+        if there is not None and there.maxelem not in (0, self._max_size):
+            await self._rebuild(name, wanted, present)
+            return True, set()
+        if known:
+            doomed, missing = await _changed(wanted)
+        else:
             goal = wanted.kernel_members()
             have = await self._members(name, there) if there is not None else set()
             doomed, missing = await _minus(have, goal), await _minus(goal, have)
-        else:
-            doomed, missing = await _changed(wanted)
-        await self._in_slices(self._kernel.delete, name, doomed)
+        changed = created or bool(missing)
+        if len(wanted.members) + len(doomed) > self._max_size:
+            await self._in_slices(self._kernel.delete, name, doomed)
+            changed, doomed = changed or bool(doomed), set()
         await self._in_slices(self._kernel.add, name, missing)
-        return created or bool(doomed or missing)
+        return changed, doomed
+
+    def _made(self, name: str, wanted: _Wanted, present: set[str]) -> tuple[bool, SetInfo | None]:
+        """See that a set of this name and kind is there: whether it is new, else what it is."""
+        there = self._kernel.info(name) if name in present else None
+        if there is None:
+            if self._made_new(name, wanted, present):
+                return True, None
+            # Somebody made it, with members perhaps, since the names were read.
+            there = self._kernel.info(name)
+        if there is not None and (there.type, there.family) != (wanted.type, wanted.family):
+            # While a rule uses it this is refused; the policies close, which frees it.
+            self._kernel.destroy(name)
+            return self._made_new(name, wanted, present), None
+        return False, there
+
+    def _made_new(self, name: str, wanted: _Wanted, present: set[str]) -> bool:
+        present.discard(name)
+        try:
+            created = self._kernel.create(name, wanted.type, wanted.family, self._max_size)
+        except KernelError as error:
+            if error.errno != errno.EEXIST:
+                raise
+            created = False
+        present.add(name)
+        return created
 
     async def _rebuild(self, name: str, wanted: _Wanted, present: set[str]) -> None:
         """A set that may hold another number of members; rules never see it half filled."""
@@ -347,7 +380,9 @@ class Sets:
         if self._present is None:
             self._present = self._names()
             self._distrust()
-        for name in [name for name in self._present if name not in self._desired]:
+        doomed = [name for name in self._present if name not in self._desired]
+        self._busy = {name: tries for name, tries in self._busy.items() if name in doomed}
+        for name in doomed:
             try:
                 self._kernel.destroy(name)
             except KernelError as error:
