@@ -123,7 +123,7 @@ class Dataplane:
         self._unsafe: frozenset[IPAddress] = frozenset()
         self._guarded: frozenset[Door] = frozenset()
         self._changed_paths: dict[Prefix, None] = {}
-        self._leftovers = self._drifted = False
+        self._leftovers = False
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
@@ -240,7 +240,6 @@ class Dataplane:
         return self._host is None or self._host.hear_now()
 
     def _rules_drifted(self) -> None:
-        self._drifted = True
         if self._sets is not None:
             self._sets.forget()
         self.kick()
@@ -306,7 +305,7 @@ class Dataplane:
             await host.refresh(everything="links" in due, all_routes="routes" in due)
             if "routes" in due:
                 self.tunnels.forget()
-            news = due or not self.state.applied or self.state.failures or self._drifted
+            news = due or not self.state.applied or self.state.failures
             if news or self.config is not self._config_seen or not self.calc.ready:
                 self.touched.mark_everything()
             self._config_seen = self.config
@@ -457,9 +456,7 @@ class Dataplane:
                     link_failures, route_failures = await self._apply_paths(host, active, about)
             finally:
                 failures = await rules
-        read_back = "iptables" in due or self._drifted
-        if read_back and not self.background.busy(READ_BACK):
-            self._drifted = False
+        if "iptables" in due and not self.background.busy(READ_BACK):
             tables, desire = self.tables, self._desire
             self.background.keep(READ_BACK, lambda: self._read_back(tables, desire))
         leftovers: dict[str, str] = {}
@@ -475,7 +472,9 @@ class Dataplane:
             self._cleaner.clean(self.tables.name, self.config.iptables_lock_timeout)
         if self.tables.take_lost():
             self._sets.forget()
-            self.kick()
+            if not self.state.failures:
+                # At once, the first time: after that it is tried again like any other failure.
+                self.kick()
         self._settled.settle(
             active,
             self._desire.book.endpoints if self._desire.book is not None else (),
@@ -499,7 +498,7 @@ class Dataplane:
 
     async def _read_back(self, tables: backend.Tables, desire: Desire) -> None:
         try:
-            if await tables.read_back() or await desire.reconsider() or self._drifted:
+            if await tables.read_back() or await desire.reconsider():
                 self.kick()
         except KernelError:
             # What could be read may differ; the rest is read again (`Background`).

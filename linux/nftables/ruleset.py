@@ -80,7 +80,7 @@ class Ruleset(Closing):
         self._unswept: tuple[set[tuple[Family, str]], set[tuple[Family, str, str]]] = set(), set()
         # Where a set of ports may have lost its last rule.
         self._ports_changed: set[Family] = set()
-        self._committed = False
+        self._committed = self.doubted = False
         self._turn = asyncio.Lock()
 
     @property
@@ -134,7 +134,12 @@ class Ruleset(Closing):
     @property
     def dirty(self) -> bool:
         """Whether a commit may have something to write."""
-        return bool(self._changed or self._touched) or not self._committed or self._actual is None
+        known = self._committed and self._actual is not None and not self.doubted
+        return bool(self._changed or self._touched) or not known
+
+    def doubt(self) -> None:
+        """Somebody else has changed the tables: the next commit reads them before it writes."""
+        self.doubted = True
 
     @property
     def garbage(self) -> bool:
@@ -177,6 +182,8 @@ class Ruleset(Closing):
 
     async def _dump(self) -> tuple[str, ...]:
         self.dumps += 1
+        # Before the reading: who changes the tables during it may have changed what was read.
+        self.doubted = False
         self._actual = None
         known, touched = self._changed | self._unswept[0], self._touched | self._unswept[1]
 
@@ -217,14 +224,15 @@ class Ruleset(Closing):
     async def commit(self, *, refresh: bool = False, sweep: bool = True) -> Report:
         """Makes the tables as wanted with at most one batch.
 
-        The first commit, one after an error and one with `refresh` dump before they compare.
+        The first commit, one after an error or a doubt and one with `refresh` dump before they
+        compare.
         Without `sweep` what nobody wants may stay. Raises `KernelError` when the kernel still
         refuses after retries.
         """
         async with self._turn:
             drift: tuple[str, ...] = ()
             for attempt in range(1, _TRIES + 1):
-                if self._actual is None or (refresh and attempt == 1):
+                if self._actual is None or self.doubted or (refresh and attempt == 1):
                     drift = await self._dump() or drift
                 # What was to stay may need what is to go.
                 all_goes = sweep or attempt > 1
@@ -255,7 +263,7 @@ class Ruleset(Closing):
         """As `commit`, before this returns; False where that takes time or was refused: then
         nothing was written, or the tables are read before anything is.
         """
-        if self._actual is None or self._turn.locked():
+        if self._actual is None or self.doubted or self._turn.locked():
             return False
         size = len(self._changed) + len(self._touched)
         if sweep:

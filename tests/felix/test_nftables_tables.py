@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,9 @@ from felix.dataplane.rules.rulebook import RuleBook
 from felix.rules.model import Accept, Chain, Drop, InSet, Mark, Rule, Side
 from felix.rules.static import Facts, RuleSettings, tables
 from libcalico.model.keys import ResourceKey
+from linux.nftables import NamedSets
 from tests.support.netns import Namespace, network_namespace
+from tests.support.patience import HANG
 from tests.support.rulebook import WrittenBook
 
 FAMILIES = frozenset({4, 6})
@@ -155,5 +158,29 @@ def test_other_prefixes_change_nothing_in_the_maps(space: Namespace) -> None:
         book.configure(RuleSettings(prefixes=("cali", "tap")))
         assert await rules.commit() == {}
         assert '"cali1"' in space.run("nft", "list", "map", "ip", "calico", "cali-to-wl-dispatch")
+
+    story(told)
+
+
+def test_nothing_is_said_to_be_written_before_a_change_of_others_was_looked_at(
+    space: Namespace,
+) -> None:
+    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+        heard = asyncio.Event()
+        rules.watch(cast("NamedSets", sets._kernel), heard.set)
+        book.set_endpoint("cali1", OPEN)
+        assert await rules.commit() == {}
+        before = space.run("nft", "list", "chain", "ip", "calico", "filter-FORWARD")
+        for found in ({"filter-FORWARD"}, {"filter-FORWARD"}):
+            heard.clear()
+            space.run("nft", "flush", "chain", "ip", "calico", "filter-FORWARD")
+            await asyncio.wait_for(heard.wait(), HANG)
+            book.set_endpoint("cali2", OPEN)
+            assert not rules.commit_now()
+            assert await rules.commit() == {}
+            assert space.run("nft", "list", "chain", "ip", "calico", "filter-FORWARD") == before
+            assert rules.drift.lasting == (found if rules.drifted == 2 else set())
+        book.set_endpoint("cali3", OPEN)
+        assert rules.commit_now()
 
     story(told)

@@ -90,7 +90,7 @@ async def at_rest(plane: Dataplane, turns: list[object]) -> None:
         plane.kick_some()
         await until(lambda: plane.state.applies > applies)  # noqa: B023
         await until(lambda: not plane.background.busy(READ_BACK))
-        waits = plane._wake.is_set() or plane._drifted or plane.view.stale
+        waits = plane._wake.is_set() or plane.view.stale
         if turns and turns[-1] != ALL and not waits:
             turns.clear()
             return
@@ -184,6 +184,9 @@ def test_a_read_back_that_fails_is_said_and_tried_again_until_it_works(
 
     async def story() -> None:
         async with running(config) as (plane, _):
+            tables, desire = plane.tables, plane._desire
+            assert tables is not None
+            assert desire is not None
             assert stands()
             flush()
             tries = 0
@@ -196,7 +199,7 @@ def test_a_read_back_that_fails_is_said_and_tried_again_until_it_works(
             with monkeypatch.context() as patch:
                 patch.setattr(asyncio, "create_subprocess_exec", refused)
                 patch.setattr(asyncio, "to_thread", refused)
-                plane._rules_drifted()
+                plane.background.keep(READ_BACK, lambda: plane._read_back(tables, desire))
                 await until(lambda: tries >= 2 and bool(of_dataplane(plane)))
                 reasons = dict(of_dataplane(plane))
                 assert "failed and is tried again" in reasons["read-back of the rules"]
@@ -371,3 +374,28 @@ async def test_sets_are_read_again_when_somebody_changes_tables_after_they_were_
             sets.commit, sets._kernel.names = told_after, counted  # type: ignore[method-assign]
             plane.kick()
             await until(lambda: told and read > 0)
+
+
+@pytest.mark.asyncio
+async def test_a_failure_that_may_be_for_want_of_sets_is_tried_at_once_only_the_first_time() -> (
+    None
+):
+    with network_namespace("turn") as space, space.entered():
+        async with running() as (plane, _):
+            tables, kick, kicks = plane.tables, plane.kick, list[int]()
+            assert tables is not None
+
+            async def refused(**_: bool) -> dict[str, str]:
+                return {"calico": "refused"}
+
+            def counted() -> None:
+                kicks.append(plane.state.failed_applies)
+                kick()
+
+            tables.commit_now = lambda **_: False  # type: ignore[method-assign]
+            tables.commit = refused  # type: ignore[method-assign]
+            tables.take_lost = lambda: True  # type: ignore[method-assign]
+            kick()
+            plane.kick = counted  # type: ignore[method-assign]
+            await until(lambda: plane.state.failed_applies >= 4)
+            assert kicks == [0]

@@ -223,6 +223,7 @@ class NftTables:
         """Write what differs; returns failures. What nobody wants may stay until `sweep`."""
         if not self._due(sweep):
             return {}
+        doubted = self._rules.doubted
         try:
             report = await self._rules.commit(sweep=sweep)
         except KernelError as error:
@@ -230,6 +231,8 @@ class NftTables:
             return {nftables.TABLE: str(error)}
         self.refused, self._suspects = {}, frozenset()
         self.drifted += len(report.drift)
+        if doubted:
+            self._found(report.drift)
         return {}
 
     def _due(self, sweep: bool) -> bool:
@@ -262,9 +265,12 @@ class NftTables:
         """Read everything; returns whether a commit is due. Raises `KernelError`."""
         drift = await self._rules.refresh()
         self.drifted += len(drift)
+        self._found(drift)
+        return self._rules.dirty
+
+    def _found(self, drift: tuple[str, ...]) -> None:
         self.drift.take(set(drift))
         self.lost = self.lost or nftables.TABLE in drift
-        return self._rules.dirty
 
     async def counters(
         self, family: Family, table: str, chains: Collection[str]
@@ -275,8 +281,16 @@ class NftTables:
         return {names_of[name]: rules for name, rules in found.items()}
 
     def watch(self, sets: NamedSets, changed: Callable[[], None]) -> None:
-        """Have `changed` called whenever somebody else changes our tables or sets."""
-        self._watch = Watch(nftables.TABLE, (self._rules.port, sets.port), changed)
+        """Have `changed` called whenever somebody else changes our tables or sets.
+
+        Nothing is said to be written then before the tables were read.
+        """
+
+        def told() -> None:
+            self._rules.doubt()
+            changed()
+
+        self._watch = Watch(nftables.TABLE, (self._rules.port, sets.port), told)
 
     def take_lost(self) -> bool:
         """Whether sets may be gone with what somebody removed; says so once (NFD-4)."""
