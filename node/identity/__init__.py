@@ -1,0 +1,1 @@
+"""Who this node is, and whether another machine lives under its name."""

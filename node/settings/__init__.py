@@ -1,0 +1,1 @@
+"""The variables that configure a node."""

@@ -1,0 +1,1 @@
+"""Node start-up: address, Node resource, defaults, kernel modules, tunnels."""
