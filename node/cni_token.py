@@ -25,7 +25,7 @@ from cni.install.files import opened
 from libcalico import paths
 from libcalico.backoff import Backoff
 from libcalico.errors import NO_DOCUMENT, MuslinError
-from node.environment import Settings
+from node.settings.environment import Settings
 
 if TYPE_CHECKING:
     from libcalico.kubernetes.access import Access

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from libcalico import apiconfig, names, paths, status_file
 from libcalico.errors import InvalidValue, MuslinError
-from node import kubernetes
+from node.identity import kubernetes
 
 if TYPE_CHECKING:
     from libcalico.kubernetes.events import About, Recorder

@@ -22,21 +22,11 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import run_until_signal, set_name
 from libcalico.tasks import ended
 from linux.errors import KernelError
-from node import (
-    checksystem,
-    cni_token,
-    events,
-    life_sign,
-    modules,
-    notify,
-    own_node,
-    probes,
-    readiness,
-    redetect,
-    tunnel_addresses,
-)
-from node.environment import Settings
-from node.startup import name_of, registered_before, start_up
+from node import checksystem, cni_token, events, notify, probes, readiness
+from node.identity import life_sign
+from node.settings.environment import Settings
+from node.start import modules, own_node, redetect, tunnel_addresses
+from node.start.startup import name_of, registered_before, start_up
 from node.supervisor import Supervisor, agents
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from libcalico import parsing, paths
-from node.environment import settings
+from node.settings.environment import settings
 
 PATHS = {"live": "/liveness", "ready": "/readiness"}
 AGENTS = ("felix", "bird", "bird6")

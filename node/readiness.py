@@ -22,9 +22,10 @@ from typing import Any
 from libcalico import apiconfig, paths, status_file
 from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
-from node import events, kubernetes
-from node.environment import Settings
-from node.startup import replace_file
+from node import events
+from node.identity import kubernetes
+from node.settings.environment import Settings
+from node.start.startup import replace_file
 
 log = logging.getLogger(__name__)
 

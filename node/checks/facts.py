@@ -12,8 +12,8 @@ from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address
 
 from libcalico.model.keys import IPNetwork
-from node.autodetect import Interface
-from node.environment import AddressWish
+from node.identity.autodetect import Interface
+from node.settings.environment import AddressWish
 
 IPAddress = IPv4Address | IPv6Address
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from libcalico import apiconfig, paths
 from libcalico.errors import InvalidValue
-from node import environment
-from node import kubernetes as cluster
-from node.autodetect import IPAddress
 from node.checks.facts import Facts, Store
 from node.gather import datastore, host, kernel, kubernetes, network, places, probes
+from node.identity import kubernetes as cluster
+from node.identity.autodetect import IPAddress
+from node.settings import environment
 
 NOWHERE = Path("/dev/null/unseen")
 MOST_PROBES = 16

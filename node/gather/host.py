@@ -15,8 +15,8 @@ from pathlib import Path
 from libcalico import paths
 from libcalico.errors import InvalidValue
 from node.checks.facts import Host, Space
-from node.environment import node_name
 from node.gather import clock
+from node.settings.environment import node_name
 
 _SECRET = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|PRIVATE_?KEY", re.IGNORECASE)
 _LISTEN = "0A"

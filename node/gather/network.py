@@ -10,10 +10,10 @@ from pathlib import Path
 from libcalico.errors import MuslinError
 from linux import links, routes
 from linux.netlink import Socket
-from node import autodetect, interfaces
-from node.autodetect import IPAddress
 from node.checks.facts import Choice, HostRoute, NetLink, Network, OtherNode
-from node.environment import AddressWish, Settings
+from node.identity import autodetect, interfaces
+from node.identity.autodetect import IPAddress
+from node.settings.environment import AddressWish, Settings
 
 
 def read(settings: Settings | None, environ: Mapping[str, str], mtu_file: Path) -> Network:

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork
-from node.environment import INTERNAL_IP, METHODS_TOLD, AddressWish, IPInterface
+from node.settings.environment import INTERNAL_IP, METHODS_TOLD, AddressWish, IPInterface
 
 IPAddress = IPv4Address | IPv6Address
 

@@ -12,7 +12,7 @@ from felix import ROUTE_PROTOCOL
 from ipam.admin.overlap import Taken
 from linux import addresses, links, routes
 from linux.netlink import Socket
-from node.autodetect import Interface, IPAddress
+from node.identity.autodetect import Interface, IPAddress
 
 
 def read() -> list[Interface]:

@@ -20,7 +20,7 @@ from libcalico import parsing, paths
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork
-from node.autodetect import IPAddress
+from node.identity.autodetect import IPAddress
 
 if TYPE_CHECKING:
     from libcalico.kubernetes.client import Client

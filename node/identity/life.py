@@ -29,8 +29,8 @@ from libcalico.errors import MuslinError
 from libcalico.model.keys import LifeSignKey, ResourceKey
 from libcalico.model.node import Node
 from libcalico.model.status import LifeSign
-from node import autodetect, interfaces, registration
-from node.autodetect import Interface
+from node.identity import autodetect, interfaces, registration
+from node.identity.autodetect import Interface
 
 INTERVAL, TTL = 15.0, 60
 """Seconds between two life signs of calico-node, and for how long one stands."""
@@ -170,7 +170,7 @@ async def another_of(
         read: Read = partial(read_sign, store, name, machine)
         if config.datastore_type == apiconfig.KUBERNETES:
             # Late: most of the standard library's network code comes with it.
-            from node import kubelet
+            from node.identity import kubelet
 
             client = await opened.enter_async_context(kubelet.connected(environ, config))
             read = partial(kubelet.read, client, name, machine.boot)

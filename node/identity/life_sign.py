@@ -1,10 +1,9 @@
 """calico-node gives signs of life in etcd: this machine lives under this node's name.
 
-A machine that starts with the same name reads them (`node.life`), and kube-controllers take
-nothing from a node that gives them. So does the machine that has the name already: a sign that
-another machine writes meanwhile is told at once, here and as an Event.
-The Kubernetes datastore has the kubelet's Lease for all this.
-Tested in tests/node/test_life.py.
+A machine that starts with the same name reads them (`node.identity.life`), and kube-controllers
+take nothing from a node that gives them. So does the machine that has the name already: a sign that
+another machine writes meanwhile is told at once, here and as an Event. The Kubernetes datastore has
+the kubelet's Lease for all this. Tested in tests/node/test_life.py.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from libcalico.errors import DatastoreFull, MuslinError
 from libcalico.model.keys import LifeSignKey
 from libcalico.model.meta import now_text
 from libcalico.model.status import LifeSign
-from node import interfaces, life
+from node.identity import interfaces, life
 
 log = logging.getLogger(__name__)
 

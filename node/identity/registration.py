@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from libcalico.errors import MuslinError
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node, NodeBGPSpec, NodeInterface, OrchRef
-from node.autodetect import Interface, IPAddress
-from node.environment import IPInterface, Settings
+from node.identity.autodetect import Interface, IPAddress
+from node.settings.environment import IPInterface, Settings
 
 
 def stored_address(node: Node | None, version: int) -> IPInterface | None:

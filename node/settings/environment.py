@@ -1,7 +1,7 @@
 """The variables that configure a node: Calico's names, read once, refused by name when wrong.
 
 A value that we cannot honour is an error that says what is allowed; it is never ignored.
-All variables, with their readers, are in the table of `node/variables.py`.
+All variables, with their readers, are in the table of `node/settings/variables.py`.
 Source: data model 7.1. Pure. Tested in `tests/node/test_environment.py`.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ENVIRONMENT = "node.environment"
+ENVIRONMENT = "node.settings.environment"
 
 
 @dataclass(frozen=True, slots=True)

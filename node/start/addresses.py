@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from node import autodetect, interfaces
-from node.autodetect import Choice, Interface, IPAddress
-from node.environment import INTERNAL_IP, AddressWish, IPInterface, Settings
+from node.identity import autodetect, interfaces
+from node.identity.autodetect import Choice, Interface, IPAddress
+from node.settings.environment import INTERNAL_IP, AddressWish, IPInterface, Settings
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from libcalico.model.ipam import IPAMConfiguration, IPAMConfigurationSpec
 from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import Metadata
 from libcalico.model.pool import IPPool, IPPoolSpec
-from node.environment import ALLOW_OVERLAP, PoolWish
+from node.settings.environment import ALLOW_OVERLAP, PoolWish
 
 POOL_NAMES = {4: "default-ipv4-ippool", 6: "default-ipv6-ippool"}
 IPV4_POOL = ip_network("192.168.0.0/16")

@@ -32,9 +32,10 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node
-from node import addresses, kubernetes, life, registration, startup
-from node.addresses import Machine
-from node.environment import Settings
+from node.identity import kubernetes, life, registration
+from node.settings.environment import Settings
+from node.start import addresses, startup
+from node.start.addresses import Machine
 
 log = logging.getLogger(__name__)
 

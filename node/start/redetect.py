@@ -30,11 +30,12 @@ from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
 from libcalico.tasks import beside
 from linux import monitor
-from node import addresses, autodetect, kubernetes, life, registration
-from node.addresses import Machine
-from node.autodetect import IPAddress
-from node.environment import AddressWish, IPInterface, Settings
-from node.startup import write
+from node.identity import autodetect, kubernetes, life, registration
+from node.identity.autodetect import IPAddress
+from node.settings.environment import AddressWish, IPInterface, Settings
+from node.start import addresses
+from node.start.addresses import Machine
+from node.start.startup import write
 
 log = logging.getLogger(__name__)
 

@@ -38,9 +38,10 @@ from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
 from libcalico.model.validate import validate
-from node import addresses, autodetect, defaults, interfaces, kubernetes, life, registration
-from node.addresses import Machine
-from node.environment import AddressWish, IPInterface, Settings, node_name, settings
+from node.identity import autodetect, interfaces, kubernetes, life, registration
+from node.settings.environment import AddressWish, IPInterface, Settings, node_name, settings
+from node.start import addresses, defaults
+from node.start.addresses import Machine
 
 log = logging.getLogger(__name__)
 

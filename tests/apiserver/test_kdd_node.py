@@ -17,9 +17,9 @@ from cni.server.daemon import Daemon
 from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Selection
-from node import startup
-from node.environment import settings
-from node.own_node import Keeper
+from node.settings.environment import settings
+from node.start import startup
+from node.start.own_node import Keeper
 from tests.apiserver import kdd
 from tests.cni.world import (
     NODE,

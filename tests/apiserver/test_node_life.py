@@ -13,7 +13,8 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Forbidden
 from libcalico.kubernetes.objects import LEASES
-from node import life, startup
+from node.identity import life
+from node.start import startup
 from tests.apiserver import kdd
 from tests.apiserver.test_kdd_node import environment
 from tests.node.test_life import Clock

@@ -18,9 +18,11 @@ import pytest
 from libcalico import apiconfig, status_file
 from libcalico.kubernetes.access import Kubeconfig
 from libcalico.kubernetes.client import Client
-from node import autodetect, cni_token, interfaces, kubernetes, readiness, startup
-from node.environment import settings
-from node.kubernetes import ClusterFacts
+from node import cni_token, readiness
+from node.identity import autodetect, interfaces, kubernetes
+from node.identity.kubernetes import ClusterFacts
+from node.settings.environment import settings
+from node.start import startup
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
 from tests.support.patience import HANG, patient, wait_for

@@ -28,10 +28,11 @@ from felix.main import node_name as felix_node_name
 from libcalico import apiconfig, datastore
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.kubernetes import access
-from node import environment, probes
-from node import kubernetes as node_kubernetes
-from node.startup import name_of
-from node.variables import VARIABLES
+from node import probes
+from node.identity import kubernetes as node_kubernetes
+from node.settings import environment
+from node.settings.variables import VARIABLES
+from node.start.startup import name_of
 from tests.size import examples
 
 NASTY = (

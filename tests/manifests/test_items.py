@@ -9,7 +9,7 @@ import pytest
 
 from cni.install import credentials, template
 from cni.install.settings import VARIABLES
-from node.environment import settings
+from node.settings.environment import settings
 from tests.manifests.rendered import (
     FLAT,
     FOLDER,

@@ -7,9 +7,9 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from libcalico.errors import InvalidValue, MuslinError
-from node import autodetect
-from node.autodetect import Interface, IPAddress
-from node.environment import AddressWish
+from node.identity import autodetect
+from node.identity.autodetect import Interface, IPAddress
+from node.settings.environment import AddressWish
 
 
 def interface(name: str, *addresses: str) -> Interface:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from node.autodetect import Interface
 from node.checks import CHECKS, Facts, Verdict, report, run
 from node.checks.datastore import covers
 from node.checks.facts import (
@@ -31,7 +30,8 @@ from node.checks.facts import (
     Store,
 )
 from node.checks.modules import MODULES
-from node.environment import AddressWish
+from node.identity.autodetect import Interface
+from node.settings.environment import AddressWish
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SERVED = Certificate(

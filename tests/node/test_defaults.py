@@ -11,8 +11,8 @@ from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSp
 from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import Metadata
 from libcalico.model.pool import IPPool, IPPoolSpec
-from node import defaults
-from node.environment import settings
+from node.settings.environment import settings
+from node.start import defaults
 
 
 def ones(count: int) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libcalico.errors import InvalidValue
-from node.environment import AddressWish, node_name, settings
+from node.settings.environment import AddressWish, node_name, settings
 
 
 def test_nothing_set_is_calicos_default() -> None:

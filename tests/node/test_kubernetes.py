@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from libcalico import apiconfig
-from node import kubernetes, redetect
-from node.environment import settings
-from node.kubernetes import ClusterFacts
+from node.identity import kubernetes
+from node.identity.kubernetes import ClusterFacts
+from node.settings.environment import settings
+from node.start import redetect
 from tests.support.etcd import free_ports
 from tests.support.patience import HANG
 

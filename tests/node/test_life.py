@@ -21,8 +21,10 @@ from libcalico.datastore.interface import Put
 from libcalico.errors import MuslinError
 from libcalico.model.keys import LifeSignKey
 from libcalico.model.status import LifeSign
-from node import interfaces, life, main, modules, startup
-from node.life_sign import Signs
+from node import main
+from node.identity import interfaces, life
+from node.identity.life_sign import Signs
+from node.start import modules, startup
 from tests.node.world import RESOURCES, resource
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from node import modules
-from node.modules import WANTED, load, wanted
+from node.start import modules
+from node.start.modules import WANTED, load, wanted
 
 
 def program(folder: Path, name: str, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libcalico.errors import MuslinError
-from node import startup
+from node.start import startup
 from tests.node.world import resource, start
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace

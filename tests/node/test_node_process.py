@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from node import startup
+from node.start import startup
 from node.supervisor import agents
 from tests.node.world import CALICO_NODE, RESOURCES, start
 from tests.support.etcd import Etcd

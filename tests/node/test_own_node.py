@@ -17,9 +17,9 @@ from libcalico.model import FelixConfiguration
 from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node, NodeBGPSpec, NodeSpec, NodeStatus, NodeWireguardSpec
-from node import addresses, startup
-from node.environment import settings
-from node.own_node import Keeper, remembered
+from node.settings.environment import settings
+from node.start import addresses, startup
+from node.start.own_node import Keeper, remembered
 from tests.node.world import RESOURCES, resource
 from tests.support.etcd import Etcd
 from tests.support.patience import until

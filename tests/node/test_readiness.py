@@ -15,7 +15,7 @@ import pytest
 
 from libcalico import status_file
 from node import readiness
-from node.environment import settings
+from node.settings.environment import settings
 from tests.support.patience import HANG
 
 FELIX = {"in_sync": True, "ready": True}

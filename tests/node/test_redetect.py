@@ -15,9 +15,9 @@ import pytest
 from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.errors import MuslinError
-from node import addresses, startup
-from node.environment import settings
-from node.redetect import Watcher
+from node.settings.environment import settings
+from node.start import addresses, startup
+from node.start.redetect import Watcher
 from tests.support.etcd import Etcd
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import until
@@ -199,7 +199,7 @@ async def test_an_address_that_another_node_has_is_refused_and_said_once(
 
 def test_what_is_not_detected_is_not_followed(tmp_path: Path) -> None:
     """It returns instead of watching, and asks no datastore."""
-    from node import redetect
+    from node.start import redetect
 
     for wish in ({}, {"IP": "none"}, {"IP": "10.99.1.1/24"}, {"CALICO_NETWORKING_BACKEND": "none"}):
         asyncio.run(redetect.keep(wish, "node1", settings(wish)))

@@ -11,9 +11,9 @@ from msgspec.structs import replace as changed
 from libcalico.errors import MuslinError
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node, NodeBGPSpec, NodeInterface, NodeSpec, OrchRef
-from node import registration
-from node.autodetect import Interface
-from node.environment import settings
+from node.identity import registration
+from node.identity.autodetect import Interface
+from node.settings.environment import settings
 
 ETH0 = Interface("eth0", (ip_interface("10.0.0.5/24"), ip_interface("fd00::5/64")))
 V4, V6 = ip_interface("10.0.0.5/24"), ip_interface("fd00::5/64")

@@ -14,8 +14,8 @@ from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node, NodeBGPSpec, NodeSpec
-from node import startup
-from node.environment import settings
+from node.settings.environment import settings
+from node.start import startup
 from tests.support.etcd import Etcd
 
 NODES = 3

@@ -8,10 +8,10 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from libcalico.errors import MuslinError
-from node import addresses
-from node.addresses import Machine
-from node.autodetect import Interface
-from node.environment import INTERNAL_IP, AddressWish
+from node.identity.autodetect import Interface
+from node.settings.environment import INTERNAL_IP, AddressWish
+from node.start import addresses
+from node.start.addresses import Machine
 
 INTERFACES = (
     Interface("eth0", (ip_interface("10.99.1.1/24"),)),

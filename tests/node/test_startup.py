@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from libcalico.errors import InvalidValue
-from node import startup
+from node.start import startup
 from tests.node.world import RESOURCES, resource, start
 from tests.support.etcd import Etcd
 

@@ -22,8 +22,8 @@ from libcalico.model import Metadata, Node
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import NodeAddress, NodeBGPSpec, NodeSpec
 from linux.netlink import open_in_netns
-from node import tunnel_addresses
-from node.tunnel_addresses import Keeper
+from node.start import tunnel_addresses
+from node.start.tunnel_addresses import Keeper
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
 from tests.support.netns import network_namespace

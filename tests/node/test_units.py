@@ -24,9 +24,9 @@ from lab.cluster import Lab
 from lab.demo import traffic
 from lab.machine import Machine
 from lab.pods import Pod
-from node.environment import settings as node_settings
-from node.modules import WANTED
-from node.variables import VARIABLES
+from node.settings.environment import settings as node_settings
+from node.settings.variables import VARIABLES
+from node.start.modules import WANTED
 from tests.e2e.conftest import say
 from tests.node import units
 from tests.node.units import Unit

@@ -16,8 +16,8 @@ from cni.server.daemon import settings_from as cni_settings
 from felix.config.parameters import PARAMETERS
 from libcalico import apiconfig
 from node import cni_token
-from node.environment import Settings, node_name, settings
-from node.variables import ENVIRONMENT, VARIABLES, rows
+from node.settings.environment import Settings, node_name, settings
+from node.settings.variables import ENVIRONMENT, VARIABLES, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "node.md"
 TESTS = Path(__file__).parents[1]
@@ -169,4 +169,6 @@ def test_no_file_of_this_room_reads_another_variable() -> None:
 def test_the_page_shows_the_table() -> None:
     shown = PAGE.read_text().splitlines()
     missing = [row for row in rows() if row not in shown]
-    assert not missing, "python -c 'from node.variables import rows; print(*rows(), sep=chr(10))'"
+    assert not missing, (
+        "python -c 'from node.settings.variables import rows; print(*rows(), sep=chr(10))'"
+    )

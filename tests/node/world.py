@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from node import startup
+from node.start import startup
 from tests.support.etcd import Etcd
 
 RESOURCES = "/calico/resources/v3/projectcalico.org/"

@@ -215,7 +215,7 @@ async def _clone(world: World) -> None:
     clone = world.add_node(name, "10.99.0.77/24", machine="clone")
     world.clones.append(clone)
     clone.folder.mkdir(parents=True, exist_ok=True)
-    # Its calico-node is refused at start-up (node.life); calico-cni runs all the same.
+    # Its calico-node is refused at start-up (node.identity.life); calico-cni runs all the same.
     clone.tasks = [clone.begin(clone._cni(), "cni of the clone")]
     clone.tasks[0].add_done_callback(world.heard)
 

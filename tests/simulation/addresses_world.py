@@ -31,7 +31,9 @@ from ipam.records.naming import pod_attributes
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.local import framing
-from node import addresses, environment, life, life_sign, own_node, startup
+from node.identity import life, life_sign
+from node.settings import environment
+from node.start import addresses, own_node, startup
 from tests.simulation import cluster, edges
 from tests.simulation.kernel.machine import Machine
 from tests.simulation.kernel.state import Refused

@@ -21,7 +21,7 @@ from felix.dataplane.devices.mtu import IPIP_HEADER, VXLAN_HEADER, VXLAN_V6_HEAD
 from libcalico.model import codec
 from libcalico.model.validate import problems
 from libcalico.model.validate_pool import MODES
-from node.environment import BACKENDS
+from node.settings.environment import BACKENDS
 from tests.bench import modes as bench
 from tests.support import uml
 
