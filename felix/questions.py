@@ -22,8 +22,8 @@ from felix.explain.path import NORMAL, TABLES
 from felix.explain.places import endpoint_chain
 from felix.reports.audit import astray, kernels_way, unenforced, unlike_datastore
 from felix.reports.denials import KeptCounts
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain
-from felix.rules.static import RuleSettings
 from libcalico.local.node_api import Ask, CountDrops, Decided, DropCount, DropCounts, Station, Told
 from libcalico.model import ResourceKey
 from linux.errors import CommandError, KernelError

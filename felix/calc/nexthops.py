@@ -26,7 +26,7 @@ from typing import NamedTuple
 from felix.calc.paths import Via
 from linux import prefixes
 from linux.prefixes import Prefix
-from linux.routes import NextHop, Route
+from linux.route_values import NextHop, Route
 
 MAX_DEPTH = 3
 _LINK_LOCAL = prefixes.Networks(map(prefixes.parse, ("169.254.0.0/16", "fe80::/10")))

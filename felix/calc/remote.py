@@ -20,7 +20,7 @@ from felix.calc.nexthops import Resolver, Way
 from felix.calc.paths import Judge, PathFacts, PathTable, Via
 from linux import prefixes
 from linux.prefixes import Networks, Prefix
-from linux.routes import NextHop, Route
+from linux.route_values import NextHop, Route
 
 UNREACHABLE = "no route leads to its next hop"
 _SPARE_WAYS = 256

@@ -21,9 +21,9 @@ from felix.explain.places import endpoint_chain, rule_place
 from felix.explain.walk import walk
 from felix.explain.written import written
 from felix.rules import names
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain, set_bits
 from felix.rules.policy import policy_chains
-from felix.rules.static import RuleSettings
 from libcalico.local.node_api import Ask, Decided, Denier, DropCount, Station
 from libcalico.model import ResourceKey
 

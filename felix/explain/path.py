@@ -32,7 +32,7 @@ from felix.explain.matching import Matcher
 from felix.explain.walk import By, Ruling, walk
 from felix.explain.world import NOWHERE, Calculation, World, calculate
 from felix.rules.hosts import failsafe_chains
-from felix.rules.static import RuleSettings
+from felix.rules.inputs import RuleSettings
 from libcalico.errors import MuslinError
 
 NORMAL, UNTRACKED, PRE_DNAT, FORWARD, HOST = "normal", "untracked", "preDNAT", "forward", "host"

@@ -17,9 +17,9 @@ from felix.explain.walk import By
 from felix.rules import names
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.hosts import host_chains
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain, set_bits
 from felix.rules.policy import policy_chains
-from felix.rules.static import RuleSettings
 
 _LAST = ResolvedRule(Verb.DENY)
 

@@ -25,10 +25,10 @@ from felix.explain.world import NOWHERE, World, calculate
 from felix.explain.written import POLICIES, written
 from felix.rules import names
 from felix.rules.groups import group_chain
+from felix.rules.inputs import RuleSettings
 from felix.rules.iptables import render_rule
 from felix.rules.model import Chain
 from felix.rules.policy import policy_chains
-from felix.rules.static import RuleSettings
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import ResourceKey
 

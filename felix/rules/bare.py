@@ -23,9 +23,8 @@ Tested in tests/felix/test_rules_bare.py and, with packets, wherever no host end
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from felix.rules import guards, ipvs, names
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import (
     Chain,
     Condition,
@@ -42,9 +41,6 @@ from felix.rules.model import (
 )
 from felix.rules.nat import bare_nat_table
 from felix.rules.tunnels import incoming, outgoing, own_source, untracked
-
-if TYPE_CHECKING:
-    from felix.rules.static import Facts, RuleSettings
 
 
 def tables(version: int, settings: RuleSettings, facts: Facts) -> dict[str, TableModel]:

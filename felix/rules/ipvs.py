@@ -30,11 +30,9 @@ Tested in tests/felix/test_rules_ipvs.py and, with packets and an IPVS, tests/um
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from felix.rules import names
 from felix.rules.guards import ICMPV6, NEIGHBOUR_DISCOVERY
+from felix.rules.inputs import RuleSettings, Senders
 from felix.rules.model import (
     Chain,
     Conntrack,
@@ -42,7 +40,6 @@ from felix.rules.model import (
     Icmp,
     InInterface,
     InSet,
-    IPNetwork,
     Jump,
     Net,
     OutInterface,
@@ -56,20 +53,10 @@ from felix.rules.model import (
     set_bits,
 )
 
-if TYPE_CHECKING:
-    from felix.rules.static import RuleSettings
-
 LINK = "kube-ipvs0"
 SERVICES = "ipvs-services"
 """The set of the addresses of that link."""
 _IN, _OUT, _FROM = "cali-ipvs-in", "cali-ipvs-out", "cali-ipvs-from"
-
-
-@dataclass(frozen=True, slots=True)
-class Senders:
-    """The workloads that have chains, by interface, each with its addresses of one family."""
-
-    networks: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
 
 
 def incoming(version: int, settings: RuleSettings, senders: Senders | None) -> list[Rule]:

@@ -20,22 +20,16 @@ Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwardi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from felix.rules import bare, guards, ipvs, names
-from felix.rules.endpoints import Verdicts
-from felix.rules.hosts import HostRules, verdicts_of
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import (
     Accept,
-    Action,
     Chain,
     Conntrack,
     Drop,
     Goto,
     InInterface,
-    IPNetwork,
     Jump,
-    Marks,
     OutInterface,
     Return,
     ReversePathFails,
@@ -46,49 +40,10 @@ from felix.rules.model import (
     is_set,
     set_bits,
 )
-from felix.rules.nat import Floating, NatRules, nat_table
-from felix.rules.tunnels import NO_TUNNELS, TunnelRules, incoming, outgoing, own_source, untracked
+from felix.rules.nat import nat_table
+from felix.rules.tunnels import incoming, outgoing, own_source, untracked
 
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSettings:
-    """What the rules take from felix's configuration."""
-
-    prefixes: tuple[str, ...] = ("cali",)
-    marks: Marks = field(default_factory=lambda: Marks.allocate(0xFFFF0000))
-    verdicts: Verdicts = field(default_factory=lambda: Verdicts(Accept(), Drop()))
-    mangle_allow: Action = field(default_factory=Accept)
-    endpoint_to_host: Action = field(default_factory=Drop)
-    append: bool = False
-    nat: NatRules = field(default_factory=NatRules)
-    hosts: HostRules = field(default_factory=HostRules)
-    loop_prevention: Action | None = field(default_factory=Drop)
-
-    def verdicts_of(self, table: str) -> Verdicts:
-        """How policy lets pass and denies in a table."""
-        return verdicts_of(table, self.verdicts, self.mangle_allow)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the rules of one family take from the datastore.
-
-    `nat_outgoing`: whether a pool asks for NAT. `service_nets`: where services have addresses.
-    `spoofing`: by interface, the networks whose addresses a workload may use as its source.
-    `tunnels`: which are in use. `hosts`: whether host endpoints may have policy.
-    `floating`: addresses that lead to pods. `ipvs`: who may send to services, where kube-proxy has
-    them in IPVS.
-    """
-
-    nat_outgoing: bool = False
-    service_nets: tuple[IPNetwork, ...] = ()
-    spoofing: tuple[tuple[str, tuple[IPNetwork, ...]], ...] = ()
-    tunnels: TunnelRules = NO_TUNNELS
-    hosts: bool = True
-    floating: Floating = ()
-    ipvs: ipvs.Senders | None = None
 
 
 def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:

@@ -15,9 +15,9 @@ from felix.explain.places import place_of, rule_at, rule_place, spans
 from felix.explain.world import calculate
 from felix.explain.written import origins, written
 from felix.rules.endpoints import Verdicts
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Accept, Drop, SetMark
 from felix.rules.policy import policy_chains
-from felix.rules.static import RuleSettings
 from libcalico.model import ResourceKey
 from tests.policy_random.generator import imaginary_pods, make_world
 from tests.support.explain_world import ALLOW, DB, DENY, asked, host, policy, questions, shop

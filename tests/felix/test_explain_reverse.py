@@ -7,7 +7,8 @@ import pytest
 from felix.explain.reverse import STATIC, meanings, only, split_number
 from felix.explain.world import calculate
 from felix.rules import names
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.inputs import Facts, RuleSettings
+from felix.rules.static import tables
 from libcalico.errors import InvalidValue, MuslinError
 from tests.policy_random.generator import imaginary_pods, make_world
 from tests.support.explain_world import ALLOW, DB, DENY, host, policy, shop

@@ -12,8 +12,9 @@ from felix.calc.policy_model import EndpointPolicy, SetKind, TierView
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.nftables import NftTables, open_sets
 from felix.dataplane.rules.rulebook import RuleBook
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import Accept, Chain, Drop, InSet, Mark, Rule, Side
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.static import tables
 from libcalico.model.keys import ResourceKey
 from linux.nftables import NamedSets
 from tests.support.netns import Namespace, network_namespace

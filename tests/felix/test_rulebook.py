@@ -20,9 +20,9 @@ from felix.calc.policy_model import (
 )
 from felix.dataplane.rules.rulebook import RuleBook, profile_key
 from felix.rules.hosts import DISPATCH
+from felix.rules.inputs import RuleSettings
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain, Rule
-from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 from tests.size import examples
 from tests.support.rulebook import WrittenBook

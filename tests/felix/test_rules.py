@@ -19,6 +19,7 @@ from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import EndpointRules, Verdicts, endpoint_chains, endpoint_rules
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.iptables import render_rule
 from felix.rules.model import (
     Accept,
@@ -41,7 +42,7 @@ from felix.rules.model import (
     TableModel,
 )
 from felix.rules.nat import NatRules
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.static import tables
 from libcalico.model.keys import ResourceKey
 
 POD = "cali0761ccbeace"

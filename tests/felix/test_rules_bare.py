@@ -13,6 +13,7 @@ from felix.calc.policy_model import EndpointPolicy
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.hosts import DISPATCH
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import (
     Accept,
     Chain,
@@ -25,7 +26,7 @@ from felix.rules.model import (
     TableModel,
     set_bits,
 )
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.static import tables
 from felix.rules.tunnels import TunnelRules
 from tests.felix.walk import Kernel, Packet
 

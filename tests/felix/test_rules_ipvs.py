@@ -14,9 +14,10 @@ from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.hosts import DISPATCH
-from felix.rules.ipvs import SERVICES, Senders
+from felix.rules.inputs import Facts, RuleSettings, Senders
+from felix.rules.ipvs import SERVICES
 from felix.rules.model import Chain, Marks, Return, Rule, set_bits
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.static import tables
 from tests.felix.walk import Kernel, Packet
 
 OPEN, SHUT, NOBODY = "cali1", "cali2", "cali9"

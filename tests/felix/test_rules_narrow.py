@@ -8,9 +8,10 @@ from itertools import permutations, product
 import pytest
 
 from felix.rules.dispatch import Bins
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import Chain, DestinationNat, Drop, SourceNat
 from felix.rules.nat import NatRules, bare_nat_table, nat_table
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.static import tables
 from tests.felix.test_rules_bare import ALLOWED, OPEN, SHUT, Arrival, node
 from tests.felix.walk import Kernel, Packet
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.iptables import render_rules
 from felix.rules.model import Accept, Drop, Masquerade, TableModel
-from felix.rules.static import Facts, RuleSettings, tables
+from felix.rules.static import tables
 from felix.rules.tunnels import TunnelRules, incoming, outgoing, own_source, untracked
 
 VXLAN = TunnelRules(vxlan_ports=(4789,), sources=("vxlan.calico",))

@@ -38,9 +38,10 @@ from felix.dataplane.rules.ipsets import Family, Sets
 from felix.dataplane.rules.rulebook import FILTER, RuleBook
 from felix.dataplane.rules.settings import rule_settings
 from felix.rules import ipvs
+from felix.rules.inputs import Facts, Senders
 from felix.rules.model import Marks
 from felix.rules.nat import ALL_HOSTS, ALL_POOLS, MASQUERADED_POOLS
-from felix.rules.static import Facts, tables
+from felix.rules.static import tables
 from felix.rules.tunnels import ALL_VTEPS, TunnelRules
 from libcalico.model.keys import ResourceKey
 
@@ -289,11 +290,11 @@ class Desire:
 
     def _senders(
         self, family: Family, calc: Calculator, active: Mapping[str, Endpoint]
-    ) -> ipvs.Senders | None:
+    ) -> Senders | None:
         """Who has a chain to be judged by; None where no service is in IPVS."""
         if self._services is None:
             return None
-        return ipvs.Senders(
+        return Senders(
             tuple(
                 (name, tuple(net for net in endpoint.networks if net.version == family))
                 for name, endpoint in sorted(active.items())

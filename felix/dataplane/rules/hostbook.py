@@ -18,8 +18,8 @@ from felix.calc.policy_model import EndpointPolicy, TierView
 from felix.dataplane.rules.uses import Use, of_tier
 from felix.rules import names
 from felix.rules.hosts import TABLES, dispatch_chains, failsafe_chains, host_chains
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Chain
-from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
 Place = tuple[int, str]

@@ -45,9 +45,9 @@ from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.groups import GroupKey, group_chain
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Action, Chain, Rule
 from felix.rules.policy import making, policy_chains
-from felix.rules.static import RuleSettings
 from libcalico.model.keys import ResourceKey
 
 __all__ = ["FILTER", "ChainTarget", "Dispatch", "Place", "RuleBook", "Use", "profile_key"]

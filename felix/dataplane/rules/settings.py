@@ -12,9 +12,9 @@ from felix.config import kinds
 from felix.config.parameters import Config
 from felix.rules.endpoints import Verdicts
 from felix.rules.hosts import Failsafe, HostRules
+from felix.rules.inputs import RuleSettings
 from felix.rules.model import Accept, Action, Drop, Limit, Marks, Reject, Return
 from felix.rules.nat import NatRules
-from felix.rules.static import RuleSettings
 
 _ACTIONS: dict[str, Action] = {
     "ACCEPT": Accept(),
