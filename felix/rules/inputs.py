@@ -59,3 +59,7 @@ class Facts:
     hosts: bool = True
     floating: Floating = ()
     ipvs: Senders | None = None
+
+
+NOTHING_SPECIAL = Facts()
+"""No pool with NAT, no service, no tunnel."""

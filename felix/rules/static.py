@@ -21,7 +21,7 @@ Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwardi
 from __future__ import annotations
 
 from felix.rules import bare, guards, ipvs, names
-from felix.rules.inputs import Facts, RuleSettings
+from felix.rules.inputs import NOTHING_SPECIAL, Facts, RuleSettings
 from felix.rules.model import (
     Accept,
     Chain,
@@ -46,7 +46,9 @@ from felix.rules.tunnels import incoming, outgoing, own_source, untracked
 _HOST_ACCEPTED = "Host endpoint policy accepted packet."
 
 
-def tables(version: int, settings: RuleSettings, facts: Facts = Facts()) -> dict[str, TableModel]:
+def tables(
+    version: int, settings: RuleSettings, facts: Facts = NOTHING_SPECIAL
+) -> dict[str, TableModel]:
     """Every table of one family, without what endpoints and policies add."""
     if not facts.hosts:
         return bare.tables(version, settings, facts)
