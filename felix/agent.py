@@ -20,7 +20,6 @@ from typing import Any
 
 from felix.afterwards import Afterwards
 from felix.calc.graph import Calculator, selections
-from felix.calc.ingest import EndpointRows
 from felix.calc.paths import PathTable
 from felix.calc.standing import NEWEST
 from felix.calc.unconfirmed import Unconfirmed
@@ -36,6 +35,7 @@ from felix.reports.heartbeats import Heartbeats, beating
 from felix.reports.reporting import Reports
 from felix.reports.status import StatusFile
 from felix.servers import Servers
+from felix.store.ingest import EndpointRows
 from felix.store.readable import Readable
 from felix.store.service_reader import ServiceReader
 from libcalico import apiconfig, paths
@@ -261,7 +261,7 @@ class Agent:
         return changed
 
     def _take_own(self, key: ResourceKey, value: WorkloadEndpoint | None, revision: int) -> None:
-        """An endpoint of this node (felix.calc.ingest): it comes as a row, not in a batch."""
+        """An endpoint of this node (felix.store.ingest): it comes as a row, not in a batch."""
         if self._take_object(key, value, revision):
             self.dataplane.kick_some()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from statistics import median, quantiles
 from typing import Any
 
-from felix.calc.ingest import EndpointRows
+from felix.store.ingest import EndpointRows
 from libcalico.model import Profile, ResourceKey, codec
 from tests.bench._datastore_driver import Stalls
 from tests.bench._snapshot_shape import (

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from felix.calc.graph import Calculator
-from felix.calc.ingest import EndpointRows
+from felix.store.ingest import EndpointRows
 from libcalico.datastore.interface import Row, name_of
 from libcalico.model import codec
 from tests.felix.policy_objects import ME, allow, namespace, pod, policy

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from felix.calc.graph import Calculator
-from felix.calc.ingest import EndpointRows
+from felix.store.ingest import EndpointRows
 from libcalico.datastore.interface import Row, name_of
 from libcalico.model import ResourceKey, codec
 from tests.felix.policy_objects import ME, Object, Told, allow, namespace, pod, policy
