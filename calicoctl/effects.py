@@ -72,6 +72,8 @@ async def before_update(
         from ipam.admin import overlap
         from libcalico import pools
 
+        if pools.network_of(old) is None:
+            return await before_create(store, new, allow_overlap)
         pools.check_update(old, new)
         await overlap.check_pool(store, new, old, allow_overlap)
     return await guards(store, new)
@@ -86,7 +88,11 @@ async def before_delete(store: Datastore, entry: Entry) -> None:
 
 async def _delete_pool(store: Datastore, entry: Entry) -> None:
     from ipam.allocator.hosts import in_use, release_pool_affinities
+    from libcalico.pools import network_of
 
+    network = network_of(entry.value)
+    if network is None:
+        return  # nobody has an address of it
     if not entry.value.spec.disabled:
         # No node takes a new block from a disabled pool: the empty ones stay empty.
         spec = replace(entry.value.spec, disabled=True)
@@ -97,7 +103,6 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
         except CommitConflict:
             raise MuslinError(f"{entry.key} was changed meanwhile; try again") from None
         await asyncio.sleep(SETTLE_SECONDS)
-    network = entry.value.spec.network
     await release_pool_affinities(store, network)
     left = await in_use(store, network)
     if left:

@@ -49,7 +49,7 @@ from ipam.collector.proof import Suspect
 from ipam.records import blocks
 from ipam.records.edit import release_stamp
 from ipam.records.errors import IPAMError
-from ipam.records.pools import from_resource
+from ipam.records.pools import usable
 from libcalico.clusterinfo import KEY as CLUSTER
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Selection, pages_of
 from libcalico.errors import MuslinError
@@ -136,6 +136,10 @@ class Collection:
                 except (MuslinError, CommitConflict) as error:
                     log.warning("addresses are not collected: %s", error)
                     wait = min(period, 30.0)
+                except ValueError as error:
+                    # A stored object that nobody checked: the other controllers go on.
+                    log.exception("addresses are not collected: %s", error)
+                    wait = min(period, 30.0)
             try:
                 async with asyncio.timeout(wait):
                     await self._soon.wait()
@@ -168,7 +172,7 @@ class Collection:
         for candidate in self._watchlist.observe(judgement.unused.values(), now):
             await self._release(candidate, cluster)
         listing = await self._store.list(Selection("IPPool"))
-        pools = [from_resource(entry.value) for entry in listing.entries]
+        pools = usable(listing.entries)
         unused_now = judgement.unused.values()
         reserved = await reservations(self._store)
         self.counts = count((entry.value for entry in found), pools, unused_now, reserved)

@@ -25,7 +25,7 @@ from ipam.records import blocks
 from ipam.records.blocks import LOAD_BALANCER, IPAddress
 from ipam.records.errors import IPAMError, NotAllocated
 from ipam.records.naming import go_timestamp
-from ipam.records.pools import SERVICE, Pool, from_resource
+from ipam.records.pools import SERVICE, Pool, usable
 from libcalico.datastore.interface import CommitConflict, Datastore, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.kubernetes.client import Client
@@ -91,6 +91,9 @@ class LoadBalancers:
                 self.swept += 1
             except (MuslinError, CommitConflict) as error:
                 log.warning("addresses of services are not swept: %s", error)
+            except ValueError as error:
+                # A stored object that nobody checked: the other controllers go on.
+                log.exception("addresses of services are not swept: %s", error)
             for name in list(self._services):
                 self.queue.add(name)
             await asyncio.sleep(self._period)
@@ -106,6 +109,10 @@ class LoadBalancers:
         except MuslinError as error:
             self.failures += 1
             log.warning("tried again: %s", error, extra={"service": str(name)})
+            return False
+        except ValueError as error:
+            self.failures += 1
+            log.exception("tried again: %s", error, extra={"service": str(name)})
             return False
         return True
 
@@ -213,7 +220,7 @@ class LoadBalancers:
 
     async def _pools(self) -> list[Pool]:
         listing = await self._store.list(Selection("IPPool"))
-        return [from_resource(entry.value) for entry in listing.entries]
+        return usable(listing.entries)
 
     async def _sweep(self) -> None:
         """Give back what services held that are gone (SVC-2)."""

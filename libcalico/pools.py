@@ -15,24 +15,32 @@ from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
 MOVE = "create another pool, and move the pods to it with `calicoctl ipam migrate`"
 
 
-def check_create(pool: IPPool, others: Iterable[IPPool], blocks: Iterable[IPNetwork] = ()) -> None:
+def network_of(pool: IPPool) -> IPNetwork | None:
+    """The network of a stored pool, which nobody may have checked; None where the CIDR is none."""
+    try:
+        return pool.spec.network
+    except InvalidValue:
+        return None
+
+
+def check_create(
+    pool: IPPool,
+    others: Iterable[tuple[str, IPNetwork]],
+    blocks: Iterable[IPNetwork] = (),
+) -> None:
     """Refuse a new pool that overlaps another, or whose existing blocks have another size.
 
-    `blocks` are the CIDRs of all IPAM blocks. Raises InvalidValue.
+    `others` are names and networks of pools, `blocks` the CIDRs of all IPAM blocks. Raises
+    InvalidValue.
     """
     network = pool.spec.network
     subject = f"IPPool({pool.metadata.name})"
-    for other in others:
-        if other.metadata.name == pool.metadata.name:
+    for name, theirs in others:
+        if name == pool.metadata.name:
             continue
-        theirs = other.spec.network
         if theirs.version == network.version and theirs.overlaps(network):
-            raise InvalidValue(
-                "spec.cidr",
-                pool.spec.cidr,
-                f"overlaps IPPool({other.metadata.name}) of {other.spec.cidr}",
-                subject,
-            )
+            rule = f"overlaps IPPool({name}) of {theirs}"
+            raise InvalidValue("spec.cidr", pool.spec.cidr, rule, subject)
     size = pool.spec.blockSize or DEFAULT_BLOCK_SIZE[network.version]
     for block in blocks:
         inside = block.version == network.version and block.overlaps(network)

@@ -24,6 +24,7 @@ from typing import Any
 
 from bgp.cluster.ownership import CONFIRMED, Ownership, lent_of
 from bgp.speaker.interface import IPAddress, IPNetwork
+from libcalico.errors import InvalidValue
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
 
 AUTOMATIC_REFLECTORS = "muslin/automatic-reflectors"
@@ -102,7 +103,7 @@ class ClusterView:
         self.broken.pop(str(key), None)
         try:
             return self._take(key, value)
-        except ValueError as error:
+        except (ValueError, InvalidValue) as error:
             self.broken[str(key)] = str(error)
             return self._take(key, None)
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 from cni.request.errors import CNIError, Code
-from ipam.allocator.facts import Facts, reserved_networks, usable_pools
-from ipam.records.pools import Pool
+from ipam.allocator.facts import Facts
+from ipam.records.pools import Pool, reserved_networks, usable
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import DatastoreError, InvalidValue
@@ -61,7 +61,6 @@ class Cluster:
         self._reserved: dict[Key, list[IPNetwork]] = {}
         self._config: IPAMConfig = DEFAULT_IPAM_CONFIG
         self._pools: dict[Key, Pool] = {}
-        self._tunnels: dict[Key, tuple[str, ...]] = {}
         self._labels: dict[Key, dict[str, str]] = {}
         self._pod_cidrs: dict[Key, list[str]] = {}
         self._ready: bool | None = None
@@ -121,7 +120,7 @@ class Cluster:
     @property
     def tunnel_devices(self) -> list[str]:
         """The devices without which pods of other nodes are out of reach, by all pools."""
-        return sorted({device for devices in self._tunnels.values() for device in devices})
+        return sorted({device for pool in self._pools.values() for device in _tunnels(pool)})
 
     def has_node(self, node: str) -> bool:
         """Whether there is a Node resource of this name."""
@@ -203,10 +202,8 @@ class Cluster:
             return
         if key.kind == "IPPool":
             self._pools.pop(key, None)
-            self._tunnels.pop(key, None)
-            for pool in usable_pools([entry] if entry else []):
+            for pool in usable([entry] if entry else []):
                 self._pools[key] = pool
-                self._tunnels[key] = _tunnels(pool, entry)
         elif key.kind == "IPReservation":
             self._reserved[key] = reserved_networks([entry.value] if entry else [])
         elif key.kind == "Node":
@@ -221,13 +218,6 @@ class Cluster:
             self._ready = bool(entry.value.spec.datastoreReady) if entry else None
 
 
-def _tunnels(pool: Pool, entry: Entry | None) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    spec = entry.value.spec
-    wanted = []
-    if (spec.ipipMode or "Never") != "Never":
-        wanted.append("tunl0")
-    if (spec.vxlanMode or "Never") != "Never":
-        wanted.append("vxlan.calico" if pool.family == 4 else "vxlan-v6.calico")
-    return tuple(wanted)
+def _tunnels(pool: Pool) -> list[str]:
+    vxlan = "vxlan.calico" if pool.family == 4 else "vxlan-v6.calico"
+    return ["tunl0"] * pool.ipip + [vxlan] * pool.vxlan

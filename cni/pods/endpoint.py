@@ -21,7 +21,8 @@ from cni.pods.pod_requests import NOTHING, EndpointRequest, translations
 from cni.pods.pod_source import PodFacts
 from cni.request.attachment import Attachment
 from ipam.allocator.requests import Companion
-from ipam.records.blocks import IPAddress, parse_address
+from ipam.records.blocks import IPAddress
+from ipam.records.endpoints import addresses_of
 from libcalico import names
 from libcalico.datastore.interface import ABSENT, Change, Delete, Entry, Put
 from libcalico.model import IPNAT, Metadata, WorkloadEndpoint, WorkloadEndpointSpec, stamp
@@ -180,4 +181,4 @@ def recorded_addresses(entry: Entry | None, attachment: Attachment) -> list[IPAd
     """The addresses of a stored endpoint, if it belongs to this container."""
     if entry is None or not is_of(entry, attachment):
         return []
-    return [parse_address(text) for text in entry.value.spec.ipNetworks]
+    return addresses_of(entry)

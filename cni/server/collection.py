@@ -117,6 +117,11 @@ class Collection:
             SWEEPS.labels("failed").inc()
             log.warning("the collector could not finish: %s", error)
             return False
+        except ValueError as error:
+            # A stored object that nobody checked: pods must not go without their daemon for it.
+            SWEEPS.labels("failed").inc()
+            log.exception("the collector met what it cannot read: %s", error)
+            return False
         self._tell(sweep)
         return sweep.complete
 

@@ -14,8 +14,8 @@ from cni.node.records import Record
 from cni.node.services import Services
 from cni.request.attachment import Attachment
 from cni.verbs.garbage import held_here
-from ipam.records import blocks
 from ipam.records.blocks import IPAddress
+from ipam.records.endpoints import addresses_of
 from libcalico import names
 from libcalico.datastore.interface import Entry
 from linux import links
@@ -58,8 +58,7 @@ def _recorded(
     link = strange.get(f"{spec.containerID}/{spec.endpoint}")
     if link is None or link != spec.interfaceName:
         return None
-    own = [blocks.parse_address(text) for text in spec.ipNetworks]
-    ours = [address for address in own if (spec.containerID, address) in networks]
+    ours = [address for address in addresses_of(entry) if (spec.containerID, address) in networks]
     network = networks[spec.containerID, ours[0]] if ours else ""
     pod = spec.pod if spec.orchestrator == names.KUBERNETES else ""
     attachment = Attachment(

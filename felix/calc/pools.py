@@ -66,8 +66,8 @@ def pool_of(name: str, value: IPPool) -> Pool:
             vxlan_mode=spec.vxlanMode or NEVER,
             exported=not spec.disableBGPExport,
         )
-    except ValueError as error:
-        raise InvalidValue("spec.cidr", spec.cidr, str(error), f"IPPool({name})") from None
+    except InvalidValue as error:
+        raise InvalidValue(error.field, error.value, error.rule, f"IPPool({name})") from None
 
 
 def service_nets(value: BGPConfiguration | None) -> frozenset[IPNetwork]:

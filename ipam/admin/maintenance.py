@@ -15,6 +15,7 @@ from ipam.allocator.hosts import release_pool_affinities, remove_host
 from ipam.allocator.release import Release, release_ips
 from ipam.records import blocks
 from ipam.records.blocks import IPAddress
+from ipam.records.endpoints import addresses_of
 from libcalico.datastore.interface import Datastore, Selection
 
 __all__ = ["release_addresses", "release_host", "release_pool_affinities"]
@@ -33,10 +34,10 @@ async def release_host(store: Datastore, node: str) -> list[IPAddress]:
     """
     endpoints = await store.list(Selection("WorkloadEndpoint"))
     addresses = {
-        blocks.parse_address(text)
+        address
         for entry in endpoints.entries
         if entry.value.spec.node == node
-        for text in entry.value.spec.ipNetworks
+        for address in addresses_of(entry)
     }
     others = {
         entry.value.metadata.name for entry in (await store.list(Selection("Node"))).entries

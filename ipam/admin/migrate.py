@@ -40,6 +40,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import MuslinError
 from libcalico.model.keys import BlockKey
+from libcalico.pools import network_of
 
 TO = "muslin/migrating-to"
 WAS_DISABLED = "muslin/migrating-was-disabled"
@@ -57,7 +58,7 @@ async def find(store: Datastore, name: str) -> Entry:
 
 def _is_cidr(text: str, pool: Any) -> bool:
     with suppress(ValueError):
-        return bool(ip_network(text, strict=False) == pool.spec.network)
+        return ip_network(text, strict=False) == network_of(pool)
     return False
 
 

@@ -19,7 +19,7 @@ from ipam.admin.check import Record, check
 from ipam.allocator.claims import DEFAULT_BLOCK_LIMIT
 from ipam.records import blocks
 from ipam.records.edit import Edit
-from ipam.records.pools import Pool, block_count, within
+from ipam.records.pools import Pool, block_count, from_resource, within
 from ipam.records.snapshot import Snapshot
 from libcalico import selectors
 from libcalico.errors import InvalidValue
@@ -83,10 +83,10 @@ def plan(
 ) -> Plan:
     """What to do to move pool `old` to `new` (IPPool resources).
 
-    `labels` of every Node; `now` in nanoseconds says which addresses have cooled down.
+    `labels` of every Node; `now` in nanoseconds says which addresses have cooled down. Raises
+    InvalidValue for a pool that cannot be used.
     """
-    pools = {pool.name: pool for pool in snapshot.pools}
-    source, target = pools[old.metadata.name], pools[new.metadata.name]
+    source, target = from_resource(old), from_resource(new)
     problems, warnings = _fit(old, new, source, target)
     if problems:
         return Plan(tuple(problems), tuple(warnings), (), (), ())

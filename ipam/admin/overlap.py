@@ -26,7 +26,7 @@ from hashlib import blake2b
 from ipaddress import IPv6Network, ip_interface, ip_network
 from typing import Any
 
-from ipam.records.pools import DEFAULT_BLOCK_SIZE
+from ipam.records.pools import DEFAULT_BLOCK_SIZE, Pool, usable
 from ipam.records.snapshot import tunnel_texts
 from libcalico import pools
 from libcalico.datastore.interface import Datastore, Selection
@@ -58,7 +58,7 @@ class Taken:
 class Facts:
     """What is known to be taken. `hosts`: networks, addresses and routes of nodes."""
 
-    pools: tuple[IPPool, ...] = ()
+    pools: tuple[Pool, ...] = ()
     blocks: tuple[IPNetwork, ...] = ()
     hosts: tuple[Taken, ...] = ()
     services: tuple[Taken, ...] = ()
@@ -66,7 +66,7 @@ class Facts:
 
     def all(self) -> Iterator[IPNetwork]:
         """Every network that a free one must not overlap."""
-        yield from (pool.spec.network for pool in self.pools)
+        yield from (pool.cidr for pool in self.pools)
         yield from self.blocks
         for taken in (*self.hosts, *self.services, *self.advertised):
             yield taken.cidr
@@ -81,7 +81,7 @@ async def read_facts(store: Datastore, routes: Iterable[Taken] = ()) -> Facts:
     networks = tuple(entry.key.cidr for entry in blocks if isinstance(entry.key, BlockKey))
     hosts = [taken for entry in nodes for taken in node_networks(entry.value, networks)]
     return Facts(
-        pools=tuple(entry.value for entry in stored),
+        pools=tuple(usable(stored)),
         blocks=networks,
         hosts=(*hosts, *routes),
         services=tuple(_ranges(settings, "serviceClusterIPs", "the service range")),
@@ -120,11 +120,10 @@ def node_networks(node: Node, blocks: Sequence[IPNetwork] = ()) -> list[Taken]:
 def problems(pool: IPPool, facts: Facts) -> list[str]:
     """What a pool overlaps that is not its own, each in a few words. Pure."""
     network = pool.spec.network
-    others = [other for other in facts.pools if other.metadata.name != pool.metadata.name]
     found = [
-        f"IPPool({other.metadata.name}) of {other.spec.cidr}"
-        for other in others
-        if _overlap(other.spec.network, network)
+        f"IPPool({other.name}) of {other.cidr}"
+        for other in facts.pools
+        if other.name != pool.metadata.name and _overlap(other.cidr, network)
     ]
     if pool.spec.disabled:
         return found
@@ -206,10 +205,11 @@ def check(
             f" ({override} stores it all the same)",
             f"IPPool({pool.metadata.name})",
         )
-    others: Iterable[IPPool] = facts.pools
+    others = facts.pools
     if allow_overlap:
-        others = [other for other in facts.pools if _size(other) != _size(pool)]
-    pools.check_create(pool, others, facts.blocks)
+        size = pool.spec.blockSize or DEFAULT_BLOCK_SIZE[pool.spec.network.version]
+        others = tuple(other for other in facts.pools if other.block_size != size)
+    pools.check_create(pool, ((other.name, other.cidr) for other in others), facts.blocks)
 
 
 async def check_pool(
@@ -228,10 +228,6 @@ async def check_pool(
 def _some(found: Sequence[str], shown: int = 3) -> str:
     rest = f" and {len(found) - shown} more" if len(found) > shown else ""
     return ", ".join(found[:shown]) + rest
-
-
-def _size(pool: IPPool) -> int:
-    return pool.spec.blockSize or DEFAULT_BLOCK_SIZE[pool.spec.network.version]
 
 
 def _ranges(settings: Iterable[Any], name: str, what: str) -> Iterator[Taken]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_network
-from typing import Any
 
 from ipam.allocator.facts import Facts, read_facts
 from ipam.allocator.release import Release as ReleaseIP
@@ -26,7 +25,7 @@ from ipam.records.blocks import Allocation, IPAddress, parse_address
 from ipam.records.errors import IPAMError
 from ipam.records.pools import TUNNEL, Pool
 from ipam.records.tunnel_kinds import IPIP, TUNNELS, VXLAN, VXLAN_V6, WIREGUARD, Tunnel
-from libcalico.datastore.interface import Datastore, Entry, Put, Selection
+from libcalico.datastore.interface import Datastore, Entry, Put
 from libcalico.model import Node
 from libcalico.model.keys import BlockKey, HandleKey, ResourceKey
 
@@ -75,24 +74,25 @@ class Asking:
 
 
 def asking(
-    tunnel: Tunnel, resources: Iterable[Any], node: Node, host_encryption: bool = False
+    tunnel: Tunnel, known: Iterable[Pool], node: Node, host_encryption: bool = False
 ) -> Asking:
     """The pools that ask the node for this tunnel. Pure."""
-    found: list[Pool] = []
-    for resource in resources:
-        pool = pools.from_resource(resource)
-        usable = pool.family == tunnel.family and TUNNEL in pool.allowed_uses
-        asked = usable and _asks(tunnel, resource, node, host_encryption)
-        if asked and pools.selects_node(pool, node.metadata.labels):
-            found.append(pool)
+    found = [
+        pool
+        for pool in known
+        if pool.family == tunnel.family
+        and TUNNEL in pool.allowed_uses
+        and _asks(tunnel, pool, node, host_encryption)
+        and pools.selects_node(pool, node.metadata.labels)
+    ]
     return Asking(tuple(sorted(found, key=lambda pool: pool.name)))
 
 
-def _asks(tunnel: Tunnel, resource: Any, node: Node, host_encryption: bool) -> bool:
+def _asks(tunnel: Tunnel, pool: Pool, node: Node, host_encryption: bool) -> bool:
     if tunnel is IPIP:
-        return (resource.spec.ipipMode or "Never") != "Never"
+        return pool.ipip
     if tunnel in (VXLAN, VXLAN_V6):
-        return (resource.spec.vxlanMode or "Never") != "Never"
+        return pool.vxlan
     status = node.status
     if status is None or host_encryption:
         return False
@@ -160,9 +160,8 @@ async def ensure_tunnel_address(
     entry = await store.get(ResourceKey("Node", node))
     if entry is None:
         raise IPAMError(f"node {node!r} does not exist: a tunnel address has nowhere to stand")
-    resources = [one.value for one in (await store.list(Selection("IPPool"))).entries]
     known = await read_facts(store, node)
-    asked = asking(tunnel, resources, entry.value, host_encryption)
+    asked = asking(tunnel, known.pools, entry.value, host_encryption)
     usable = asked.open
     recorded = tunnel.recorded(entry.value)
     holder = await _holder(store, recorded, known)

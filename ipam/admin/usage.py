@@ -14,7 +14,7 @@ from ipaddress import collapse_addresses, ip_network
 
 from ipam.records import blocks
 from ipam.records.blocks import Allocation, IPAddress
-from ipam.records.pools import Pool, containing, from_resource
+from ipam.records.pools import Pool, containing, reserved_networks, usable
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.model import Block
 from libcalico.model.keys import IPNetwork
@@ -80,11 +80,7 @@ async def utilisation(store: Datastore) -> list[PoolUsage]:
 async def reservations(store: Datastore) -> list[IPNetwork]:
     """The networks of all IPReservations."""
     listing = await store.list(Selection("IPReservation"))
-    return [
-        ip_network(text, strict=False)
-        for entry in listing.entries
-        for text in entry.value.spec.reservedCIDRs or []
-    ]
+    return reserved_networks(entry.value for entry in listing.entries)
 
 
 def summarize(
@@ -157,10 +153,7 @@ def _holder(attributes: Mapping[str, str]) -> tuple[str, str]:
 async def _read(store: Datastore) -> tuple[list[Pool], list[Block]]:
     pools = await store.list(Selection("IPPool"))
     stored = await store.list(Selection("Block"))
-    return (
-        [from_resource(entry.value) for entry in pools.entries],
-        [entry.value for entry in stored.entries],
-    )
+    return usable(pools.entries), [entry.value for entry in stored.entries]
 
 
 def _parts(cidr: IPNetwork, apart: Sequence[IPNetwork]) -> Iterator[IPNetwork]:

@@ -8,20 +8,14 @@ them. Tested in tests/ipam/test_library.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_network
-from typing import Any
 
 from ipam.allocator.settings import get_config
-from ipam.records import pools
-from ipam.records.pools import Pool
-from libcalico.datastore.interface import Datastore, Entry, Selection
+from ipam.records.pools import Pool, reserved_networks, usable
+from libcalico.datastore.interface import Datastore, Selection
 from libcalico.model import IPAMConfig
 from libcalico.model.keys import IPNetwork, ResourceKey
-
-log = logging.getLogger(__name__)
 
 NAMESPACE_PROFILE = "kns."
 NAMESPACE_LABEL = "pcns."
@@ -46,34 +40,11 @@ async def read_facts(store: Datastore, host: str) -> Facts:
         get_config(store),
     )
     return Facts(
-        pools=usable_pools(listing.entries),
+        pools=usable(listing.entries),
         node_labels=dict(node.value.metadata.labels) if node else {},
         reserved=reserved_networks(entry.value for entry in reservations.entries),
         config=config,
     )
-
-
-def usable_pools(entries: Iterable[Entry]) -> list[Pool]:
-    """The pools of stored resources; one with an impossible CIDR is named and left out."""
-    usable: list[Pool] = []
-    for entry in entries:
-        try:
-            usable.append(pools.from_resource(entry.value, entry.revision))
-        except ValueError as error:
-            log.error("%s is not usable: %s", entry.key, error)
-    return usable
-
-
-def reserved_networks(resources: Iterable[Any]) -> list[IPNetwork]:
-    """The networks of stored IPReservations; one that is no network is named and left out."""
-    found: list[IPNetwork] = []
-    for resource in resources:
-        for text in resource.spec.reservedCIDRs or ():
-            try:
-                found.append(ip_network(text, strict=False))
-            except ValueError as error:
-                log.error("reservation %s is not usable: %s", resource.metadata.name, error)
-    return found
 
 
 async def namespace_labels(

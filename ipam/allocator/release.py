@@ -24,7 +24,7 @@ from ipam.records import blocks, pools
 from ipam.records.blocks import IPAddress
 from ipam.records.edit import Edit, handle_of
 from ipam.records.errors import IPAMError, NotAllocated, NotOwner
-from ipam.records.pools import Pool, within
+from ipam.records.pools import within
 from libcalico.datastore.interface import CommitConflict, Datastore, Selection
 from libcalico.model import IPAMConfig
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
@@ -113,9 +113,7 @@ async def _by_block(
     store: Datastore, wanted: Mapping[IPAddress, Release]
 ) -> tuple[dict[BlockKey, list[Release]], list[IPAddress]]:
     """The releases by the block that holds them, and the addresses of no block."""
-    stored: list[Pool] = []
-    for entry in (await store.list(Selection("IPPool"))).entries:
-        stored.append(pools.from_resource(entry.value))
+    stored = pools.usable((await store.list(Selection("IPPool"))).entries)
     likely: dict[BlockKey, list[Release]] = {}
     elsewhere: list[Release] = []
     for address, release in wanted.items():

@@ -18,10 +18,9 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import ip_network
 
 from ipam.allocator.committer import Plan, settle
 from ipam.allocator.settings import get_config
@@ -30,7 +29,9 @@ from ipam.collector.proof import Evidence, Judgement, Listed, Suspect, confirmed
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.edit import handle_of, release_stamp
+from ipam.records.endpoints import sorted_out
 from ipam.records.errors import SequenceMismatch
+from ipam.records.pools import usable
 from libcalico import names
 from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put, Selection
 from libcalico.model.keys import BlockKey, HandleKey, Key
@@ -104,11 +105,9 @@ class Collector:
         if why := await self._foreign():
             return Sweep(complete=False, foreign=why)
         first, entries, endpoints, complete = await self._look(listed)
-        pools = [
-            ip_network(entry.value.spec.cidr, strict=False)
-            for entry in (await self._store.list(Selection("IPPool"))).entries
-        ]
-        lost = tuple(widowed(self._node, entries, endpoints, pools))
+        pools = usable((await self._store.list(Selection("IPPool"))).entries)
+        networks = [pool.cidr for pool in pools]
+        lost = tuple(widowed(self._node, entries, endpoints, networks))
         if not first.dead:
             return Sweep(kept=first.kept, widowed=lost, complete=complete)
         await asyncio.sleep(self._gap)
@@ -177,10 +176,8 @@ async def concerning(
     """
     numbers: dict[int, list[int]] = {4: [], 6: []}
     for endpoint in endpoints:
-        for text in endpoint.value.spec.ipNetworks:
-            with suppress(ValueError):
-                address = blocks.parse_address(text)
-                numbers[address.version].append(int(address))
+        for address in sorted_out(endpoint.value.spec.ipNetworks)[0]:
+            numbers[address.version].append(int(address))
     for known in numbers.values():
         known.sort()
     mine: set[str] = set()

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 from ipam.records import blocks
 from ipam.records.blocks import Allocation, IPAddress
+from ipam.records.endpoints import addresses_of
 from libcalico.datastore.interface import Entry
 from libcalico.model.keys import BlockKey, IPNetwork, Key
 from libcalico.names import split_handle
@@ -218,8 +219,7 @@ def widowed(
         spec = entry.value.spec
         if spec.node != node or not spec.containerID:
             continue
-        for text in spec.ipNetworks:
-            address = blocks.parse_address(text)
+        for address in addresses_of(entry):
             if not any(address.version == p.version and address in p for p in ours):
                 continue  # another plugin's address
             if owner.get(address) != spec.containerID:

@@ -1,11 +1,15 @@
 """Which pools may serve a request, and in which order their blocks are tried.
 
+Stored pools become `Pool`s here and nowhere else: what the store holds may have been written by
+others, unchecked, and a pool that cannot be used must not stop the pools beside it.
+
 Source: data model 2.3 (fields), 4.4 steps 3 and 4 (selection), 4.5 (block order).
 Tested in tests/ipam/test_pools.py.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -14,8 +18,11 @@ from typing import Any
 
 from ipam.records.errors import NoPool, NotInPool
 from libcalico import selectors
+from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
+
+log = logging.getLogger(__name__)
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -42,6 +49,8 @@ class Pool:
     namespace_selector: str = ""
     allowed_uses: tuple[str, ...] = (WORKLOAD, TUNNEL)
     automatic: bool = True
+    ipip: bool = False
+    vxlan: bool = False
     revision: int = 0
 
     @property
@@ -51,22 +60,62 @@ class Pool:
 
 
 def from_resource(resource: Any, revision: int = 0) -> Pool:
-    """The pool of a stored `IPPool`; absent fields mean Calico's defaults."""
+    """The pool of an `IPPool`; absent fields mean Calico's defaults.
+
+    Raises InvalidValue for a CIDR that is none, or a block size that its family cannot have.
+    """
     spec = resource.spec
-    cidr = ip_network(spec.cidr, strict=False)
+    cidr = spec.network
+    size = spec.blockSize or DEFAULT_BLOCK_SIZE[cidr.version]
+    if not 0 < size <= cidr.max_prefixlen:
+        raise InvalidValue("spec.blockSize", size, f"must be 1 to {cidr.max_prefixlen}")
     removed = bool(resource.metadata.deletionTimestamp)
     return Pool(
         name=resource.metadata.name,
         cidr=cidr,
-        block_size=spec.blockSize or DEFAULT_BLOCK_SIZE[cidr.version],
+        block_size=size,
         disabled=bool(spec.disabled) or removed,
         removed=removed,
         node_selector=spec.nodeSelector or "",
         namespace_selector=spec.namespaceSelector or "",
         allowed_uses=tuple(spec.allowedUses or (WORKLOAD, TUNNEL)),
         automatic=(spec.assignmentMode or "Automatic") == "Automatic",
+        ipip=(spec.ipipMode or "Never") != "Never",
+        vxlan=(spec.vxlanMode or "Never") != "Never",
         revision=revision,
     )
+
+
+def sorted_out(entries: Iterable[Entry]) -> tuple[list[Pool], list[tuple[str, str]]]:
+    """The pools of stored resources, and (key, reason) of each that cannot be used."""
+    found: list[Pool] = []
+    unusable: list[tuple[str, str]] = []
+    for entry in entries:
+        try:
+            found.append(from_resource(entry.value, entry.revision))
+        except InvalidValue as error:
+            unusable.append((str(entry.key), str(error)))
+    return found, unusable
+
+
+def usable(entries: Iterable[Entry]) -> list[Pool]:
+    """The pools of stored resources; one that cannot be used is named in the log and left out."""
+    found, unusable = sorted_out(entries)
+    for key, reason in unusable:
+        log.error("%s is not usable: %s", key, reason)
+    return found
+
+
+def reserved_networks(resources: Iterable[Any]) -> list[IPNetwork]:
+    """The networks of stored IPReservations; one that is no network is named and left out."""
+    found: list[IPNetwork] = []
+    for resource in resources:
+        for text in resource.spec.reservedCIDRs or ():
+            try:
+                found.append(ip_network(text, strict=False))
+            except ValueError as error:
+                log.error("IPReservation(%s) is not usable: %s", resource.metadata.name, error)
+    return found
 
 
 def select(

@@ -10,13 +10,13 @@ Source: data model 1.9, 6.4. Tested in tests/calicoctl/test_ipam.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_network
 
-from ipam.records.blocks import IPAddress, parse_address
-from ipam.records.pools import Pool, from_resource
+from ipam.records.blocks import IPAddress
+from ipam.records.endpoints import sorted_out
+from ipam.records.pools import Pool, reserved_networks
+from ipam.records.pools import sorted_out as sorted_out_pools
 from libcalico.datastore.interface import Datastore, Entry, Listing, Selection
 from libcalico.model import Block, BlockAffinity, Handle, IPAMConfig, Node, WorkloadEndpoint
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
@@ -68,7 +68,9 @@ async def read(store: Datastore) -> Snapshot:
     handles = await store.list(Selection("Handle"))
     blocks = await store.list(Selection("Block"))
     after = await _users(store)
-    listings = (pools, reservations, affinities, handles, blocks, *before[2], *after[2])
+    listings = (pools, reservations, affinities, handles, blocks)
+    unreadable = [pair for listing in listings for pair in listing.broken]
+    usable, unusable = sorted_out_pools(pools.entries)
     users: dict[IPAddress, dict[User, None]] = {}
     for found in (before[0], after[0]):
         for address, known in found.items():
@@ -84,33 +86,34 @@ async def read(store: Datastore) -> Snapshot:
         handle_revisions={_id(entry): entry.revision for entry in handles.entries},
         users={address: tuple(known) for address, known in users.items()},
         nodes=before[1] | after[1],
-        pools=tuple(from_resource(entry.value, entry.revision) for entry in pools.entries),
-        reservations=tuple(
-            ip_network(text, strict=False)
-            for entry in reservations.entries
-            for text in entry.value.spec.reservedCIDRs or []
-        ),
+        pools=tuple(usable),
+        reservations=tuple(reserved_networks(entry.value for entry in reservations.entries)),
         config=config.value if config else DEFAULT_IPAM_CONFIG,
-        unreadable=tuple(dict.fromkeys(pair for listing in listings for pair in listing.broken)),
+        unreadable=tuple(dict.fromkeys([*unreadable, *unusable, *before[2], *after[2]])),
     )
 
 
-Users = tuple[dict[IPAddress, list[User]], frozenset[str], tuple[Listing, ...]]
+Users = tuple[dict[IPAddress, list[User]], frozenset[str], list[tuple[str, str]]]
 
 
 async def _users(store: Datastore) -> Users:
     endpoints = await store.list(Selection("WorkloadEndpoint"))
     nodes = await store.list(Selection("Node"))
     found: dict[IPAddress, list[User]] = {}
+    unusable: list[tuple[str, str]] = []
     for entry in endpoints.entries:
-        for address in _addresses(entry.value.spec.ipNetworks):
+        addresses, wrong = sorted_out(entry.value.spec.ipNetworks)
+        unusable += [(str(entry.key), f"spec.ipNetworks: {text!r} is no address") for text in wrong]
+        for address in addresses:
             found.setdefault(address, []).append(endpoint_user(entry.value))
     for entry in nodes.entries:
-        for address in _addresses(tunnel_texts(entry.value)):
+        # A Node whose address cannot be read uses none; who wrote it hears so elsewhere.
+        for address in sorted_out(tunnel_texts(entry.value))[0]:
             name = entry.value.metadata.name
             found.setdefault(address, []).append(User(f"Node({name})", name, tunnel=True))
     names = frozenset(entry.value.metadata.name for entry in nodes.entries)
-    return found, names, (endpoints, nodes)
+    unreadable = [*endpoints.broken, *nodes.broken, *unusable]
+    return found, names, unreadable
 
 
 def endpoint_user(endpoint: WorkloadEndpoint) -> User:
@@ -129,15 +132,6 @@ def tunnel_texts(node: Node) -> list[str]:
     if spec.bgp:
         texts.append(spec.bgp.ipv4IPIPTunnelAddr)
     return [text for text in texts if text]
-
-
-def _addresses(texts: Iterable[str]) -> list[IPAddress]:
-    # An object whose address cannot be read uses none; who wrote it hears so elsewhere.
-    found = []
-    for text in texts:
-        with suppress(ValueError):
-            found.append(parse_address(text))
-    return found
 
 
 async def _reservations(store: Datastore) -> Listing:

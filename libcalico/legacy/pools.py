@@ -15,17 +15,15 @@ from msgspec.structs import replace
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.model.keys import IPNetwork
 from libcalico.model.pool import IPPool
+from libcalico.pools import network_of
 
 
 async def pool_with_cidr(store: Datastore, network: IPNetwork) -> Entry | None:
     """The stored pool of exactly this network, or None."""
     listing = await store.list(Selection("IPPool"))
     for entry in listing.entries:
-        try:
-            if entry.value.spec.network == network:
-                return entry
-        except ValueError:
-            continue
+        if network_of(entry.value) == network:
+            return entry
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
+from libcalico.errors import InvalidValue
 from libcalico.model.base import Struct, always
 from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import API_VERSION, Condition, Metadata
@@ -26,8 +27,12 @@ class IPPoolSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def network(self) -> IPNetwork:
-        """`cidr` as a network, host bits dropped. Raises ValueError when it is not one."""
-        return ip_network(self.cidr, strict=False)
+        """`cidr` as a network, host bits dropped. Raises InvalidValue when it is not one."""
+        try:
+            return ip_network(self.cidr, strict=False)
+        except ValueError:
+            rule = "must be a CIDR such as 10.0.0.0/16 or fd00::/64"
+            raise InvalidValue("spec.cidr", self.cidr, rule) from None
 
 
 class IPPoolStatus(Struct, frozen=True):

@@ -13,6 +13,7 @@ from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
+from libcalico.pools import network_of
 from node.checks.facts import OtherNode, Pool, Store
 from node.gather import certificates
 
@@ -96,9 +97,8 @@ def _node(value: Any) -> OtherNode:
 
 def _pool(value: Any) -> Pool | None:
     spec = value.spec
-    try:
-        cidr = spec.network
-    except ValueError:
+    cidr = network_of(value)
+    if cidr is None:
         return None
     modes = {"ipip": spec.ipipMode, "vxlan": spec.vxlanMode}
     used = {name: mode for name, mode in modes.items() if mode not in ("", "Never")}

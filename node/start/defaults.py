@@ -12,6 +12,7 @@ from ipaddress import IPv6Network, ip_network
 from msgspec.structs import replace
 
 from ipam.admin import overlap
+from ipam.records.pools import Pool
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.bgp import BGPConfiguration
 from libcalico.model.felixconfig import FelixConfiguration
@@ -29,7 +30,7 @@ IPV4_FALLBACKS = tuple(ip_network(f"172.{second}.0.0/16") for second in range(16
 def default_pool(
     version: int,
     wish: PoolWish,
-    existing: Iterable[IPPool],
+    existing: Iterable[Pool],
     taken: Iterable[IPNetwork],
     random_bytes: Callable[[int], bytes],
     told: Iterable[IPNetwork] = (),
@@ -42,7 +43,7 @@ def default_pool(
     """
     if wish.cidr.lower() == "none":
         return None
-    if any(pool.spec.network.version == version for pool in existing):
+    if any(pool.family == version for pool in existing):
         return None
     of_cluster = next((one for one in told if one.version == version), None)
     if wish.cidr:

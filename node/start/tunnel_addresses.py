@@ -41,6 +41,7 @@ from ipam.admin.tunnels import (
     withdraw_tunnel_address,
 )
 from ipam.records.blocks import IPAddress
+from ipam.records.pools import usable
 from libcalico import apiconfig
 from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
@@ -183,7 +184,7 @@ class Keeper:
         entry = await self._store.get(ResourceKey("Node", self._node))
         if entry is None:
             return {}
-        pools = [one.value for one in (await self._store.list(Selection("IPPool"))).entries]
+        pools = usable((await self._store.list(Selection("IPPool"))).entries)
         return {
             tunnel: tunnel.recorded(entry.value)
             for tunnel in _DEVICES

@@ -27,6 +27,7 @@ from felix.calc.tunnels import Means
 from ipam.admin import overlap
 from ipam.admin.tunnels import VXLAN, Action, asking, decide
 from ipam.records.blocks import Allocation
+from ipam.records.pools import Pool
 from libcalico.kubernetes.names import Name
 from libcalico.model import (
     Attribute,
@@ -167,11 +168,12 @@ def test_13953_a_tunnels_address_follows_the_nodes_labels() -> None:
         return [pool.name for pool in asking(VXLAN, pools, node).open]
 
     pools = [
-        IPPool(
-            metadata=Metadata(name=zone),
-            spec=IPPoolSpec(
-                cidr=f"10.{number}.0.0/16", vxlanMode="Always", nodeSelector=f"zone == '{zone}'"
-            ),
+        Pool(
+            zone,
+            ip_network(f"10.{number}.0.0/16"),
+            26,
+            vxlan=True,
+            node_selector=f"zone == '{zone}'",
         )
         for number, zone in enumerate("ab")
     ]

@@ -146,7 +146,7 @@ def test_a_connected_network_inside_an_own_block_is_told_by_the_block() -> None:
     }
 
 
-def test_unreadable_node_is_named_and_left_out() -> None:
+def test_unreadable_nodes_and_pools_are_named_and_left_out() -> None:
     world = World()
     key = ResourceKey("Node", "n2")
     tree = {
@@ -160,6 +160,10 @@ def test_unreadable_node_is_named_and_left_out() -> None:
     assert world.apply(key, resource_from_tree(tree)) is PLANNED
     assert "10.0.0.2.3" in world.broken[str(key)]
     assert "n2" not in world.nodes
+    pool = ResourceKey("IPPool", "bad")
+    tree = {"kind": "IPPool", "metadata": {"name": "bad"}, "spec": {"cidr": "10.0.0.0/99"}}
+    world.apply(pool, resource_from_tree(tree))
+    assert "10.0.0.0/99" in world.broken[str(pool)]
 
 
 nets = st.integers(0, 63).map(lambda number: ip_network(f"10.65.0.{number * 4}/30"))

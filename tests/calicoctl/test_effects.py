@@ -159,3 +159,24 @@ def test_a_tier_goes_only_when_it_is_empty(ctl: Ctl) -> None:
     assert ctl("delete", "tier", "secure").code == 0
     for name in ("default", "kube-admin", "kube-baseline"):
         assert "it is built in" in ctl("delete", "tier", name).err
+
+
+def test_a_stored_pool_whose_cidr_is_none_can_be_shown_mended_and_deleted(
+    ctl: Ctl, etcd: Etcd
+) -> None:
+    path = "/calico/resources/v3/projectcalico.org/ippools/bad"
+    bad = document("IPPool", "bad", cidr="10.66.0.0/99")
+    good = document("IPPool", "bad", cidr="10.66.0.0/16")
+    etcd.put(path, bad)
+    assert "10.66.0.0/99" in ctl("get", "pools", "-o", "wide").out
+    assert ctl("apply", "-f", "-", stdin=P1).err == ""
+    for command in (("ipam", "show"), ("ipam", "show", "--show-blocks"), ("delete", "node", "n")):
+        assert "unexpected" not in ctl(*command).err
+    assert "found 1 problems" in ctl("ipam", "check").out
+    split = ctl("ipam", "split", "2", "--name", "bad")
+    assert (split.code, "unexpected" in split.err) == (1, False)
+    assert ctl("apply", "-f", "-", stdin=document("IPPool", "bad", cidr="10.65.8.0/24")).code == 1
+    assert ctl("replace", "-f", "-", stdin=good).err == ""
+    etcd.put(path, bad)
+    done = ctl("delete", "pool", "bad")
+    assert (done.code, done.err) == (0, "")

@@ -10,15 +10,21 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import cni.server.collection
+from cni.node.services import Services
 from cni.server.collection import Collection
 from cni.server.daemon import settings_from
+from cni.server.server import Server
+from ipam.collector.collector import Collector
 from ipam.collector.proof import Evidence
 from tests.cni.world import (
     NETWORK,
+    NODE,
     World,
     container_id,
     node_world,
@@ -230,3 +236,49 @@ async def test_a_claim_that_an_operator_deletes_is_back_at_once(
             assert node.etcd.get(key) == stored
             await node.delete(lives, "lives-1")
     assert caplog.text.count("the claim was deleted while addresses of the block are in use") == 2
+
+
+@pytest.mark.asyncio
+async def test_a_sweep_that_meets_what_it_cannot_read_ends_no_daemon(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stumble(*_: object) -> None:
+        raise ValueError("'10.0.0.300' is no address")
+
+    services = SimpleNamespace(
+        settings=SimpleNamespace(cri_socket=""),
+        store=None,
+        node="n1",
+        cluster=SimpleNamespace(locked=False),
+    )
+    collection = Collection(cast(Services, services), cast(Server, SimpleNamespace()))
+    monkeypatch.setattr(Collector, "sweep", stumble)
+    assert await collection._sweep(None) is False
+    assert "'10.0.0.300' is no address" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_pools_and_endpoints_that_cannot_be_used_stop_no_sweep(node: World) -> None:
+    resources = "/calico/resources/v3/projectcalico.org/"
+    pool = {"kind": "IPPool", "metadata": {"name": "bad"}, "spec": {"cidr": "10.0.0.0/99"}}
+    name = f"{NODE}-k8s-other-eth0"
+    spec: dict[str, object] = {
+        "orchestrator": "k8s",
+        "node": NODE,
+        "pod": "other",
+        "endpoint": "eth0",
+    }
+    spec |= {"containerID": "c", "interfaceName": "cali1", "ipNetworks": ["10.0.0.300/32"]}
+    endpoint = {
+        "kind": "WorkloadEndpoint",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+    with pod_namespace("pod") as pod:
+        async with node.daemon(collect_gap=GAP):
+            result_of(await node.add(pod))
+    await until(lambda: node.links() == [])
+    node.etcd.put(f"{resources}ippools/bad", json.dumps(pool))
+    node.etcd.put(f"{resources}workloadendpoints/default/{name}", json.dumps(endpoint))
+    async with node.daemon(prepare=False, collect_gap=GAP):
+        await until(lambda: node.in_use() == 0)

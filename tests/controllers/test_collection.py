@@ -216,6 +216,44 @@ async def test_a_node_that_cannot_be_read_keeps_its_tunnel_and_claims(
         await world.client.close()
 
 
+@pytest.mark.asyncio
+async def test_a_pool_that_cannot_be_used_stops_no_look(cluster: ApiServer, stored: Etcd) -> None:
+    async with stored.connect() as store:
+        await put_pool(store, "pool", "10.71.0.0/24", 28)
+        await put_pool(store, "bad", "10.72.0.0/99", 28)
+        world = World(cluster, store)
+        async with running(world.view, world.part):
+            await until(lambda: world.part.looks)
+            await world.look(GAP + 1)
+        assert list(world.part.counts.sizes) == ["pool"]
+        await world.client.close()
+
+
+@pytest.mark.asyncio
+async def test_a_look_that_meets_what_it_cannot_read_is_followed_by_another(
+    cluster: ApiServer,
+    stored: Etcd,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with stored.connect() as store:
+        world = World(cluster, store)
+        stumbled: list[str] = []
+
+        async def stumble() -> bool:
+            stumbled.append("10.72.0.0/99")
+            raise ValueError(f"{stumbled[-1]!r} is no network")
+
+        monkeypatch.setattr(world.part, "look", stumble)
+        async with running(world.view, world.part):
+            await until(lambda: stumbled)
+            monkeypatch.undo()
+            world.part.look_soon()
+            await until(lambda: world.part.looks)
+        assert "addresses are not collected: '10.72.0.0/99' is no network" in caplog.text
+        await world.client.close()
+
+
 def _endpoint(node: str, pod: str, container: str, address: str) -> tuple[ResourceKey, Any]:
     name = f"{node}-k8s-{pod}-eth0"
     value = WorkloadEndpoint(

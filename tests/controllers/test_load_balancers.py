@@ -167,3 +167,34 @@ async def test_without_a_pool_it_waits_and_a_service_that_changes_gives_back(
             await until(lambda: not stored.keys(HANDLES))
         await client.close()
     cluster.delete(f"{PATH}/early")
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be_read_keeps_no_address_from_a_service(
+    cluster: ApiServer, stored: Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool without a CIDR; then values of a handle and of a block that nobody foresaw."""
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        await put_pool(store, "bad", "10.9.0.0/99", 28, allowedUses=["LoadBalancer"])
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        client = cluster.client()
+        part = LoadBalancers(client, store)
+        stumbled: list[str] = []
+
+        async def stumble(*_: object) -> None:
+            stumbled.append("")
+            monkeypatch.undo()
+            raise ValueError("'10.9.0.0/99' is no network")
+
+        monkeypatch.setattr(part, "_service", stumble)
+        service(cluster, "web")
+        async with running(part):
+            await until(lambda: part.in_sync and told(cluster, "web"))
+            assert (len(stumbled), part.failures) == (1, 1)
+        again = LoadBalancers(client, store, period=0.05)
+        monkeypatch.setattr(again, "_sweep", stumble)
+        async with running(again):
+            await until(lambda: again.swept)
+        await client.close()
+    cluster.delete(f"{PATH}/web")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipam.admin.overlap import Facts, Taken, candidates, check, node_networks, problems
+from ipam.records.pools import Pool
 from libcalico.errors import InvalidValue
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node
 from libcalico.model.keys import IPNetwork
@@ -27,7 +28,7 @@ HOST = Taken(ip_network("10.99.1.0/24"), "the network 10.99.1.0/24 of Node(n1)")
 SERVICES = Taken(ip_network("10.16.0.0/12"), "the service range 10.16.0.0/12")
 LOAD = Taken(ip_network("10.50.0.0/24"), "the load-balancer addresses 10.50.0.0/24")
 FACTS = Facts(
-    pools=(pool("10.65.0.0/16", "old", blockSize=26),),
+    pools=(Pool("old", ip_network("10.65.0.0/16"), 26),),
     blocks=(ip_network("10.65.0.0/26"), ip_network("10.70.0.0/28")),
     hosts=(HOST,),
     services=(SERVICES,),

@@ -152,9 +152,9 @@ async def test_an_address_of_old_times_gets_its_handle(etcd: Etcd) -> None:
 
 
 def test_wireguard_needs_its_key_and_no_host_encryption() -> None:
-    from libcalico.model import IPPool, IPPoolSpec, Metadata
+    from libcalico.model import Metadata
 
-    pool = IPPool(metadata=Metadata(name="p"), spec=IPPoolSpec(cidr="10.0.0.0/26", blockSize=28))
+    pool = Pool("p", ip_network("10.0.0.0/26"), 28)
     plain = Node(metadata=Metadata(name="n1"))
     keyed = msgspec.structs.replace(plain, status=NodeStatus(wireguardPublicKey="k"))
     assert tunnels.asking(WIREGUARD, [pool], plain).all == ()

@@ -260,10 +260,10 @@ def pool(name: str, cidr: str, **spec: Any) -> IPPool:
 
 
 def test_rules_between_pools() -> None:
-    first, second = pool("a", "10.0.0.0/16"), pool("b", "10.0.128.0/20")
-    check_create(first, [pool("c", "10.1.0.0/16"), pool("d", "fd00::/64"), first])
+    first, own = pool("a", "10.0.0.0/16"), ("a", ip_network("10.0.0.0/16"))
+    check_create(first, [("c", ip_network("10.1.0.0/16")), ("d", ip_network("fd00::/64")), own])
     with pytest.raises(InvalidValue, match=r"overlaps IPPool\(b\)"):
-        check_create(first, [second])
+        check_create(first, [("b", ip_network("10.0.128.0/20"))])
     blocks = [ip_network("10.0.0.0/26"), ip_network("10.9.0.0/28"), ip_network("fd00::/122")]
     check_create(first, [], blocks)
     with pytest.raises(InvalidValue) as problem:

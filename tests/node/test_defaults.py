@@ -6,11 +6,11 @@ from ipaddress import ip_network
 
 import pytest
 
+from ipam.records.pools import Pool
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from libcalico.model.keys import IPNetwork
 from libcalico.model.meta import Metadata
-from libcalico.model.pool import IPPool, IPPoolSpec
 from node.settings.environment import settings
 from node.start import defaults
 
@@ -19,14 +19,14 @@ def ones(count: int) -> bytes:
     return b"\x11" * count
 
 
-def pool(cidr: str) -> IPPool:
-    return IPPool(metadata=Metadata(name="p"), spec=IPPoolSpec(cidr=cidr))
+def pool(cidr: str) -> Pool:
+    return Pool("p", ip_network(cidr), 26)
 
 
 def cidr(
     version: int,
     environ: dict[str, str],
-    existing: list[IPPool] | None = None,
+    existing: list[Pool] | None = None,
     taken: list[IPNetwork] | None = None,
     told: list[IPNetwork] | None = None,
 ) -> str | None:

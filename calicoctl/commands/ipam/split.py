@@ -19,6 +19,7 @@ from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import IPPool
 from libcalico.model.keys import ResourceKey
+from libcalico.pools import network_of
 
 
 @click.command("split")
@@ -71,7 +72,7 @@ async def find_pool(store: Datastore, name: str | None, cidr: str | None) -> Ent
         raise InvalidValue("--cidr", cidr, "a CIDR") from None
     for entry in (await store.list(Selection("IPPool"))).entries:
         named = name is None or entry.key == ResourceKey("IPPool", name)
-        if named and (network is None or entry.value.spec.network == network):
+        if named and (network is None or network_of(entry.value) == network):
             return entry
     told = " and ".join(text for text in (name, cidr) if text)
     raise MuslinError(f"unable to find an IP pool {told}")
