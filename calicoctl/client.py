@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
@@ -114,19 +115,24 @@ class Client:
         entry = await self._read(key)
         if entry is None and key.kind in POLICY_KINDS:
             older = await self._read(key._replace(name=OLD_PREFIX + key.name))
-            if older is not None and older.value.metadata.name == key.name:
+            if older and older.value and older.value.metadata.name == key.name:
                 return older
         return entry
 
     async def _read(self, key: ResourceKey) -> Entry | None:
-        """An entry, also one whose value is broken, so that it can be replaced or deleted."""
+        """An entry, also one whose value is broken, so that it can be replaced or deleted.
+
+        `value` is None where nothing of it is known but its bytes.
+        """
         try:
             return await self.store.get(key)
-        except InvalidValue:
-            selection = Selection(key.kind, namespace=key.namespace, name_prefix=key.name)
-            for entry in (await self.store.list(selection)).entries:
-                if entry.key == key:
-                    return entry
+        except InvalidValue as problem:
+            named = Selection(key.kind, namespace=key.namespace, name_prefix=key.name)
+            # First what is left of a policy; of other kinds only the bytes are known.
+            for selection in (named, replaced(named, raw=True)):
+                for entry in (await self.store.list(selection)).entries:
+                    if entry.key == key:
+                        return replaced(entry, broken=entry.broken or str(problem))
             raise
 
     async def list(self, kind: str, namespace: str = "") -> Result:
@@ -144,18 +150,7 @@ class Client:
         """Store a new resource; raises `AlreadyExists`."""
         key = key_of(resource)
         _refuse_read_only(key, "Create")
-        given = resource.metadata
-        fresh = stamp(
-            replace(
-                resource,
-                metadata=Metadata(
-                    name=given.name,
-                    namespace=key.namespace,
-                    labels=given.labels,
-                    annotations=given.annotations,
-                ),
-            )
-        )
+        fresh = _fresh(resource)
         if await self._find(key) is not None:
             raise AlreadyExists(f"resource already exists: {key}")
         guards = await effects.before_create(self.store, fresh, self._allow_overlap)
@@ -273,7 +268,20 @@ def _completed(entry: Entry) -> Entry:
     return Entry(entry.key, apply_defaults(entry.value), entry.revision, entry.raw)
 
 
+def _fresh(resource: Any) -> Any:
+    given = resource.metadata
+    metadata = Metadata(
+        name=given.name,
+        namespace=given.namespace,
+        labels=given.labels,
+        annotations=given.annotations,
+    )
+    return stamp(replace(resource, metadata=metadata))
+
+
 def _merged(resource: Any, stored: Any) -> Any:
+    if stored is None:
+        return _fresh(resource)
     metadata = replace(
         stored.metadata,
         labels=resource.metadata.labels,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from libcalico.datastore.interface import (
@@ -22,10 +24,12 @@ from libcalico.datastore.interface import (
     Put,
     Selection,
 )
-from libcalico.errors import InvalidValue, MuslinError
+from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
 from libcalico.model.cluster import FIXED_TIERS
 from libcalico.model.keys import ResourceKey
+from libcalico.model.meta import Metadata
 from libcalico.model.policy import POLICY_KINDS, tier_of
+from libcalico.model.pool import IPPool, IPPoolSpec
 
 SETTLE_SECONDS = 0.5
 """How long the nodes get to see that a pool is disabled (data model 1.13)."""
@@ -67,12 +71,16 @@ async def guards(store: Datastore, resource: Any) -> list[Check]:
 async def before_update(
     store: Datastore, old: Any, new: Any, allow_overlap: bool = False
 ) -> list[Check]:
-    """The guards of the commit; raises `InvalidValue` when a field changed that may not."""
+    """The guards of the commit; raises `InvalidValue` when a field changed that may not.
+
+    `old` None: what is stored cannot be read.
+    """
     if new.kind == "IPPool":
         from ipam.admin import overlap
         from libcalico import pools
 
-        if pools.network_of(old) is None:
+        if old is None or pools.network_of(old) is None:
+            # Nobody could use the one before: this one is as good as new.
             return await before_create(store, new, allow_overlap)
         pools.check_update(old, new)
         await overlap.check_pool(store, new, old, allow_overlap)
@@ -81,7 +89,8 @@ async def before_update(
 
 async def before_delete(store: Datastore, entry: Entry) -> None:
     """Clean up, or raise `MuslinError` when the resource may not go."""
-    act = _DELETIONS.get(entry.value.kind)
+    assert isinstance(entry.key, ResourceKey)
+    act = _DELETIONS.get(entry.key.kind)
     if act is not None:
         await act(store, entry)
 
@@ -90,10 +99,10 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
     from ipam.allocator.hosts import in_use, release_pool_affinities
     from libcalico.pools import network_of
 
-    network = network_of(entry.value)
+    network = network_of(entry.value or _legible(entry))
     if network is None:
         return  # nobody has an address of it
-    if not entry.value.spec.disabled:
+    if entry.value and not entry.value.spec.disabled:
         # No node takes a new block from a disabled pool: the empty ones stay empty.
         spec = replace(entry.value.spec, disabled=True)
         try:
@@ -114,14 +123,32 @@ async def _delete_pool(store: Datastore, entry: Entry) -> None:
         )
 
 
+def _legible(entry: Entry) -> IPPool:
+    """A pool with the CIDR alone of one that cannot be read: blocks of it may be claimed."""
+    found = _Legible()
+    with suppress(*NO_DOCUMENT):
+        found = msgspec.json.decode(entry.raw, type=_Legible)
+    return IPPool(metadata=Metadata(), spec=IPPoolSpec(cidr=found.spec.cidr))
+
+
+class _LegibleSpec(msgspec.Struct):
+    cidr: str = ""
+
+
+class _Legible(msgspec.Struct):
+    spec: _LegibleSpec = msgspec.field(default_factory=_LegibleSpec)
+
+
 async def _delete_node(store: Datastore, entry: Entry) -> None:
     from ipam.admin.node_removal import clean_up
 
-    await clean_up(store, entry.value.metadata.name)
+    assert isinstance(entry.key, ResourceKey)
+    await clean_up(store, entry.key.name)
 
 
 async def _delete_tier(store: Datastore, entry: Entry) -> None:
-    name = entry.value.metadata.name
+    assert isinstance(entry.key, ResourceKey)
+    name = entry.key.name
     if name in FIXED_TIERS:
         raise MuslinError(f"operation Delete is not supported on {entry.key}: it is built in")
     for kind in TIERED:

@@ -372,6 +372,37 @@ def test_what_cannot_be_read_is_named_beside_what_can(ctl: Ctl, etcd: Etcd) -> N
     assert ctl("label", "gnp", "bad", "a=b").code == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "folder", "spec"),
+    [
+        ("IPPool", "ippools", {"cidr": "10.65.0.0/16"}),
+        ("IPReservation", "ipreservations", {"reservedCIDRs": ["10.65.0.0/24"]}),
+        ("BGPPeer", "bgppeers", {"peerIP": "10.99.1.254", "asNumber": 64500}),
+        ("BGPConfiguration", "bgpconfigurations", {"asNumber": 64500}),
+        ("BGPFilter", "bgpfilters", {}),
+        ("Node", "nodes", {"bgp": {"ipv4Address": "10.99.1.1/24"}}),
+    ],
+)
+@pytest.mark.parametrize("raw", [b"{", b'{"metadata":{"name":"default"},"spec":7}'])
+def test_what_cannot_be_read_can_be_replaced_and_deleted(
+    ctl: Ctl, etcd: Etcd, kind: str, folder: str, spec: dict[str, Any], raw: bytes
+) -> None:
+    path = f"/calico/resources/v3/projectcalico.org/{folder}/default"
+    good = document(kind, "default", **spec)
+    for verb in ("apply", "replace"):
+        etcd.put(path, raw)
+        assert "cannot be read" in ctl("get", kind, "default").err
+        assert "cannot be read" in ctl("label", kind, "default", "a=b").err
+        assert "already exists" in ctl("create", "-f", "-", stdin=good).err
+        assert ctl(verb, "-f", "-", stdin=good).err == ""
+        metadata = stored(ctl, kind, "default")["metadata"]
+        assert metadata["uid"]
+        assert metadata["creationTimestamp"]
+    etcd.put(path, raw)
+    done = ctl("delete", kind, "default")
+    assert (done.code, done.err, etcd.get(path)) == (0, "", None)
+
+
 def test_version_gate(ctl: Ctl, etcd: Etcd) -> None:
     async def older() -> None:
         async with etcd.connect() as store:

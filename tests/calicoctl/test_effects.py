@@ -180,3 +180,16 @@ def test_a_stored_pool_whose_cidr_is_none_can_be_shown_mended_and_deleted(
     etcd.put(path, bad)
     done = ctl("delete", "pool", "bad")
     assert (done.code, done.err) == (0, "")
+
+
+def test_a_pool_that_cannot_be_read_gives_its_empty_blocks_back_when_it_goes(
+    ctl: Ctl, etcd: Etcd
+) -> None:
+    ctl("apply", "-f", "-", stdin=P1)
+    fill(etcd, 0)
+    tree = json.loads(P1)
+    tree["spec"]["natOutgoing"] = "perhaps"
+    etcd.put("/calico/resources/v3/projectcalico.org/ippools/p1", json.dumps(tree))
+    done = ctl("delete", "pool", "p1")
+    assert (done.code, done.err) == (0, "")
+    assert etcd.keys("/calico/ipam/") == []
