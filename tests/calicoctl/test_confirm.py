@@ -46,10 +46,10 @@ def waiting(resource: Any) -> Any:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For `confirm` ten minutes have passed since the apply."""
+    """For `confirm`, `patch` and `label` ten minutes have passed since the apply."""
     moment = datetime.now(UTC) + timedelta(minutes=10)
     clock = SimpleNamespace(now=lambda zone: moment.astimezone(zone))
-    monkeypatch.setattr("calicoctl.commands.resources.confirm.datetime", clock)
+    monkeypatch.setattr("calicoctl.commands.resources.common.datetime", clock)
 
 
 def test_apply_says_how_long_and_confirm_makes_it_last(ctl: Ctl) -> None:
@@ -96,6 +96,35 @@ def test_after_the_deadline_it_is_too_late(ctl: Ctl) -> None:
     back = stored(ctl)
     assert (back["spec"]["order"], back["metadata"]["labels"]["version"]) == (1, "v1")
     assert "annotations" not in back["metadata"]
+
+
+@pytest.mark.usefixtures("later")
+def test_a_version_that_ran_out_is_neither_patched_nor_labelled(ctl: Ctl) -> None:
+    ctl("apply", "-f", "-", stdin=policy(1))
+    ctl("apply", "-f", "-", "--confirm-within", "60s", stdin=policy(2))
+    before = stored(ctl)
+    for command in (
+        ("patch", "gnp", "shut", "-p", "{spec: {order: 3}}"),
+        ("label", "gnp", "shut", "a=b"),
+        ("label", "gnp", "shut", "version", "--remove"),
+    ):
+        done = ctl(*command)
+        assert (done.code, done.out) == (1, "")
+        assert "GlobalNetworkPolicy(shut) was not confirmed by" in done.err
+        assert "confirm --revert" in done.err
+    assert stored(ctl) == before
+    ctl("confirm", "--revert")
+    assert ctl("patch", "gnp", "shut", "-p", "{spec: {order: 3}}").code == 0
+    assert stored(ctl)["spec"]["order"] == 3
+
+
+def test_a_version_that_waits_is_patched_and_still_waits(ctl: Ctl) -> None:
+    ctl("apply", "-f", "-", stdin=policy(1))
+    ctl("apply", "-f", "-", "--confirm-within", "600s", stdin=policy(2))
+    assert ctl("patch", "gnp", "shut", "-p", "{spec: {order: 3}}").code == 0
+    assert ctl("label", "gnp", "shut", "a=b").code == 0
+    assert stored(ctl)["spec"]["order"] == 3
+    assert waiting(stored(ctl))["previous"]["spec"]["order"] == 1
 
 
 def test_reverting_what_was_not_there_deletes_it(ctl: Ctl) -> None:

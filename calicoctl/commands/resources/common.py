@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +13,9 @@ from click.shell_completion import CompletionItem
 from calicoctl import aliases
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options
+from libcalico import unconfirmed
 from libcalico.datastore.interface import Datastore
-from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
 
@@ -101,6 +104,21 @@ def kind_argument(kind: str | None, filename: str | None) -> str | None:
     if (kind is None) == (filename is None):
         raise click.UsageError("give either --filename or KIND [NAME]...")
     return None if kind is None else aliases.kind_of(kind)
+
+
+def require_in_force(key: ResourceKey, stored: Any) -> None:
+    """Raise `MuslinError` for a version that was not confirmed in time.
+
+    No node acts on it any more, so a change of it would change nothing, or switch it on unseen
+    (docs/design/0008-confirm-within.md).
+    """
+    with suppress(InvalidValue):  # then the stored version counts
+        found = unconfirmed.read(stored)
+        if found is not None and found.passed(datetime.now(UTC)):
+            raise MuslinError(
+                f"{key} was not confirmed by {found.deadline}: the version before it is in force"
+                " again. Apply it anew, or store the version before with confirm --revert"
+            )
 
 
 async def renamed_of(store: Datastore, legacy: Sequence[Any]) -> dict[ResourceKey, ResourceKey]:

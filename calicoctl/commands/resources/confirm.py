@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from calicoctl import aliases
 from calicoctl.cli import datastore_options
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of
+from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
 from libcalico import unconfirmed
 from libcalico.datastore.interface import Datastore, Entry, Selection
@@ -83,12 +82,8 @@ async def _waiting(store: Datastore) -> list[ResourceKey]:
 
 async def _keep(client: Client, key: ResourceKey) -> None:
     def change(stored: Any) -> Any:
-        found = _found(key, stored)
-        if found.passed(datetime.now(UTC)):
-            raise MuslinError(
-                f"{key} was not confirmed by {found.deadline}: the version before it is in force"
-                " again. Apply it anew, or store the version before with confirm --revert"
-            )
+        _found(key, stored)
+        require_in_force(key, stored)
         return unconfirmed.confirmed(stored)
 
     await client.modify(key, change, "Update")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from calicoctl import aliases
 from calicoctl.cli import datastore_options
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of
+from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
@@ -69,6 +69,7 @@ async def _label(
 
     def change(stored: Any) -> Any:
         nonlocal said
+        require_in_force(key, stored)
         labels, said = labelled(stored.metadata.labels, label_key, value, overwrite, str(key))
         resource = replace(stored, metadata=replace(stored.metadata, labels=labels))
         wrong = problems(resource)

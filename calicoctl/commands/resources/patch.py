@@ -15,7 +15,7 @@ from calicoctl import aliases, yamltext
 from calicoctl.checked import ACCEPT_UNENFORCED, complaints
 from calicoctl.cli import datastore_options
 from calicoctl.client import Client
-from calicoctl.commands.resources.common import KindType, keys_of, options_of
+from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
 from calicoctl.strategic import merged
 from libcalico.errors import DatastoreUnavailable, MuslinError
@@ -82,9 +82,14 @@ async def _patch(
     key: ResourceKey, change: dict[str, Any], options: Options, accept_unenforced: bool
 ) -> None:
     async with datastore(options) as store:
+
+        def changed(stored: Any) -> Any:
+            require_in_force(key, stored)
+            return patched(stored, change, accept_unenforced)
+
         await Client(store).modify(
             key,
-            lambda stored: patched(stored, change, accept_unenforced),
+            changed,
             "Patch",
             str(_metadata(change).get("resourceVersion") or ""),
         )
