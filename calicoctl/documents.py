@@ -86,6 +86,15 @@ def read_texts(filename: str, recursive: bool = False) -> Iterator[tuple[str, by
         yield "standard input" if file == "-" else file, _read(file)
 
 
+def text_of(raw: bytes, source: str) -> str:
+    """The text of a file's bytes; raises `MuslinError` with the line that is none."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise MuslinError(f"{source}: line {line}: must be text in UTF-8") from None
+
+
 def _read(file: str) -> bytes:
     if file == "-":
         return sys.stdin.buffer.read()

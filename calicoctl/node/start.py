@@ -18,6 +18,7 @@ from configparser import Error as ConfigError
 from pathlib import Path
 from typing import NoReturn
 
+from calicoctl.documents import text_of
 from calicoctl.node import image, program
 from calicoctl.node.image import Wish
 from libcalico import apiconfig
@@ -67,7 +68,7 @@ def _warn_of_foreign_address(flag: str, text: str) -> None:
 def _installed(wish: Wish, store: Mapping[str, str], dryrun: bool) -> None:
     told = {**image.environment(wish), **store, "CALICO_LOG_DIR": wish.log_dir}
     if wish.felix_config and Path(wish.felix_config).absolute() != FELIX_FILE:
-        told |= felix_variables(Path(wish.felix_config).read_text())
+        told |= felix_variables(text_of(Path(wish.felix_config).read_bytes(), wish.felix_config))
     if dryrun:
         words = [f"{name}={text}" for name, text in told.items() if name != "ETCD_PASSWORD"]
         print("Use the following command to start this node:\n")

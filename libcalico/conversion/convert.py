@@ -39,7 +39,8 @@ class Conversion:
 
 def is_kubernetes(document: Tree) -> bool:
     """Whether a document is of a kind that `convert` takes."""
-    return (document.get("apiVersion"), document.get("kind")) in CONVERTIBLE
+    version, kind = document.get("apiVersion"), document.get("kind")
+    return isinstance(version, str) and isinstance(kind, str) and (version, kind) in CONVERTIBLE
 
 
 def older_kind(kind: str) -> str:

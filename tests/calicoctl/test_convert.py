@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from libcalico.conversion import convert, is_kubernetes
+from libcalico.errors import MuslinError
+from libcalico.legacy import convert_document
 from tests.calicoctl.conftest import Ctl
+from tests.size import examples
 
 KUBERNETES = """\
 apiVersion: v1
@@ -148,3 +156,40 @@ def test_the_kinds_that_were_given_up_are_refused_by_name(ctl: Ctl) -> None:
             f"ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2); write one with tier {tier}"
             in (" ".join(done.err.split()))
         )
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    version=st.sampled_from(["v1", "networking.k8s.io/v1"]) | json_values,
+    kind=st.sampled_from(["Namespace", "NetworkPolicy", "ServiceAccount", "policy"]) | json_values,
+    metadata=st.fixed_dictionaries({"name": st.just("x") | json_values}) | json_values,
+    spec=json_values,
+)
+@example(version=None, kind=["a"], metadata=None, spec=None)
+@example(version={"a": "b"}, kind="Namespace", metadata={"name": "x"}, spec=None)
+@example(version="v1", kind=["a"], metadata={}, spec={})
+def test_any_document_is_converted_or_refused(
+    version: Any, kind: Any, metadata: Any, spec: Any
+) -> None:
+    tree = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    with suppress(MuslinError):
+        is_kubernetes(tree)
+        convert(tree)
+    with suppress(MuslinError):
+        convert_document(tree)
+
+
+def test_a_kind_that_is_no_word_is_refused_by_name(ctl: Ctl) -> None:
+    for text, word in (("kind: [a]", "['a']"), ("apiVersion: v1\nkind: {a: b}", "{'a': 'b'}")):
+        done = ctl("convert", "-f", "-", stdin=text)
+        assert (done.code, done.out) == (1, "")
+        assert f"standard input: line 1: {word}" in done.err

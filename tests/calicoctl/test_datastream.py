@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import BlockAffinity, Handle, IPAMConfig
 from libcalico.model.codec import decode_value, resource_from_tree
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey
+from tests.calicoctl.conftest import Ctl
 
 CIDR = ip_network("10.65.0.0/30")
 CLUSTER: dict[str, Any] = {
@@ -168,3 +170,13 @@ def test_a_damaged_stream_is_refused_with_its_place(change: Any, told: str) -> N
     text = change(exported(node("n", "n")))
     with pytest.raises((MuslinError, InvalidValue), match=told):
         datastream.parse(text, "export")
+
+
+def test_an_export_that_is_no_text_is_refused_with_its_line(
+    ctl: Ctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DATASTORE_TYPE", "kubernetes")
+    export = tmp_path / "export"
+    export.write_bytes(b"---\n===\n\xff\n")
+    done = ctl("datastore", "migrate", "import", "-f", str(export))
+    assert (done.code, done.err) == (1, f"{export}: line 3: must be text in UTF-8\n")

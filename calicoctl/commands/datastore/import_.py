@@ -43,7 +43,7 @@ def _import(filename: str, options: Options) -> None:
         raise InvalidValue(
             "datastoreType", kind, "import needs kubernetes: the export is made for that datastore"
         )
-    text = "".join(raw.decode() for _, raw in documents.read_texts(filename))
+    text = "".join(documents.text_of(raw, source) for source, raw in documents.read_texts(filename))
     stream = datastream.parse(text, filename)
     planned = plan(stream)
     asyncio.run(_store(stream, options, f"{filename} is sound ({planned})"))
