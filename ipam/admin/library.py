@@ -10,7 +10,7 @@ Calico's library and this one may work on one etcd at the same time.
 | `release_ips`, `release_by_handle` | ipam/allocator/release.py |
 | `claim_affinity`, `release_affinity`, `release_host_affinities`, `release_pool_affinities`, `remove_host` | ipam/allocator/hosts.py |
 | `ensure_tunnel_address(es)` | ipam/admin/tunnels.py |
-| `get_config`, `set_config` | ipam/allocator/settings.py |
+| `get_config`, `set_config`, `change_config` | ipam/allocator/settings.py |
 | `sweep_cooled` | ipam/allocator/cooling.py |
 
 Source: data model 4.4 to 4.9. Tested in tests/ipam/test_library.py.
@@ -29,11 +29,11 @@ from ipam.allocator.hosts import (
     remove_host,
 )
 from ipam.allocator.release import Release, ReleaseResult, release_by_handle, release_ips
-from ipam.allocator.settings import get_config, set_config
+from ipam.allocator.settings import change_config, get_config, set_config
 
 __all__ = [
     "AssignRequest", "AssignResult", "Release", "ReleaseResult", "assign_ip", "auto_assign",
-    "claim_affinity", "ensure_tunnel_address", "ensure_tunnel_addresses", "get_config",
-    "release_affinity", "release_by_handle", "release_host_affinities", "release_ips",
+    "change_config", "claim_affinity", "ensure_tunnel_address", "ensure_tunnel_addresses",
+    "get_config", "release_affinity", "release_by_handle", "release_host_affinities", "release_ips",
     "release_pool_affinities", "remove_host", "set_config", "sweep_cooled",
 ]  # fmt: skip

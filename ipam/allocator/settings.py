@@ -7,6 +7,8 @@ Tested in tests/ipam/test_library.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ipam.records.errors import BadSettings
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put
 from libcalico.model import IPAMConfig
@@ -41,12 +43,23 @@ async def set_config(store: Datastore, config: IPAMConfig) -> bool:
 
     Raises `BadSettings` for a combination that Calico refuses.
     """
-    if reason := problem(config):
-        raise BadSettings(reason)
+    return await change_config(store, lambda _: config)
+
+
+async def change_config(store: Datastore, change: Callable[[IPAMConfig], IPAMConfig]) -> bool:
+    """Store what `change` makes of the settings as they are; False if they were so already.
+
+    It is asked again where somebody else changed them meanwhile: what it leaves as it was keeps
+    the other's value. Raises `BadSettings` as `set_config`.
+    """
     key = IPAMConfigKey()
     while True:
         entry = await store.get(key)
-        if (entry.value if entry else DEFAULT_IPAM_CONFIG) == config:
+        stored = entry.value if entry else DEFAULT_IPAM_CONFIG
+        config = change(stored)
+        if reason := problem(config):
+            raise BadSettings(reason)
+        if stored == config:
             return False
         try:
             await store.commit([Put(key, config, entry.revision if entry else ABSENT, entry)])

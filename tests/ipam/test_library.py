@@ -24,7 +24,7 @@ from ipam.records.errors import (
     NotOwner,
     SequenceMismatch,
 )
-from libcalico.datastore.interface import Datastore, Put, Selection
+from libcalico.datastore.interface import Datastore, Entry, Put, Selection
 from libcalico.model import (
     IPAMConfig,
     IPReservation,
@@ -33,7 +33,8 @@ from libcalico.model import (
     Profile,
     ProfileSpec,
 )
-from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, ResourceKey
+from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, ResourceKey
+from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
 
@@ -258,3 +259,25 @@ async def test_service_addresses_come_from_blocks_of_no_node(store: Datastore) -
     await library.release_by_handle(store, "lb-x")
     assert await library.release_pool_affinities(store, ip_network("10.9.0.0/26")) == 2
     assert (await store.list(Selection("Block"))).entries == []
+
+
+@pytest.mark.asyncio
+async def test_a_setting_that_somebody_else_changes_meanwhile_is_not_lost() -> None:
+    memory, key = MemoryStore(), IPAMConfigKey()
+    replace = msgspec.structs.replace
+
+    def rival(_: object) -> None:
+        memory.before_commit = lambda _: None
+        other = IPAMConfig(strict_affinity=True, auto_allocate_blocks=True)
+        memory.revision += 1
+        memory.entries[key] = Entry(key, other, memory.revision, b"")
+
+    memory.before_commit = rival
+    changed = await library.change_config(memory, lambda old: replace(old, ipCooldownSeconds=9))
+    assert changed
+    assert await library.get_config(memory) == IPAMConfig(
+        strict_affinity=True, auto_allocate_blocks=True, ipCooldownSeconds=9
+    )
+    assert not await library.change_config(memory, lambda old: replace(old, ipCooldownSeconds=9))
+    with pytest.raises(BadSettings):
+        await library.change_config(memory, lambda old: replace(old, ipCooldownSeconds=1201))

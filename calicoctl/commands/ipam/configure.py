@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from calicoctl.cli import datastore_options
 from calicoctl.commands.resources.common import options_of
 from calicoctl.session import Options, datastore
-from ipam.admin.library import get_config, set_config
+from ipam.admin.library import change_config
 from libcalico.errors import InvalidValue, MuslinError
 
 TRUE = ("1", "t", "true")
@@ -87,7 +87,7 @@ def configure(
 
 async def _configure(changes: dict[str, Any], options: Options) -> None:
     async with datastore(options) as store:
-        await set_config(store, replace(await get_config(store), **changes))
+        await change_config(store, lambda stored: replace(stored, **changes))
 
 
 def _truth(text: str) -> bool:
