@@ -14,11 +14,10 @@ import click
 
 from calicoctl.client import prepare
 from calicoctl.documents import InputDocument
+from calicoctl.no_effect import no_effect
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.bgp import BGPPeer
 from libcalico.model.meta import API_VERSION
-from libcalico.model.numorstring import MAX_AS_NUMBER
 from libcalico.model.validate import problems
 
 ACCEPT_UNENFORCED = click.option(
@@ -37,25 +36,8 @@ class Prepared:
 def complaints(resource: Any, accept_unenforced: bool) -> list[InvalidValue]:
     """Everything that speaks against storing a resource."""
     return (
-        problems(resource) + incomplete(resource) + ([] if accept_unenforced else refused(resource))
+        problems(resource) + no_effect(resource) + ([] if accept_unenforced else refused(resource))
     )
-
-
-def incomplete(resource: Any) -> list[InvalidValue]:
-    """What Calico stores although nothing can come of it. Pure.
-
-    Stored objects may have it: this speaks against writing one, not against reading it.
-    """
-    if not isinstance(resource, BGPPeer):
-        return []
-    spec, subject = resource.spec, f"BGPPeer({resource.metadata.name})"
-    if spec.peerIP and not spec.asNumber:
-        rule = f"is required with spec.peerIP: the AS number of the peer, 1 to {MAX_AS_NUMBER}"
-        return [InvalidValue("spec.asNumber", spec.asNumber, rule, subject)]
-    if not (spec.peerIP or spec.peerSelector or spec.localWorkloadSelector):
-        rule = "is required where there is no spec.peerSelector: the address of the peer"
-        return [InvalidValue("spec.peerIP", "", rule, subject)]
-    return []
 
 
 def prepared_all(

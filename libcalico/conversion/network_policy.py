@@ -49,14 +49,18 @@ def network_policy(document: Tree) -> tuple[NetworkPolicy, list[InvalidValue]]:
             ingress=_direction(spec, "ingress", "from", dropped),
             egress=_direction(spec, "egress", "to", dropped),
             selector=selector,
-            types=_types(spec),
+            types=_types(spec, dropped),
         ),
     )
     return policy, dropped
 
 
-def _types(spec: Tree) -> list[str]:
+def _types(spec: Tree, dropped: list[InvalidValue]) -> list[str]:
     given = tree.sequence(spec, "policyTypes", "spec")
+    for index, one in enumerate(given):
+        if one not in (INGRESS, EGRESS):
+            rule = f"must be {INGRESS} or {EGRESS}"
+            dropped.append(InvalidValue(f"spec.policyTypes[{index}]", one, rule))
     return [one for one in (INGRESS, EGRESS) if one in given] or [INGRESS]
 
 

@@ -193,3 +193,20 @@ def test_a_kind_that_is_no_word_is_refused_by_name(ctl: Ctl) -> None:
         done = ctl("convert", "-f", "-", stdin=text)
         assert (done.code, done.out) == (1, "")
         assert f"standard input: line 1: {word}" in done.err
+
+
+def test_a_direction_that_is_none_is_told_and_what_remains_is_printed(ctl: Ctl) -> None:
+    text = """\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Egress, foo]
+"""
+    done = ctl("convert", "-f", "-", stdin=text)
+    assert done.code == 1
+    assert (
+        "NetworkPolicy(web): spec.policyTypes[1]: 'foo' is not valid: must be Ingress" in done.err
+    )
+    assert yaml.safe_load(done.out)["spec"]["types"] == ["Egress"]

@@ -92,6 +92,13 @@ def test_patch_as_yaml_unites_labels(ctl: Ctl) -> None:
         ('{"spec": {"banana": 1}}', "banana"),
         ('{"spec": {"disabled": "yes"}}', "spec.disabled: 'yes' is not valid"),
         ('{"metadata": {"name": "p2"}}', "metadata.name: a patch cannot change it"),
+        ('{"metadata": {"generation": 7}}', "metadata.generation: a patch cannot change it"),
+        (
+            '{"metadata": {"deletionTimestamp": "2026-08-22T10:11:12Z"}}',
+            "metadata.deletionTimestamp: a patch cannot change it",
+        ),
+        ('{"metadata": {"selfLink": "/a"}}', "metadata.selfLink: a patch cannot change it"),
+        ('{"metadata": {"managedFields": [{"manager": "x"}]}}', "metadata.managedFields: a patch"),
         ('{"kind": "Node"}', "kind: 'Node': a patch cannot change it"),
         ('{"metadata": {"resourceVersion": "1"}}', "resource version '1' is out of date"),
         ('[{"op": "remove", "path": "/spec/cidr"}]', "--patch must be one JSON or YAML mapping"),

@@ -83,6 +83,25 @@ def test_encryption_is_refused_here_too(ctl: Ctl) -> None:
         ),
         ("{asNumber: 64500}", "BGPPeer(tor): spec.peerIP: '' is not valid: is required"),
         ("{}", "BGPPeer(tor): spec.peerIP: '' is not valid: is required"),
+        ("{peerIP: 127.0.0.1, asNumber: 1}", "spec.peerIP: '127.0.0.1' is not valid: must be the"),
+        ("{peerIP: '::', asNumber: 1}", "spec.peerIP: '::' is not valid: must be the"),
+        ("{peerIP: '224.0.0.5:179', asNumber: 1}", "spec.peerIP: '224.0.0.5:179' is not valid"),
+        (
+            "{peerIP: 10.9.1.2, asNumber: 1, ttlSecurity: 255}",
+            "line 4: BGPPeer(tor): spec.ttlSecurity: 255 is not valid: must be 0 (off) to 254 hops",
+        ),
+        (
+            "{peerIP: 10.9.1.2, asNumber: 1, maxRestartTime: -5s}",
+            "spec.maxRestartTime: '-5s' is not valid: must not be negative",
+        ),
+        (
+            "{peerIP: 10.9.1.2, asNumber: 1, keepaliveTime: -1m}",
+            "spec.keepaliveTime: '-1m0s' is not valid: must not be negative",
+        ),
+        (
+            "{peerIP: 10.9.1.2, asNumber: 1, password: {}}",
+            "spec.password: {} is not valid: must have a secretKeyRef",
+        ),
     ],
 )
 @pytest.mark.parametrize("verb", ["validate", "apply", "create"])
@@ -96,6 +115,57 @@ def test_a_peer_that_can_have_no_session_is_refused(
     assert done.code == 1
     assert told in done.err
     assert ctl("get", "bgppeer", "-o", "name").out == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "told"),
+    [
+        ("BGPConfiguration", "{nodeMeshPassword: {}}", "spec.nodeMeshPassword: {} is not valid"),
+        (
+            "BGPConfiguration",
+            "{nodeMeshMaxRestartTime: -5s}",
+            "spec.nodeMeshMaxRestartTime: '-5s' is not valid: must not be negative",
+        ),
+        (
+            "BGPFilter",
+            "{importV4: [{action: Accept, cidr: 10.0.0.0/8, matchOperator: In,"
+            " prefixLength: {min: 24, max: 16}}]}",
+            "spec.importV4[0].prefixLength: {'min': 24, 'max': 16} is not valid: min",
+        ),
+        (
+            "BGPFilter",
+            "{exportV6: [{action: Accept, cidr: 'fd00::/64', matchOperator: NotIn,"
+            " prefixLength: {max: 48}}]}",
+            "spec.exportV6[0].prefixLength: {'min': None, 'max': 48} is not valid: min (by default"
+            " the cidr's, 64) must be at most max",
+        ),
+    ],
+)
+def test_settings_of_which_nothing_can_come_are_refused(
+    ctl: Ctl, kind: str, spec: str, told: str
+) -> None:
+    text = (
+        f"apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: default}}\n"
+        f"spec: {spec}\n"
+    )
+    done = ctl("validate", "-f", "-", stdin=text)
+    assert (done.code, done.out) == (1, "")
+    assert told in done.err
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{peerIP: '127.0.0.1:1790', asNumber: 1}",
+        "{peerIP: 10.9.1.2, asNumber: 1, ttlSecurity: 254, maxRestartTime: 0s}",
+        "{peerIP: 10.9.1.2, asNumber: 1, password: {secretKeyRef: {name: a, key: b}}}",
+    ],
+)
+def test_a_peer_that_can_have_a_session_is_taken(ctl: Ctl, spec: str) -> None:
+    text = (
+        f"apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {{name: tor}}\nspec: {spec}\n"
+    )
+    assert ctl("validate", "-f", "-", stdin=text).err == ""
 
 
 def test_a_peer_loses_its_as_number_to_no_patch(ctl: Ctl, etcd: Etcd) -> None:

@@ -114,6 +114,12 @@ def test_a_policy_to_the_byte() -> None:
 ANY = Rule(action="Allow")
 
 
+def test_a_direction_that_is_none_closes_what_the_default_closes_and_is_told() -> None:
+    found, dropped = converted("{podSelector: {}, policyTypes: [Nonsense]}")
+    assert found.spec.types == ["Ingress"]
+    assert dropped == ["spec.policyTypes[0]"]
+
+
 @pytest.mark.parametrize(
     ("spec", "ingress", "egress", "types"),
     [
@@ -127,7 +133,6 @@ ANY = Rule(action="Allow")
         ("{podSelector: {}, egress: []}", [], [], ["Ingress"]),
         ("{podSelector: {}, policyTypes: [Egress]}", [], [], ["Egress"]),
         ("{podSelector: {}, policyTypes: [Ingress], egress: [{}]}", [], [ANY], ["Ingress"]),
-        ("{podSelector: {}, policyTypes: [Nonsense]}", [], [], ["Ingress"]),
         (
             "{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}",
             [Rule(action="Allow", source=EntityRule(selector=K8S))],

@@ -24,7 +24,19 @@ from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 
 TYPES = ("strategic", "json", "merge")
-IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
+NOT_OURS = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+)
+"""What an object is, and what an API server alone writes: a pool with a deletionTimestamp, say,
+gives out no address any more."""
 
 
 @click.command("patch")
@@ -102,7 +114,7 @@ def patched(stored: Any, change: dict[str, Any], accept_unenforced: bool = False
     for field in ("kind", "apiVersion"):
         if tree.get(field) != before.get(field):
             raise MuslinError(f"{field}: {tree.get(field)!r}: a patch cannot change it")
-    for field in IDENTITY:
+    for field in NOT_OURS:
         if _metadata(tree).get(field) != _metadata(before).get(field):
             raise MuslinError(f"metadata.{field}: a patch cannot change it")
     resource = apply_defaults(resource_from_tree(tree, strict=True))
