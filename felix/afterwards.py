@@ -1,6 +1,6 @@
 """What can wait until a burst is over, and must not wait for ever.
 
-Tested in tests/felix/test_status.py.
+Tested in tests/felix/reports/test_status.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Tasks of one event loop: follow the datastore, run the main loop, write the status file. If
 one of them ends, felix ends (its supervisor starts it again); at an orderly end the kernel's
 tables stay as they are, so a restart is not felt.
-Tested in tests/felix/test_forwarding.py, test_restart.py.
+Tested in tests/felix/kernel/test_forwarding.py, test_restart.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Invariants:
          not before its rules and sets are in the kernel; to who makes link and routes himself
          (`wired`) the routes that are lacking are named. Link and routes are there by all that
          the kernel has told until the answer: an older sandbox's link may have had the name.
-Tested in tests/felix/test_node_server.py.
+Tested in tests/felix/agent/test_node_server.py.
 """
 
 from __future__ import annotations

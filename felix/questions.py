@@ -2,7 +2,7 @@
 
 Questions never change anything. The kernel is read once a question and family, by the back end
 that writes it.
-Tested in tests/felix/test_explain_live.py.
+Tested in tests/felix/kernel/test_explain_live.py.
 """
 
 from __future__ import annotations

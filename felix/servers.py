@@ -2,7 +2,7 @@
 
 Both follow the parameters live. A port that is taken is said once in the log and tried again
 until it is free; it never stops the agent, nor does one server hold up the other.
-Tested in tests/felix/test_servers.py.
+Tested in tests/felix/agent/test_servers.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `endpoint-status/<orchestrator> <workload> <endpoint>`, each part URL-escaped, in felix's
 directory (dataplane reference 3.6). Felix writes them, Calico's as well as ours; a CNI plugin
 reads them, Calico's always and ours where Calico's felix runs. So either works beside either.
-Tested in tests/felix/test_status.py and tests/cni/test_felix_client.py.
+Tested in tests/felix/reports/test_status.py and tests/cni/test_felix_client.py.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ COMMAND = re.compile(
 def as_case(nodeid: str) -> tuple[str, str]:
     """How JUnit's report names a test: its module (and class), its name. Pure.
 
-    `tests/felix/test_sets.py::test_a[x::y]` is `("tests.felix.test_sets", "test_a[x::y]")`.
+    `tests/felix/dataplane/test_sets.py::test_a[x::y]` is `("tests.felix.dataplane.test_sets",
+    "test_a[x::y]")`.
     """
     file, _, rest = nodeid.partition("::")
     plain, bracket, words = rest.partition("[")

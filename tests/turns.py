@@ -1,11 +1,11 @@
 """What the fast tier asks one back end, in turns; full size asks all of them.
 
 A case of these files means the same on every back end, and each back end's writer has tests of
-its own (tests/linux, tests/felix/test_backends.py). So of the products of cases and back ends the
-fast tier takes every case once: the first case of a file on its first back end, the next one on
-the next, shifted by one after each round: families, which often alternate too, meet every back end.
-What a room thins itself (its conftest.py) is not in here: thinned twice, a back end would meet next
-to nothing. What is named by hand (`./run test PATH`) meets them all.
+its own (tests/linux, tests/felix/kernel/test_backends.py). So of the products of cases and back
+ends the fast tier takes every case once: the first case of a file on its first back end, the next
+one on the next, shifted by one after each round: families, which often alternate too, meet every
+back end. What a room thins itself (its conftest.py) is not in here: thinned twice, a back end would
+meet next to nothing. What is named by hand (`./run test PATH`) meets them all.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ IN_TURNS = (
     "tests/advisories/test_router_advertisements.py",
     "tests/advisories/test_tunnels.py",
     "tests/cyclonus/test_families.py",
-    "tests/felix/test_foreign_rules.py::test_two_writers_lose_nothing",
-    "tests/felix/test_hosts.py",
-    "tests/felix/test_policy_packets.py",
-    "tests/felix/test_restart_matrix.py::test_the_probes_hear_a_leak_and_miss_what_is_lost",
+    "tests/felix/kernel/test_foreign_rules.py::test_two_writers_lose_nothing",
+    "tests/felix/kernel/test_hosts.py",
+    "tests/felix/kernel/test_policy_packets.py",
+    "tests/felix/kernel/test_restart_matrix.py::test_the_probes_hear_a_leak_and_miss_what_is_lost",
 )
 
 

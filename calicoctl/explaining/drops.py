@@ -1,6 +1,6 @@
 """Denied packets as text: who denied, in a table of counts or packet by packet.
 
-Tested in `tests/felix/test_drops.py`.
+Tested in `tests/felix/kernel/test_drops.py`.
 """
 
 from __future__ import annotations

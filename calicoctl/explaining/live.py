@@ -3,7 +3,7 @@
 Only stations on this node are asked about; felix knows its own endpoints. Where its word differs
 from the datastore's, or the kernel from felix's, that is said first and loudly: the packet may fare
 otherwise than the answer says.
-Tested in `tests/felix/test_explain_live.py`.
+Tested in `tests/felix/kernel/test_explain_live.py`.
 """
 
 from __future__ import annotations

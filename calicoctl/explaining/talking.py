@@ -1,6 +1,6 @@
 """To felix of this node and back, over `node.sock`: root only, and only where felix runs.
 
-Tested in `tests/felix/test_explain_live.py`, `tests/felix/test_drops.py`.
+Tested in `tests/felix/kernel/test_explain_live.py`, `tests/felix/kernel/test_drops.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Pure: `expire` is told the time. Invariants:
   ABS-1  Once `expire` was told a time later than HOLD after the last change, what is used is what
          is stored.
   ABS-2  What another Node names is never held.
-Tested in tests/felix/test_calc_absences.py.
+Tested in tests/felix/calc/test_absences.py.
 """
 
 from __future__ import annotations

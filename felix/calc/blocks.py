@@ -8,7 +8,7 @@ stand in the way of that address's own route.
 Invariants:
   BLK-1  Every own block larger than one address has exactly one blackhole; nothing else has.
   BLK-2  A block that another node owns is never blackholed, whatever a stale claim says.
-Tested in tests/felix/test_calc_blocks.py.
+Tested in tests/felix/calc/test_blocks.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Invariants:
   CLR-2  Nothing of this node's own has a way: neither its blocks nor addresses that it uses.
   CLR-3  No node takes an address of a block of this node by calling it its tunnel's: only what
          the block lent is led away.
-Tested in tests/felix/test_calc_cluster_routes.py (hypothesis).
+Tested in tests/felix/calc/test_cluster_routes.py (hypothesis).
 """
 
 from __future__ import annotations

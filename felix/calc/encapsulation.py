@@ -3,7 +3,7 @@
 Every pool counts, a disabled one too: its pods are still there (reference 1.6). The parameters
 IpInIpEnabled and VXLANEnabled override the pools in both directions; without a value the pools
 decide. A pool that asks for a tunnel that is switched off is named.
-Tested in tests/felix/test_calc_encapsulation.py.
+Tested in tests/felix/calc/test_encapsulation.py.
 """
 
 from __future__ import annotations

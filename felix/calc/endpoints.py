@@ -1,6 +1,6 @@
 """A workload endpoint as felix sees it, made of a stored or offered resource.
 
-Tested in tests/felix/test_calc_endpoints.py.
+Tested in tests/felix/calc/test_endpoints.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants:
   CLC-1  `ready` is false until the snapshot is complete and while the datastore's own ready
          flag is unset: a felix that starts on an empty datastore removes nothing.
   CLC-2  The result depends on the set of objects only, not on the order they arrived in.
-Tested in tests/felix/test_calc_graph.py.
+Tested in tests/felix/calc/test_graph.py.
 """
 
 from __future__ import annotations

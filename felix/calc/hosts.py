@@ -9,7 +9,7 @@ Invariants:
          name an address of it, and of equals the smallest name has it; the others are named,
          not served (reference section 6).
   HEP-2  `ANY_INTERFACE` stands for the interfaces that have no host endpoint of their own.
-Tested in tests/felix/test_calc_hosts.py.
+Tested in tests/felix/calc/test_hosts.py.
 """
 
 from __future__ import annotations

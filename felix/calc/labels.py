@@ -3,7 +3,7 @@
 The labels that Calico adds (data model 3.3) are added over what the object itself says, so
 no workload can claim to lie in another namespace.
 
-Tested in tests/felix/test_policy_calc_items.py.
+Tested in tests/felix/calc/policy/test_items.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ where there is a version to fall back to: it would close more than it was meant 
 readable before a restart, the node remembers on disk (felix/store/readable_store.py); it is asked
 once, when the datastore has been read whole, so that what was deleted meanwhile never comes back.
 
-Invariants (tests/felix/test_last_readable.py):
+Invariants (tests/felix/store/test_last_readable.py):
   LRD-1  What is in force of an object depends on its readable versions since it was made, on a
          restart neither.
   LRD-2  A deletion or a readable version counts at once, whatever is remembered.

@@ -11,7 +11,7 @@ Invariants:
          and the others are named, not served.
   EPT-4  An endpoint that names an interface without our prefix (the node's own `eth0`, say) is
          named, not served: felix never changes a link that is no workload's.
-Tested in tests/felix/test_calc_endpoints.py.
+Tested in tests/felix/calc/test_endpoints.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants:
   NHR-2  Resolution ends: a path is never resolved through itself, and not through more than
          `MAX_DEPTH` others.
   NHR-3  A way stays true while no external path that covers one of its addresses changes.
-Tested in tests/felix/test_calc_nexthops.py (hypothesis) and test_forwarding.py.
+Tested in tests/felix/calc/test_nexthops.py (hypothesis) and test_forwarding.py.
 """
 
 from __future__ import annotations

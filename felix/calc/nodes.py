@@ -1,6 +1,6 @@
 """Nodes: their addresses and the ends of their tunnels, as the Node resource tells them.
 
-Tested in tests/felix/test_calc_nodes.py.
+Tested in tests/felix/calc/test_nodes.py.
 """
 
 from __future__ import annotations

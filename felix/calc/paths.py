@@ -14,7 +14,7 @@ Invariants:
   PTH-2  A path of origin `node` lies inside a pool, a node's block or a range of services, and is
          not such a range itself.
   PTH-3  Until the first snapshot is complete nothing that the kernel has is taken away.
-Tested in tests/felix/test_calc_paths.py.
+Tested in tests/felix/calc/test_paths.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ waits in `pending`, so that the main loop may take it in slices.
 
 Invariants:
   RMT-1  Once nothing is pending, the result is what a calculation from scratch gives.
-Tested in tests/felix/test_calc_remote.py (hypothesis).
+Tested in tests/felix/calc/test_remote.py (hypothesis).
 """
 
 from __future__ import annotations

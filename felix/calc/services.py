@@ -14,7 +14,7 @@ Invariants:
   SVC-1  Before `services_known(True)` no rule relies on services; after it a service without
          slices has no members. What was known stays while the API is away.
   SVC-2  The members of a service depend on its slices only, not on their history.
-Tested in tests/felix/test_policy_calc_services.py.
+Tested in tests/felix/calc/policy/test_services.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `calicoctl delete` gives up the claims of a pool and removes it; blocks in use stay until their
 last address is released, and so does what leads there.
 
-Tested in tests/felix/test_calc_pools.py (hypothesis).
+Tested in tests/felix/calc/test_pools.py (hypothesis).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Invariants:
          it is offered again or a complete listing that was begun later names it.
   STD-6  A complete listing that was begun after an offer was stored ends the offer: revisions of
          a store that was set up anew are not compared with those of the old one.
-Tested in tests/felix/test_calc_standing.py.
+Tested in tests/felix/calc/test_standing.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants:
   TUN-1  With mode Always every address of another node goes into the tunnel, with CrossSubnet
          exactly those of nodes outside the own network, with Never none.
   TUN-2  A way into a tunnel exists only when both ends of it are known.
-Tested in tests/felix/test_calc_tunnels.py.
+Tested in tests/felix/calc/test_tunnels.py.
 """
 
 from __future__ import annotations

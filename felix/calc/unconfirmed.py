@@ -9,7 +9,7 @@ shortens the time, never lengthens it while felix runs.
 Invariant:
   CNF-3  A version whose deadline passed is not enforced, after a restart neither, until it is
          stored again without the annotation.
-Tested in tests/felix/test_unconfirmed.py.
+Tested in tests/felix/calc/test_unconfirmed.py.
 """
 
 from __future__ import annotations

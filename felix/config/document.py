@@ -1,6 +1,6 @@
 """`docs/felix-configuration.md`: every parameter of Felix's, written from the table.
 
-Run by `./run fields`. Tested in tests/felix/test_config_table.py.
+Run by `./run fields`. Tested in tests/felix/config/test_config_table.py.
 """
 
 from __future__ import annotations

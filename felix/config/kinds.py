@@ -3,7 +3,7 @@
 Calico's spellings: a duration is seconds in the environment and in the file, and a Go
 duration (`1m30s`, `100ms`) in a FelixConfiguration. Every parser raises `ValueError` with a
 sentence that says what is allowed.
-Tested in tests/felix/test_config.py.
+Tested in tests/felix/config/test_config.py.
 """
 
 from __future__ import annotations

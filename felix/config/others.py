@@ -3,7 +3,7 @@
 Together with `PARAMETERS` this is every parameter there is. Why nobody acts on one, and which
 values ask for nothing, says the table of fields (libcalico/model/enforcement_felix.py). Who
 makes one enforced takes its line away here.
-Tested in tests/felix/test_config_table.py.
+Tested in tests/felix/config/test_config_table.py.
 """
 
 from __future__ import annotations

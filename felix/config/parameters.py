@@ -5,7 +5,7 @@ made from it. Names and defaults are Calico's (dataplane reference 7.6, data mod
 of Calico's that felix does not act on stand in `felix/config/others.py`.
 `FELIX_<NAME>` in the environment, `<Name> = value` in the file, `<field>` in a
 FelixConfiguration.
-Tested in tests/felix/test_config.py.
+Tested in tests/felix/config/test_config.py.
 """
 
 from __future__ import annotations

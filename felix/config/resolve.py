@@ -7,7 +7,7 @@ is the type's zero. A value that cannot be parsed is named and the built-in defa
 a typing error never takes a node down; an unknown parameter is named and ignored, and so is
 one of Calico's that has no effect here (libcalico/model/enforcement.py) when its value asks for
 one.
-Tested in tests/felix/test_config.py.
+Tested in tests/felix/config/test_config.py.
 """
 
 from __future__ import annotations

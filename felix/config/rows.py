@@ -1,6 +1,6 @@
 """What a row of the table of parameters is, and how a field of `Config` becomes one.
 
-Tested in tests/felix/test_config.py.
+Tested in tests/felix/config/test_config.py.
 """
 
 from __future__ import annotations

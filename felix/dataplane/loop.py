@@ -19,8 +19,8 @@ Invariants:
   DPL-5  While rules are refused, no pod gets a route that would meet other rules than its own:
          none before the first commit stands, later none whose stale chains the kernel has.
          Nor does a tunnel's device begin to unwrap (TDV-4).
-Tested in tests/felix/test_forwarding.py, test_repair.py, test_restart.py, test_policy_packets.py,
-test_policy_refused.py.
+Tested in tests/felix/kernel/test_forwarding.py, test_repair.py, test_restart.py,
+test_policy_packets.py, test_policy_refused.py.
 """
 
 from __future__ import annotations

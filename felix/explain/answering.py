@@ -3,7 +3,7 @@
 Pure; `felix.questions` reads the counters. A question from `calicoctl explain --live` names the
 stations that the datastore's answer came by; here each is decided again by what this felix has.
 
-Tested in tests/felix/test_explain_live.py.
+Tested in tests/felix/kernel/test_explain_live.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ that no rule names.
 
 Invariants:
   CLS-1  Two packets of one class between the same addresses match the same rules.
-Tested in tests/felix/test_explain_report.py.
+Tested in tests/felix/explain/test_report.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What differs between two calculations, and what lists of policies ask of addresses.
 
-Tested in tests/felix/test_explain_plan.py.
+Tested in tests/felix/explain/test_plan.py.
 """
 
 from __future__ import annotations

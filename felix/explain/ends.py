@@ -3,7 +3,7 @@
 Written as an operator writes it: `namespace/pod`, `pod` (of the namespace asked for), an address,
 `node:NAME`, or the name of a host endpoint, which `hep:NAME` says without doubt.
 
-Tested in tests/felix/test_explain.py.
+Tested in tests/felix/explain/test_explain.py.
 """
 
 from __future__ import annotations

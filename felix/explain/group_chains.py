@@ -3,7 +3,7 @@
 Its name is a digest of what it holds, which cannot be taken apart; so the groups of all stored
 endpoints are made, and compared.
 
-Tested in tests/felix/test_explain_reverse.py.
+Tested in tests/felix/explain/test_reverse.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 widening there (POL-1). Both renderers print those conditions; here they are asked. Sets are looked
 up in the calculation's members.
 
-Tested in tests/felix/test_explain_random.py against the oracle of tests/policy_random.
+Tested in tests/felix/explain/test_random.py against the oracle of tests/policy_random.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Chains are rendered as felix renders them and looked at. A rule's number counts 
 `iptables -L --line-numbers` does; nftables has the same rules in the same order, in the chain
 `TABLE-CHAIN` of the table `calico`.
 
-Tested in tests/felix/test_explain_places.py.
+Tested in tests/felix/explain/test_places.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The labels by which a plan shows endpoints: those that any selector speaks of.
 
-Tested in tests/felix/test_explain_plan.py.
+Tested in tests/felix/explain/test_plan.py.
 """
 
 from __future__ import annotations

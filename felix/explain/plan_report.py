@@ -2,7 +2,7 @@
 
 `plan` does everything: two calculations, classes, comparison, grouping.
 
-Tested in tests/felix/test_explain_plan.py.
+Tested in tests/felix/explain/test_plan.py.
 """
 
 from __future__ import annotations

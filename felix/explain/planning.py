@@ -10,7 +10,7 @@ Host endpoints are not among the ends: what passes through hosts is taken as ope
 Invariants:
   PLN-1  A flow between pods, or between a pod and an outside address, is in a finished plan
          exactly if its verdict differs between the two worlds.
-Tested in tests/felix/test_explain_plan.py.
+Tested in tests/felix/explain/test_plan.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ less what narrower ones cover, and one for the rest of the world.
 
 Invariants:
   POP-1  Two members of one class have the same verdict with any peer, in both worlds.
-Tested in tests/felix/test_explain_plan.py.
+Tested in tests/felix/explain/test_plan.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `answers` asks about one kind of packet or about all of them and joins those that fare alike.
 `as_tree` is what `-o json` prints.
 
-Tested in tests/felix/test_explain_report.py.
+Tested in tests/felix/explain/test_report.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `calicoctl explain rule CHAIN[:N]` asks here. A chain's name may hold a digest, so names are
 never taken apart: the names of all stored objects are made, and compared.
 
-Tested in tests/felix/test_explain_reverse.py.
+Tested in tests/felix/explain/test_reverse.py.
 """
 
 from __future__ import annotations

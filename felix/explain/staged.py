@@ -5,7 +5,7 @@ happens then is asked like anything else.
 
 Invariants:
   EXP-4  The answer to a question does not depend on staged policies; only what would be does.
-Tested in tests/felix/test_explain_report.py.
+Tested in tests/felix/explain/test_report.py.
 """
 
 from __future__ import annotations

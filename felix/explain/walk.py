@@ -6,7 +6,7 @@ its policies, then the deny at a tier's end; at last the profiles, and the deny 
 Invariants:
   EXP-1  The verdict is the one that the endpoint's chain gives to the first packet of a
          connection.
-Tested in tests/felix/test_explain_random.py.
+Tested in tests/felix/explain/test_random.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ endpoints of any nodes, so `calculate` makes an engine for which only these are 
 the policies that select them, and the sets those name, and takes everybody else as a member of
 sets alone.
 
-Tested in tests/felix/test_explain.py.
+Tested in tests/felix/explain/test_explain.py.
 """
 
 from __future__ import annotations

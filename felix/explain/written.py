@@ -3,7 +3,7 @@
 A written rule may become two resolved ones, or none (`felix.calc.policy.rules`), so their numbers
 differ. Every written rule is resolved alone here, and how many came of it is counted.
 
-Tested in tests/felix/test_explain_places.py.
+Tested in tests/felix/explain/test_places.py.
 """
 
 from __future__ import annotations

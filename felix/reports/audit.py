@@ -9,7 +9,7 @@ and what the read-backs of rules, which run anyway, found changed twice in succe
 A difference in one audit may be a change under way. One that two audits in succession see is a
 condition and counts in a metric, until an audit does not see it any more.
 
-Invariants (tests/felix/test_audit.py):
+Invariants (tests/felix/reports/test_audit.py):
   AUD-1  An audit writes nothing. It asks the kernel once for each address of an endpoint in force.
   AUD-2  A difference is told if the last two audits saw it.
   AUD-4  What waits in cni's journal for the datastore is told, and counts in no metric.

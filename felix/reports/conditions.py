@@ -1,6 +1,6 @@
 """What of a node's dataplane is not as an operator would want it, object by object.
 
-For the status file and so for `calicoctl node status`. Tested in tests/felix/test_mtu.py,
+For the status file and so for `calicoctl node status`. Tested in tests/felix/dataplane/test_mtu.py,
 test_policy_refused.py and test_repair.py, each where the condition belongs.
 """
 

@@ -7,7 +7,7 @@ stays what it was.
 
 Invariant:
   DEN-1  A count never falls because packets are followed, or are no longer.
-Tested in tests/felix/test_drops.py.
+Tested in tests/felix/kernel/test_drops.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Invariants:
   DRP-1  Watching changes no verdict (TEL-1) and ends with the last watcher.
   DRP-2  A watcher that does not read costs a bounded number of messages; what it missed is told
          as a number.
-Tested in tests/felix/test_drops.py.
+Tested in tests/felix/kernel/test_drops.py.
 """
 
 from __future__ import annotations

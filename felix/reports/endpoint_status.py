@@ -5,7 +5,7 @@ can wait for a moment. Removed at once when it is in force no more: who finds th
 
 Invariant:
   EPF-1  What keeps one file from being written or removed keeps no other from it.
-Tested in tests/felix/test_status.py.
+Tested in tests/felix/reports/test_status.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Names and limits are Calico's (dataplane reference 7.3), and one more for the lo
 the status file. A loop counts only once it runs: until the datastore can be reached felix is
 alive and not ready. Later nothing remote matters: neither a speaker nor a datastore that is
 away makes a node unready whose rules and routes stand.
-Tested in tests/felix/test_heartbeats.py.
+Tested in tests/felix/reports/test_heartbeats.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing is counted twice: a scrape reads the main loop's own figures, so a node 
 metrics pays nothing. Calico's counters have no `_total` behind their names (dataplane reference
 7.4), which Prometheus's library for Python insists on: so the page is written here. What
 Calico has and we do not measure is not served. Ours begin with `muslin_`.
-Tested in tests/felix/test_metrics.py.
+Tested in tests/felix/reports/test_metrics.py.
 """
 
 from __future__ import annotations

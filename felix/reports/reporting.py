@@ -9,7 +9,7 @@ logged and never holds up the node.
 Invariants:
   RPT-1  Only keys of this node are written or removed.
   RPT-2  A state is written only when the datastore has another one.
-Tested in tests/felix/test_reporting.py.
+Tested in tests/felix/reports/test_reporting.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Written when something changed, at most once a second, and at least every few seconds so that
 its time shows that felix lives.
-Tested in tests/felix/test_forwarding.py.
+Tested in tests/felix/kernel/test_forwarding.py.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ invariants STA-1 to STA-5 hold alike.
 Invariant:
   BAR-1  No verdict depends on a mark that a packet came with: one of our marks is read only where
          the chain of a workload has set or cleared it before.
-Tested in tests/felix/test_rules_bare.py and, with packets, wherever no host endpoint is.
+Tested in tests/felix/rules/test_bare.py and, with packets, wherever no host endpoint is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants:
          alternative and no negated block had one, whatever the marks were before.
   BLK-2  `scratch1` is cleared before each block that uses it: what an earlier block found
          never speaks for a later one.
-Tested in tests/felix/test_policy_rules.py, test_policy_truth.py, test_policy_packets.py.
+Tested in tests/felix/rules/test_policy_rules.py, test_policy_truth.py, test_policy_packets.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ uses ingress policies, `cali-fw-` is from it and uses egress policies.
 Invariants:
   END-1  Both chains end in a rule that matches everything: no packet falls through.
   END-2  Encapsulated packets never leave a workload, whatever its policy says.
-Tested in tests/felix/test_rules.py.
+Tested in tests/felix/rules/test_rules.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ At last it is split into a match and into blocks (`felix.rules.blocks`).
 Invariants:
   FRG-1  A rule whose networks of one side are all of the other family is no rule of this family.
   FRG-2  What is left out never lets a packet be accepted that the whole rule would not let.
-Tested in tests/felix/test_policy_truth.py.
+Tested in tests/felix/rules/test_policy_truth.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ decided skips the jumps one by one, and returns after five at most.
 Invariant:
   GRP-1  An endpoint's packets meet the same policies in the same order, and none after one that
          decided, as if each were named by the endpoint's chain.
-Tested in tests/felix/test_rules_groups.py.
+Tested in tests/felix/rules/test_groups.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Parts of the static chains: of those with host endpoints (`felix.rules.static`) and of those without
 (`felix.rules.bare`). `workload` is the condition by which either of them knows a workload's packet.
 
-Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
+Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/test_forwarding.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Invariants:
          table.
   HST-3  What the host sends to a workload of its own is not judged by `*`.
   HST-4  Untracked and preDNAT chains decide nothing about what none of their rules matches.
-Tested in tests/felix/test_rules_hosts.py and, with packets, tests/felix/test_hosts.py.
+Tested in tests/felix/rules/test_hosts.py and, with packets, tests/felix/kernel/test_hosts.py.
 """
 
 from __future__ import annotations

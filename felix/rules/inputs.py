@@ -1,7 +1,7 @@
 """What the rules are made of: the settings of a node, and the facts of one of its families.
 
 Values alone, filled by `felix.dataplane.rules.settings` and `.desired`.
-Tested in tests/felix/test_rules.py.
+Tested in tests/felix/rules/test_rules.py.
 """
 
 from __future__ import annotations

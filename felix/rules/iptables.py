@@ -3,7 +3,7 @@
 A fragment is what stands after `-A CHAIN`, without the hash comment that `linux.iptables`
 puts in front. The text is spelled as Calico spells it, so that equal rules get equal hashes
 and a node that changes hands is not rewritten (dataplane reference 2.10, 2.12).
-Tested in tests/felix/test_rules.py.
+Tested in tests/felix/rules/test_rules.py.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ Invariants:
   IPV-2  A workload without an endpoint reaches nobody but its node through a service (DSP-1).
   IPV-3  Without kube-ipvs0 no rule differs.
   IPV-4  Without mark bits for it nothing that IPVS may have sent reaches a workload, or leaves one.
-Tested in tests/felix/test_rules_ipvs.py and, with packets and an IPVS, tests/uml/test_ipvs.py.
+Tested in tests/felix/rules/test_ipvs.py and, with packets and an IPVS, tests/uml/test_ipvs.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants:
   RUL-1  A rule says everything about itself: no condition depends on the order in which the
          conditions of one rule are written.
   RUL-2  Marks are bits of one allocation (`Marks`); no rule writes a bit outside its mask.
-Tested in tests/felix/test_rules.py (text and hashes against a recording of Calico's).
+Tested in tests/felix/rules/test_rules.py (text and hashes against a recording of Calico's).
 """
 
 from __future__ import annotations

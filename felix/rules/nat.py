@@ -7,7 +7,7 @@ its own comes back from there (`cali-fip-snat`), or the pod would not know the a
 Dataplane reference 2.5. Only traffic that leaves the pools is masqueraded: the receiver of
 pod-to-pod traffic always sees the pod's own address. Our POSTROUTING hook is always the last,
 after other masqueraders have cleared their own marks.
-Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
+Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/test_forwarding.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ with a counter before its action, except where nftables needs two words for one:
 Other than in iptables, a packet that is accepted here is still asked elsewhere: other tables at
 the same hook may drop it.
 
-Tested in tests/felix/test_nftables_rules.py and, with packets, wherever tests have a `backend`.
+Tested in tests/felix/rules/test_nftables_rules.py and, with packets, wherever tests have a
+`backend`.
 """
 
 from __future__ import annotations

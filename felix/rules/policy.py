@@ -8,8 +8,8 @@ Invariants:
   POL-1  What cannot be enforced in full never widens access (`felix.rules.fragments`).
   POL-3  The chain of a missing profile denies everything.
   POL-4  A chain leaves `accept` and `pass` as they were unless one of its rules decided.
-Tested in tests/felix/test_policy_rules.py (Calico's hashes), test_policy_truth.py and, with packets
-through the kernel, in tests/felix/test_policy_packets.py.
+Tested in tests/felix/rules/test_policy_rules.py (Calico's hashes), test_policy_truth.py and, with
+packets through the kernel, in tests/felix/kernel/test_policy_packets.py.
 """
 
 from __future__ import annotations

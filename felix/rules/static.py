@@ -15,7 +15,7 @@ Invariants:
   STA-4  Neither router advertisements nor redirects of a workload reach anybody, nor does
          anything that it sends to the node's loopback or in nobody's name (`::`).
   STA-5  A packet for a service's address that nobody translated does not leave the node.
-Tested in tests/felix/test_rules.py and, with packets, tests/felix/test_forwarding.py.
+Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/test_forwarding.py.
 """
 
 from __future__ import annotations

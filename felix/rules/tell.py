@@ -14,7 +14,7 @@ Rules count from 0, as resolved; a name that is too long stands as its digest, a
 Invariants:
   TEL-1  Telling decides nothing: the rule that tells goes on, and the same rules deny with it
          and without.
-Tested in tests/felix/test_rules_tell.py and, with packets, tests/felix/test_drops.py.
+Tested in tests/felix/rules/test_tell.py and, with packets, tests/felix/kernel/test_drops.py.
 """
 
 from __future__ import annotations

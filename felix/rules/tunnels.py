@@ -8,7 +8,7 @@ answered through it, so it gets the tunnel's own.
 Invariants:
   TNR-1  A tunnel packet for this node from any address but another node's is dropped.
   TNR-2  On a node without tunnels there is no rule of this file.
-Tested in tests/felix/test_rules_tunnels.py and, with packets, test_vxlan.py.
+Tested in tests/felix/rules/test_tunnels.py and, with packets, test_vxlan.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ calculation and is forgotten. An endpoint that was ours once goes the ordinary w
 Invariants:
   ROW-1  A listing that is begun anew leaves exactly what it named, whatever was there before.
   ROW-2  What cannot be read counts as absent and is logged; it ends nothing.
-Tested in tests/felix/test_policy_calc_rows.py.
+Tested in tests/felix/calc/policy/test_rows.py.
 """
 
 from __future__ import annotations

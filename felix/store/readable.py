@@ -2,7 +2,7 @@
 
 The decision (felix.calc.last_readable) and the file (felix.store.readable_store), put together. The
 file is believed only once ClusterInformation has said which cluster the datastore is of; nothing is
-programmed before that either. Tested in tests/felix/test_last_readable.py.
+programmed before that either. Tested in tests/felix/store/test_last_readable.py.
 """
 
 from __future__ import annotations

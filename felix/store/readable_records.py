@@ -1,7 +1,7 @@
 """The records of the file of last readable documents: one a line; the first names the cluster.
 
 Checked one by one when they are read; the file is for root only. Tested in
-tests/felix/test_readable_store.py.
+tests/felix/store/test_readable_store.py.
 """
 
 from __future__ import annotations

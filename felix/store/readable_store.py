@@ -6,7 +6,7 @@ first line names the cluster; of another cluster nothing is believed. A line tha
 said and left out, and the whole file where others could have written it.
 
 Invariant RDS-1: what the file says of an object is a version that the datastore once had.
-Tested in tests/felix/test_readable_store.py.
+Tested in tests/felix/store/test_readable_store.py.
 """
 
 from __future__ import annotations

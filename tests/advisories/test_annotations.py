@@ -86,7 +86,7 @@ async def test_no_annotation_works_without_its_authority(serving: World, pod: Na
 async def test_prefixes_have_no_effect_unless_felix_allows_them(
     serving: World, pod: Namespace
 ) -> None:
-    """Packets: tests/felix/test_confined.py."""
+    """Packets: tests/felix/kernel/test_confined.py."""
     config = annotated(allowedSourcePrefixes=["192.0.2.0/24"]) | WAITING
     result_of(await serving.add(pod, config=config))
     await until(lambda: "workloadSourceSpoofing is not Any" in conditions(serving), 20)

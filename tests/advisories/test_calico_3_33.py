@@ -1,7 +1,7 @@
 """Defects that Calico v3.33 mended, by the number of the mend: ours are not of their kind.
 
 What the others were about is tested elsewhere: #13118 (a tunnel's port as a source of masqueraded
-traffic) in tests/felix/test_rules_tunnels.py, #13425 (a table that is deleted before it is written
+traffic) in tests/felix/rules/test_tunnels.py, #13425 (a table that is deleted before it is written
 anew) in tests/linux/test_nftables.py, `test_a_refused_chain_is_named_and_nothing_is_written`.
 #13356 is about eBPF, which is not here; that a pod has its rules before its route is DPL-5.
 """
@@ -43,6 +43,7 @@ from libcalico.model import (
 )
 from tests.bgp.make import node, path, put, source, view_of
 from tests.bgp.test_kubernetes import piece, web
+from tests.felix.calc.policy.test_staged import staged
 from tests.felix.policy_objects import (
     Packet,
     World,
@@ -53,7 +54,6 @@ from tests.felix.policy_objects import (
     pod,
     tier,
 )
-from tests.felix.test_policy_calc_staged import staged
 
 
 @pytest.mark.parametrize("modes", [{"vxlanMode": "Always"}, {"ipipMode": "Always"}, {}])

@@ -45,7 +45,7 @@ def test_it():
 
 
 def test_a_group_is_a_file_and_its_back_end() -> None:
-    a = "tests/felix/test_hosts.py"
+    a = "tests/felix/kernel/test_hosts.py"
     assert spread.group(f"{a}::test_y") == a
     assert spread.group(f"{a}::test_y[nft]") == f"{a} nft"
     assert spread.group(f"{a}::test_y[nftables-some words]") == f"{a} nftables"
@@ -58,7 +58,11 @@ def test_a_group_is_a_file_and_its_back_end() -> None:
 
 def test_long_groups_come_first() -> None:
     names = ["tests/e2e/test_demo.py", "nine pods nft", "tests/lab_scenarios/test_readmes.py"]
-    names += ["tests/felix/test_sets.py", "tests/cni/test_result.py", "tests/ipam/test_blocks.py"]
+    names += [
+        "tests/felix/dataplane/test_sets.py",
+        "tests/cni/test_result.py",
+        "tests/ipam/test_blocks.py",
+    ]
     names.reverse()
     assert sorted(names, key=spread.rank) == names[::-1]
 
@@ -169,7 +173,7 @@ def test_files_with_a_mark_are_found_by_their_text(tmp_path: Path) -> None:
 
 
 def test_in_turns_every_case_stays_once_and_each_family_meets_each_back_end() -> None:
-    file, backends = "tests/felix/test_hosts.py", ("nft", "nftables")
+    file, backends = "tests/felix/kernel/test_hosts.py", ("nft", "nftables")
     items = [
         f"{file}::test_{case}[{backend}-{family}]"
         for case in range(6)
@@ -182,12 +186,12 @@ def test_in_turns_every_case_stays_once_and_each_family_meets_each_back_end() ->
     for family in ("v4", "v6"):
         for backend in backends:
             assert sum(item.endswith(f"[{backend}-{family}]") for item in stay) == 3
-    assert not turns.left_out(["tests/felix/test_elsewhere.py::test_a[nft]"])
+    assert not turns.left_out(["tests/felix/dataplane/test_elsewhere.py::test_a[nft]"])
 
 
 def test_what_a_room_thins_is_not_thinned_again() -> None:
     """Their conftest.py files choose by back end themselves."""
-    thinned = ("tests/felix/test_forwarding.py", "tests/netpol/", "tests/netpol_cluster/")
+    thinned = ("tests/felix/kernel/test_forwarding.py", "tests/netpol/", "tests/netpol_cluster/")
     assert not [name for name in turns.IN_TURNS if name.startswith(thinned)]
 
 

@@ -1,6 +1,6 @@
 """`node drops`: denied packets of this node, with the policy and rule that denied them.
 
-Tested in `tests/felix/test_drops.py`.
+Tested in `tests/felix/kernel/test_drops.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A selector such as `app == 'db' && tier != 'x'` can only match where `app` is `d
 is its anchor: whoever has not got it need not be asked. A selector without an anchor
 (`app != 'x'`) must be asked about everybody.
 
-Tested in tests/felix/test_policy_calc_index.py.
+Tested in tests/felix/calc/policy/test_index.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Invariants:
   ENG-3  An endpoint whose profile nobody defines is closed by that profile, and a condition
          says so.
   ENG-4  Rules rely on services only while somebody tells who stands behind them (SVC-1).
-Tested in tests/felix/test_policy_calc_engine.py, _model.py, _semantics.py, _operations.py,
-_hosts.py, _services.py, _staged.py.
+Tested in tests/felix/calc/policy/test_engine.py, test_model.py, test_semantics.py,
+test_operations.py, test_hosts.py, test_services.py, test_staged.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ node are judged as well (`felix.calc.policy.hosts`).
 
 Invariants:
   HEP-3  A part that cannot be read is left out and named; the rest stays in force.
-Tested in tests/felix/test_calc_hosts.py.
+Tested in tests/felix/calc/test_hosts.py.
 """
 
 from __future__ import annotations

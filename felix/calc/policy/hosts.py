@@ -1,6 +1,6 @@
 """The host endpoints of this node: what the dataplane was told of each.
 
-Tested in tests/felix/test_policy_calc_hosts.py.
+Tested in tests/felix/calc/policy/test_hosts.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Most lists have one entry for ever (the label sets that have a pod's name as a label), a few
 have hundreds of thousands. So a list is nothing, a bare id, or an array of four bytes an id:
 a set would take ten times as much. New ids are mostly the largest, so adding is appending.
-Tested in tests/felix/test_policy_calc_population.py.
+Tested in tests/felix/calc/policy/test_population.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ profile only against selectors that mention a label that changed.
 Invariants:
   LBL-1  For every watched selector the index knows exactly the items that it matches.
   LBL-2  The cost of a change follows the label sets and selectors that it touches.
-Tested in tests/felix/test_policy_calc_index.py.
+Tested in tests/felix/calc/policy/test_index.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every workload endpoint and network set of the cluster is reduced to this at the edge: labels,
 profiles, members of sets in ipset's spelling, named ports.
 
-Tested in tests/felix/test_policy_calc_items.py.
+Tested in tests/felix/calc/policy/test_items.py.
 """
 
 from __future__ import annotations

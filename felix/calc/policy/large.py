@@ -11,7 +11,7 @@ Invariants:
          also a policy or profile that has ended meanwhile.
   LRG-2  A policy that changes in preparation is prepared again; one that goes, or becomes small,
          is taken at once.
-Tested in tests/felix/test_policy_large.py.
+Tested in tests/felix/calc/policy/test_large.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An inverted index: which holders have a label, or a label with a value.
 
-Tested in tests/felix/test_policy_calc_index.py.
+Tested in tests/felix/calc/policy/test_index.py.
 """
 
 from __future__ import annotations

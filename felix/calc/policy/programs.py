@@ -2,7 +2,7 @@
 
 Sets of new rules are acquired before those of the old are released, so a set that both use
 stays as it is. Rules that somebody still names stay, with their sets, as they were told.
-Tested in tests/felix/test_policy_calc_engine.py.
+Tested in tests/felix/calc/policy/test_engine.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ anew costs a look at each.
 
 Invariants:
   REM-1  An endpoint that came as a row and one that came as an object are the same item.
-Tested in tests/felix/test_policy_calc_rows.py.
+Tested in tests/felix/calc/policy/test_rows.py.
 """
 
 from __future__ import annotations

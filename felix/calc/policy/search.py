@@ -5,7 +5,7 @@ nanoseconds. So a tree of conditions becomes set operations on the postings, fro
 conjunct on, and only a small remainder is asked one by one. A search of a large population
 yields now and then what it has done since, in about microseconds, so that others get their turn;
 who changes labels meanwhile must look after what it may have found (felix.calc.policy.sets).
-Tested in tests/felix/test_policy_calc_population.py.
+Tested in tests/felix/calc/policy/test_population.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ one flush what comes and goes cancels, as for the sets of selectors (`felix.calc
 
 Invariants:
   SET-1, SET-2 hold here too.
-Tested in tests/felix/test_policy_calc_services.py.
+Tested in tests/felix/calc/policy/test_services.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants:
   STG-1  What the engine tells does not depend on staged policies.
   STG-2  `would_be` of an endpoint is what the engine would tell if each `Set` policy were stored
          in place of its target and each target of a `Delete` were gone.
-Tested in tests/felix/test_policy_calc_staged.py.
+Tested in tests/felix/calc/policy/test_staged.py.
 """
 
 from __future__ import annotations

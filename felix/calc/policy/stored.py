@@ -2,7 +2,7 @@
 
 A policy as an object takes some five kilobytes, packed some hundred bytes; reading one back costs
 what decoding it cost. Equal policies have equal bytes.
-Tested in tests/felix/test_policy_calc_engine.py.
+Tested in tests/felix/calc/policy/test_engine.py.
 """
 
 from __future__ import annotations

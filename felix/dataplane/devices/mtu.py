@@ -8,7 +8,7 @@ is larger than what the host carries now.
 
 Invariant:
   MTU-1  A link of another program, or of a pod, is never changed.
-Tested in tests/felix/test_mtu.py.
+Tested in tests/felix/dataplane/test_mtu.py.
 """
 
 from __future__ import annotations

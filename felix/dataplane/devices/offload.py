@@ -19,7 +19,7 @@ Invariants:
   OFL-2  Found broken means: unanswered with the offload, answered without it, at one far end, by
          complete segments first and then by the device itself once it is switched off.
   OFL-3  A test that nobody answers, such as behind a firewall, changes nothing.
-Tested in tests/felix/test_offload.py.
+Tested in tests/felix/dataplane/test_offload.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants:
   TCH-1  A turn about everything right after a turn about some endpoints finds nothing to write.
   TCH-2  After a word about everything a turn begins that is about everything, even if the word
          came while a turn was under way.
-Tested in tests/felix/test_touched.py.
+Tested in tests/felix/dataplane/test_touched.py.
 """
 
 from __future__ import annotations

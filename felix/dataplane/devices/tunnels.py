@@ -13,8 +13,8 @@ Invariants:
   TDV-3  With a tunnel that cannot be had nothing is made at all.
   TDV-4  No device begins to unwrap before the rules stand that say whose packets it takes, and
          they stand as long as it does. Where it is gone, or cannot be made, there are none.
-Tested in tests/felix/test_vxlan.py, test_tunnel_settings.py, test_policy_refused.py and, with
-IP-in-IP, tests/uml/test_ipip.py.
+Tested in tests/felix/kernel/test_vxlan.py, test_tunnel_settings.py, test_policy_refused.py and,
+with IP-in-IP, tests/uml/test_ipip.py.
 """
 
 from __future__ import annotations

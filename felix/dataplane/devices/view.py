@@ -21,7 +21,7 @@ Invariants:
   VIEW-1  After a dump and all events up to it, the view equals the kernel's tables; after all
           later events again. No order of dumps, events and own writes leaves a difference without
           a `stale_` mark.
-Tested in tests/felix/test_event_order.py, test_dataplane_parts.py and test_repair.py.
+Tested in tests/felix/dataplane/test_event_order.py, test_dataplane_parts.py and test_repair.py.
 """
 
 from __future__ import annotations

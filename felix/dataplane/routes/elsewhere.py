@@ -3,7 +3,7 @@
 The calculation says "in VXLAN to that end"; here it becomes a hop on the device of that name,
 as long as there is one. A gateway is reached on the link whatever the routes say (on-link): the
 end of a tunnel lies in no network, and a neighbour's address in the one that the Node names.
-Tested in tests/felix/test_elsewhere.py.
+Tested in tests/felix/dataplane/test_elsewhere.py.
 """
 
 from __future__ import annotations

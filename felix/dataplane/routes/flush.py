@@ -6,7 +6,7 @@ is held back until they are gone (dataplane reference 3.3).
 
 Invariant:
   FLS-1  An address is held from the moment its pod left until its flows are deleted.
-Tested in tests/felix/test_dataplane_parts.py.
+Tested in tests/felix/dataplane/test_dataplane_parts.py.
 """
 
 from __future__ import annotations

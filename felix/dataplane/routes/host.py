@@ -4,7 +4,7 @@ Dumps run in a thread; what the monitor tells meanwhile waits until the dump is 
 so a notification is never overwritten by an older dump. A dump counts only once all that was
 queued before it has been read as well (VIEW-1): what it shows may be newer than what was read,
 a route to a link that nothing was heard of above all.
-Tested in tests/felix/test_event_order.py, test_repair.py.
+Tested in tests/felix/dataplane/test_event_order.py, test_repair.py.
 """
 
 from __future__ import annotations

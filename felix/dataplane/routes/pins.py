@@ -7,7 +7,7 @@ that another agent left, or that was put in by hand, with a wrong MAC, cuts the 
 Invariant:
   PIN-1  On the interface of a local endpoint no permanent neighbour for one of its addresses
          names another MAC than the endpoint's: heard of at once, and looked for with the routes.
-Tested in tests/felix/test_repair.py.
+Tested in tests/felix/kernel/test_repair.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Invariants:
          stands or none is to come (`awaited`), with 12 if ours stands.
   PRE-2  A route that comes back after it was swept has a living writer: it stays, and is named in
          the log and, as long as it lasts, in a condition (`living`).
-Tested in tests/felix/test_predecessors.py.
+Tested in tests/felix/dataplane/test_predecessors.py.
 """
 
 from __future__ import annotations

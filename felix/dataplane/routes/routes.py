@@ -12,7 +12,7 @@ Invariants:
          datastore's way to another node, and that over a path of `bgp`.
   RTE-5  Nothing is removed by a view that is to be read again, nor because the view has no link of
          a route's index: the kernel has, so links and routes are read again.
-Tested in tests/felix/test_dataplane_parts.py and, with a kernel, test_event_order.py and
+Tested in tests/felix/dataplane/test_dataplane_parts.py and, with a kernel, test_event_order.py and
 test_repair.py.
 """
 

@@ -8,7 +8,7 @@ Invariants:
          chains and its own, in every family.
   STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking; its routes
          are left to others only while nobody else has or holds one of its addresses.
-Tested in tests/felix/test_settled.py, test_policy_in_force.py, test_node_server.py.
+Tested in tests/felix/dataplane/test_settled.py, test_policy_in_force.py, test_node_server.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ sets, whatever programs the image has (RHEL 10).
 Invariant:
   BKE-1  Objects of the back end that is not used are removed, and only once what replaces them
          is in force: a change of the mode leaves no moment without rules (felix.dataplane.loop).
-Tested in tests/felix/test_backend_switch.py.
+Tested in tests/felix/kernel/test_backend_switch.py.
 """
 
 from __future__ import annotations

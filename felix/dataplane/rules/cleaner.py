@@ -1,6 +1,6 @@
 """Takes away what another back end left, once what replaces it is in force (BKE-1).
 
-Tested in tests/felix/test_backend_switch.py.
+Tested in tests/felix/kernel/test_backend_switch.py.
 """
 
 from __future__ import annotations

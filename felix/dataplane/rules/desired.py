@@ -8,7 +8,7 @@ Invariants:
   DES-1  An `update` that was given up half-way is made good by the next one: until an update has
          come to its end, the whole is told again.
   DES-2  A step takes far less than 50 ms, however many policies and endpoints there are.
-Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
+Tested in tests/felix/dataplane/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
 test_policy_packets.py.
 """
 

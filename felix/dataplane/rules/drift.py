@@ -1,6 +1,6 @@
 """What read-backs found changed by others: once, or again and again.
 
-Pure. Tested in tests/felix/test_audit.py.
+Pure. Tested in tests/felix/reports/test_audit.py.
 """
 
 from __future__ import annotations

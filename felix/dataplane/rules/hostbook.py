@@ -6,7 +6,8 @@ host endpoint, empty or not: the static chains name them (`felix.rules.bare`: wi
 
 Invariants:
   HBK-1  Every chain of a policy that a host endpoint's chains name is in `uses`, in its table.
-Tested in tests/felix/test_rulebook.py and, with packets, tests/felix/test_hosts.py.
+Tested in tests/felix/dataplane/test_rulebook.py and, with packets,
+tests/felix/kernel/test_hosts.py.
 """
 
 from __future__ import annotations

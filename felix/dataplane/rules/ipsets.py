@@ -14,7 +14,8 @@ Invariants:
   SETS-7  All that comes is added before anything is removed. What goes from one set to another, or
           is in a wider net of the same set, is in one of them all the time; only where a set has no
           room for both does the old go first.
-Tested in tests/felix/test_sets.py and, with felix, test_repair.py, test_policy_packets.py.
+Tested in tests/felix/dataplane/test_sets.py and, with felix, test_repair.py,
+test_policy_packets.py.
 """
 
 from __future__ import annotations

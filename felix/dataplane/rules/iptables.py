@@ -7,7 +7,7 @@ Invariants:
   TBL-3  What nobody wants any more may stand until `sweep`; what comes never waits for it.
   TBL-4  When a table's restore is refused, the chains that are refused alone are found and named
          (`refused`), so that the others need not wait for them.
-Tested in tests/felix/test_repair.py, test_quarantine.py.
+Tested in tests/felix/kernel/test_repair.py, test_quarantine.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants:
   NFD-3  Where the kernel refuses the rules of a chain, that chain is named (`refused`).
   NFD-4  Tables that vanished, as a flush of the whole rule set leaves it, are made again, and with
          them the sets (`lost`). What others change is heard at once (`watch`).
-Tested in tests/felix/test_nftables_tables.py and by all tests that have a `backend`.
+Tested in tests/felix/dataplane/test_nftables_tables.py and by all tests that have a `backend`.
 """
 
 from __future__ import annotations

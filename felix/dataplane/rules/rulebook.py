@@ -23,7 +23,7 @@ Invariants:
          `defaultEndpointToHostAction` says. One that loses a family sets `narrowed`: the way to
          its old chains goes with this commit, while an interface that is gone can wait. Those that
          left are in `departed` until somebody took note of them.
-Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
+Tested in tests/felix/dataplane/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
 test_policy_packets.py.
 """
 

@@ -1,6 +1,6 @@
 """From the parameters to what the rules take: a pure translation.
 
-Tested in tests/felix/test_config.py.
+Tested in tests/felix/config/test_config.py.
 """
 
 from __future__ import annotations

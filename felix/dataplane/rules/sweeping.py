@@ -6,7 +6,8 @@ it is a program's start and 0.25 ms a pod. So, unless packets could still come t
 quiet moment and is then done at once. A node that is never quiet does it right behind a new
 endpoint, now and then: who starts pods one after another has enough to do with this one. What
 stays until then costs a commit 6 microseconds a pod.
-Tested in tests/felix/test_touched.py and, with a kernel, tests/felix/test_sweeps.py.
+Tested in tests/felix/dataplane/test_touched.py and, with a kernel,
+tests/felix/kernel/test_sweeps.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Endpoints that see the same tiers are of one kind, and count as one user of each
 ten thousand policies that two hundred endpoints share are counted once, not two million times.
 What is rendered of the tiers is kept with the kind, and goes with it.
 
-Tested in tests/felix/test_rulebook.py, test_rulebook_slices.py.
+Tested in tests/felix/dataplane/test_rulebook.py, test_rulebook_slices.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Work in steps, with the loop's other work between; work beside which something is heard.
 
-Tested in tests/felix/test_rulebook_slices.py.
+Tested in tests/felix/dataplane/test_rulebook_slices.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When tables are read back though nothing was told: each kind by its own interval.
 
-Pure but for the clock it is given. Tested in tests/felix/test_dataplane_parts.py.
+Pure but for the clock it is given. Tested in tests/felix/dataplane/test_dataplane_parts.py.
 """
 
 from __future__ import annotations

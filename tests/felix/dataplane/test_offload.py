@@ -2,7 +2,7 @@
 
  [ node 10.99.7.1 ] eth0 == VXLAN == a cable that lies == [ outside 10.99.7.2 ] pod 10.65.1.1
 
-The other node's side is that of tests/felix/test_vxlan.py.
+The other node's side is that of tests/felix/kernel/test_vxlan.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 from felix.dataplane.devices import offload as keeper
 from linux import offload
 from linux.errors import KernelError
+from tests.felix.kernel.test_vxlan import OTHER, THEIR_BLOCK, become_a_node, put_nodes, set_pools
 from tests.felix.lying_cable import Cable, lying_cable
 from tests.felix.stage import conditions_of
-from tests.felix.test_vxlan import OTHER, THEIR_BLOCK, become_a_node, put_nodes, set_pools
 from tests.felix.world import NODE, World, eventually, make_world
 from tests.support.netns import Namespace
 

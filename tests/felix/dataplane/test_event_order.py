@@ -29,7 +29,7 @@ from felix.dataplane.routes.routes import Outcome, RouteTable, pod_route
 from linux import addresses, links, neighbours, routes
 from linux.netlink import Socket
 from linux.routes import NextHop, Route
-from tests.felix.test_dataplane_parts import BOTH, endpoint
+from tests.felix.dataplane.test_dataplane_parts import BOTH, endpoint
 from tests.size import examples
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG

@@ -11,7 +11,7 @@ from felix.config.resolve import resolve
 from libcalico.model import FelixConfigurationSpec
 from libcalico.model.enforcement import felix_parameter
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FIELDS = set(FelixConfigurationSpec.__struct_fields__)
 
 

@@ -20,8 +20,8 @@ from felix.rules import names, nftables
 from felix.rules import policy as making
 from libcalico.model import ResourceKey
 from linux.nftables import Ruleset
+from tests.felix.dataplane.test_rulebook_slices import Node
 from tests.felix.policy_objects import Object, allow, namespace, pod, policy
-from tests.felix.test_rulebook_slices import Node
 from tests.size import examples
 
 MOST = 200

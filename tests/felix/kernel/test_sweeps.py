@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from felix.dataplane.rules.sweeping import DELAY
-from tests.felix.test_policy_in_force import saved
+from tests.felix.kernel.test_policy_in_force import saved
 from tests.felix.world import World, eventually
 
 RULE = {"action": "Allow", "source": {"selector": "role == 'friend'"}}
@@ -61,7 +61,7 @@ def test_chains_ways_and_sets_of_a_pod_that_left_go(world: World) -> None:
 
 
 def test_what_left_goes_behind_another_pod_where_it_is_never_quiet(world: World) -> None:
-    """When it goes is shown by a clock of their own in tests/felix/test_touched.py."""
+    """When it goes is shown by a clock of their own in tests/felix/dataplane/test_touched.py."""
     pod = world.wire("cali2old", "10.65.0.22")
     world.put_endpoint("old", pod)
     eventually(lambda: world.route("10.65.0.22/32"))

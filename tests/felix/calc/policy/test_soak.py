@@ -12,7 +12,7 @@ import pytest
 
 from tests.tiers import FULL_SIZE
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[4]
 CYCLES = 20
 MOST_GROWTH = 0.005
 """Of each cycle, where 0.02 is asked: at 0.02 memory could grow by a third unseen."""

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from libcalico.local.node_api import Await, InForce, Offer
-from tests.felix.test_node_server import connected, message
+from tests.felix.agent.test_node_server import connected, message
 from tests.felix.world import CONTAINER, World, endpoint_spec, eventually
 from tests.support.patience import HANG
 

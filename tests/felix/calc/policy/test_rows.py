@@ -13,9 +13,9 @@ from felix.calc.graph import Calculator
 from felix.store.ingest import EndpointRows
 from libcalico.datastore.interface import Row, name_of
 from libcalico.model import ResourceKey, codec
+from tests.felix.calc.policy.test_model import ADDRESSES, NAMESPACES, PROFILES
+from tests.felix.calc.policy.test_model import labels as some_labels
 from tests.felix.policy_objects import ME, Object, Told, allow, namespace, pod, policy
-from tests.felix.test_policy_calc_model import ADDRESSES, NAMESPACES, PROFILES
-from tests.felix.test_policy_calc_model import labels as some_labels
 
 HERE = pod("here", "10.0.0.100", {"app": "here"})
 NEEDS = [

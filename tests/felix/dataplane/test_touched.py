@@ -22,9 +22,9 @@ from felix.dataplane.turn.state import State
 from libcalico.model import ResourceKey
 from linux.links import Link
 from linux.monitor import LinkChanged, RouteChanged
+from tests.felix.dataplane.test_dataplane_parts import BOTH, POD, endpoint
+from tests.felix.dataplane.test_rulebook_slices import AWAY, OTHERS, PODS, RULES, Node
 from tests.felix.policy_objects import namespace
-from tests.felix.test_dataplane_parts import BOTH, POD, endpoint
-from tests.felix.test_rulebook_slices import AWAY, OTHERS, PODS, RULES, Node
 from tests.size import examples
 
 INTERFACES = ("cali1", "cali2", "cali3")

@@ -33,7 +33,7 @@ from libcalico.model import (
 )
 from linux import prefixes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BLOCK, AFTER = ip_network("10.65.1.0/26"), ip_network("10.65.1.3/32")
 NEAR, FAR = "10.99.1.2/24", "10.99.2.2/24"
 

@@ -20,7 +20,7 @@ from felix.rules.model import Chain
 from felix.rules.policy import policy_chains
 from libcalico.model.keys import ResourceKey
 from linux.iptables.hashes import HashScheme
-from tests.felix.test_policy_rules import DENY, GPOL, MARKS, VERDICTS, chain_of
+from tests.felix.rules.test_policy_rules import DENY, GPOL, MARKS, VERDICTS, chain_of
 from tests.felix.walk import Kernel, Packet
 from tests.support.netns import network_namespace
 

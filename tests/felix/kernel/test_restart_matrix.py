@@ -21,9 +21,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.felix.in_kernel import BACKENDS, mode
+from tests.felix.kernel.test_restart import kernel_state
 from tests.felix.killpoints import POINTS, Point, point
 from tests.felix.probes import PORT, Probes
-from tests.felix.test_restart import kernel_state
 from tests.felix.world import Pod, World, eventually, make_world
 from tests.support import stopping
 from tests.support.patience import HANG

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.felix.test_sweeps import never_quiet
+from tests.felix.kernel.test_sweeps import never_quiet
 from tests.felix.world import NODE, POOL, World, eventually
 
 ADDRESS, ROUTE = "10.65.0.40", "10.65.0.40/32"

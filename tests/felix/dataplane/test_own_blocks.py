@@ -14,7 +14,7 @@ from felix.dataplane.routes.routes import RouteTable
 from libcalico.model.ipam import BlockAffinity
 from linux.prefixes import unpack
 from linux.routes import Route
-from tests.felix.test_dataplane_parts import BOTH, ETH0, endpoint, view
+from tests.felix.dataplane.test_dataplane_parts import BOTH, ETH0, endpoint, view
 from tests.felix.world import BLOCK, BLOCK6, World, eventually
 
 SIZES = [(4, length) for length in range(20, 33)] + [(6, length) for length in range(116, 129)]

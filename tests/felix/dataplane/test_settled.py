@@ -13,7 +13,7 @@ from felix.dataplane.routes.routes import RouteTable, pod_route
 from felix.dataplane.routes.settled import Settled
 from felix.dataplane.turn.state import State
 from linux.routes import NextHop, Route
-from tests.felix.test_dataplane_parts import BOTH, ETH0, POD, endpoint, view
+from tests.felix.dataplane.test_dataplane_parts import BOTH, ETH0, POD, endpoint, view
 
 ONE = endpoint("10.0.0.1", interface="cali1")
 ADDRESS, NETWORK = ip_address("10.0.0.1"), ip_network("10.0.0.1/32")

@@ -18,8 +18,8 @@ from felix.calc.policy.operations import Operations
 from felix.calc.policy.population import Population
 from felix.calc.policy.search import Search
 from libcalico.selectors import parse
-from tests.felix.test_policy_calc_model import labels as some_labels
-from tests.felix.test_policy_calc_model import selectors
+from tests.felix.calc.policy.test_model import labels as some_labels
+from tests.felix.calc.policy.test_model import selectors
 from tests.size import examples
 
 PROFILES = [(), ("one",), ("one", "two"), ("two", "one")]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from felix.calc.policy import PolicyEngine, search, sets
 from felix.calc.policy import engine as engines
 from libcalico.model import ResourceKey
+from tests.felix.calc.policy.test_model import final, objects
 from tests.felix.policy_brute import calculate
 from tests.felix.policy_objects import (
     ME,
@@ -23,7 +24,6 @@ from tests.felix.policy_objects import (
     pod_key,
     policy,
 )
-from tests.felix.test_policy_calc_model import final, objects
 from tests.size import examples
 
 Batches = list[list[tuple[ResourceKey, Any]]]

@@ -18,7 +18,7 @@ from felix.calc.policy_model import ANYONE, EntityMatch, ResolvedPolicy, Resolve
 from felix.rules import names
 from felix.rules.model import Side
 from felix.rules.policy import policy_chains
-from tests.felix.test_policy_rules import ALLOW, DENY, GPOL, MARKS, VERDICTS, chain_of
+from tests.felix.rules.test_policy_rules import ALLOW, DENY, GPOL, MARKS, VERDICTS, chain_of
 from tests.felix.walk import NAMES, PORTFUL, Kernel, Packet, in_set
 from tests.size import examples
 

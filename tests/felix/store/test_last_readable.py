@@ -21,7 +21,7 @@ from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model import Key, ResourceKey
 from tests.felix.stage import Stage, allow, conditions_of, make_stage
-from tests.felix.test_readable_store import written as written_by
+from tests.felix.store.test_readable_store import written as written_by
 from tests.felix.world import RESOURCES, Pod, eventually
 from tests.support.patience import HANG
 

@@ -1,0 +1,1 @@
+"""Felix as a process: its start, its servers, its limits."""

@@ -1,0 +1,1 @@
+"""felix/config: parameters and their table."""

@@ -1,0 +1,1 @@
+"""felix/dataplane: the loop and its parts, some with a kernel."""

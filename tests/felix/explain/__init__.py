@@ -1,0 +1,1 @@
+"""felix/explain: verdicts without packets."""

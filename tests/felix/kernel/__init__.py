@@ -1,0 +1,1 @@
+"""A felix that runs, in the kernel: packets, rules, restarts, repair."""

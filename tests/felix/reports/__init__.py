@@ -1,0 +1,1 @@
+"""felix/reports: what felix says of itself."""

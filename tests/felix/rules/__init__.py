@@ -1,0 +1,1 @@
+"""felix/rules: rules as values and as text."""

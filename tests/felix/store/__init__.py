@@ -1,0 +1,1 @@
+"""felix/store: what is kept on the node."""
