@@ -98,7 +98,8 @@ def length(
 
 def denier(engine: PolicyEngine, key: ResourceKey, rule: int, *, ingress: bool) -> Denier:
     """A rule of a policy or profile, as who denied."""
-    found = written(key, engine.stored(key), rule, ingress=ingress)
+    stored, services = engine.stored(key), engine.knows_services
+    found = written(key, stored, rule, ingress=ingress, services=services)
     resolved = engine.policies.get(key)
     return Denier(
         ingress,

@@ -18,10 +18,13 @@ from libcalico.model import ResourceKey, Rule
 POLICIES = ("NetworkPolicy", "GlobalNetworkPolicy")
 
 
-def origins(key: ResourceKey, stored: Any, *, ingress: bool) -> tuple[int, ...]:
+def origins(
+    key: ResourceKey, stored: Any, *, ingress: bool, services: bool = False
+) -> tuple[int, ...]:
     """For each resolved rule of one direction, the number of the written one, from 0.
 
-    Empty where the policy is closed: its one rule was written by nobody.
+    `services`: whether who resolved them knew the endpoints of services; a rule that names one is
+    none where not. Empty where the policy is closed: its one rule was written by nobody.
     """
     if stored is None or (key.kind in POLICIES and facts_of(key, stored).closed):
         return ()
@@ -31,7 +34,7 @@ def origins(key: ResourceKey, stored: Any, *, ingress: bool) -> tuple[int, ...]:
             # One unreadable rule closes the policy in both directions.
             field = f"spec.{direction}"
             for number, rule in enumerate(getattr(stored.spec, direction)):
-                came = len(resolve([rule], field, key.namespace, services=True).rules)
+                came = len(resolve([rule], field, key.namespace, services=services).rules)
                 if (direction == "ingress") is ingress:
                     found += [number] * came
     except InvalidValue:
@@ -40,10 +43,10 @@ def origins(key: ResourceKey, stored: Any, *, ingress: bool) -> tuple[int, ...]:
 
 
 def written(
-    key: ResourceKey, stored: Any, resolved: int, *, ingress: bool
+    key: ResourceKey, stored: Any, resolved: int, *, ingress: bool, services: bool = False
 ) -> tuple[int, Rule] | None:
-    """Number (from 0) and text of the written rule behind a resolved one."""
-    found = origins(key, stored, ingress=ingress)
+    """Number (from 0) and text of the written rule behind a resolved one; `services` as there."""
+    found = origins(key, stored, ingress=ingress, services=services)
     if resolved >= len(found):
         return None
     number = found[resolved]

@@ -257,6 +257,11 @@ class PolicyEngine:
         self._services.put(key, value)
         return self.dirty
 
+    @property
+    def knows_services(self) -> bool:
+        """Whether rules rely on services now."""
+        return self._services_known
+
     def services_known(self, known: bool) -> bool:
         """Whether all slices have been told: until then no rule relies on them."""
         if self._services_known != known:

@@ -124,6 +124,20 @@ def test_numbers_are_those_that_the_operator_counts() -> None:
     assert (found[0], found[1].action) == (2, "Pass")
 
 
+@pytest.mark.parametrize("services", [False, True])
+def test_a_rule_that_names_a_service_counts_where_services_are_known(services: bool) -> None:
+    """Who does not know its endpoints makes no rule of it; the numbers behind it stay right."""
+    web = {"action": "Allow", "source": {"services": {"name": "web", "namespace": "shop"}}}
+    key = ResourceKey("GlobalNetworkPolicy", "mixed")
+    world = shop(policy("mixed", types=["Ingress"], ingress=[web, {"action": "Pass"}]))
+    stored = world.objects[key]
+    rules = resolve(stored.spec.ingress, "spec.ingress", services=services).rules
+    assert origins(key, stored, ingress=True, services=services) == (0, 1)[-len(rules) :]
+    found = written(key, stored, len(rules) - 1, ingress=True, services=services)
+    assert found is not None
+    assert (found[0], found[1].action) == (1, "Pass")
+
+
 def test_a_closed_policy_has_no_rule_that_anybody_wrote() -> None:
     closed = policy("bad", types=["Ingress"], ingress=[ALLOW, {"action": "Allow", "protocol": "x"}])
     world = shop(closed)

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from felix.dataplane.rules.nftables import open_sets
 from felix.rules import model, nftables
 from felix.rules.model import (
     Accept,
@@ -41,7 +42,7 @@ from felix.rules.model import (
     SourceNat,
     Tell,
 )
-from linux.nftables import NamedSets, Ruleset, pack
+from linux.nftables import Ruleset, pack
 from linux.nftables.expressions import Family
 from tests.support.netns import Namespace, network_namespace
 
@@ -166,8 +167,7 @@ def listed(
     space: Namespace, family: Family, rules: tuple[Rule, ...], layer: str, chain: str
 ) -> list[str]:
     """The rules as nft lists them, in one of the kernel's chains."""
-    naming = (nftables.set_name, str)
-    with NamedSets({4: "cali4", 6: "cali6"}, nftables.TABLE, naming) as sets:
+    with open_sets((4, 6)) as sets:
         sets.create(f"cali{family}0s:x", "hash:net", family)
         sets.create(f"cali{family}0n:x", "hash:ip,port", family)
 
