@@ -181,10 +181,6 @@ async def ensure_tunnel_address(
             release = Release(handle_id, companion=_naming(tunnel, node, lambda _: ""))
             await _serve(worker, release, known, entry)
             return None
-        case Action.RENEW | Action.ASSIGN:
-            # Calico lets what the handle holds lie where the Node names somebody else's address
-            # (an old Node applied again, say): nobody would ever find it.
-            await _serve(worker, Release(handle_id), known, entry)
         case Action.ADOPT:
             address = parse_address(recorded)
             await release_ips(store, [ReleaseIP(address)])
@@ -194,7 +190,18 @@ async def ensure_tunnel_address(
                 pass  # somebody was faster: another one will do
             else:
                 return address
-    granted = await _serve(worker, _request(tunnel, node, usable), known, entry)
+    # Calico lets what the handle holds lie where the Node names somebody else's address (an old
+    # Node applied again, say): nobody would ever find it.
+    request = _request(tunnel, node, usable)
+    try:
+        granted = await _serve(worker, request, known, entry)
+    except IPAMError:
+        if holder is not None and dict(holder.attributes) == tunnel.attributes(node):
+            raise  # the recorded address is still this tunnel's
+        # The last free addresses may be the handle's own, and the recorded one is not its own.
+        release = Release(handle_id, companion=_naming(tunnel, node, lambda _: ""))
+        await _serve(worker, release, known, entry)
+        granted = await _serve(worker, request, known, entry)
     return granted.addresses[0]
 
 
@@ -222,6 +229,7 @@ def _request(
         use=TUNNEL,
         companion=_naming(tunnel, node, lambda addresses: str(addresses[0])),
         fixed=fixed,
+        replaces=True,
     )
 
 
@@ -230,7 +238,7 @@ def _naming(tunnel: Tunnel, node: str, text: Callable[[Sequence[IPAddress]], str
 
     def change(current: Entry | None, addresses: Sequence[IPAddress]) -> Put | None:
         address = text(addresses)
-        if current is None and not address:
+        if not address and (current is None or not tunnel.recorded(current.value)):
             return None
         if current is None:
             raise IPAMError(f"node {node!r} was removed while its tunnel got an address")

@@ -61,6 +61,8 @@ def choose_addresses(
         if request.fixed
         else _automatic(draft, request, usable, sources, step)
     )
+    if isinstance(answer, Granted) and request.replaces:
+        _give_back(draft, Release(request.handle_id), step)
     if isinstance(answer, Granted) and companion:
         step.companion = companion.change(draft.view.get(companion.key), answer.addresses)
     return answer, step
@@ -202,6 +204,16 @@ def choose_release(draft: Draft, request: Release) -> tuple[Answer, Step]:
     if unknown:
         raise Missing(*unknown)
     step = Step(request.handle_id)
+    released = _give_back(draft, request, step)
+    if companion:
+        step.companion = companion.change(draft.view.get(companion.key), released)
+    return Granted(tuple(released), fresh=False), step
+
+
+def _give_back(draft: Draft, request: Release, step: Step) -> list[IPAddress]:
+    """Note in the step what a handle held before it and gives back; the addresses."""
+    if not draft.knows(HandleKey(request.handle_id)):
+        raise Missing(HandleKey(request.handle_id))
     released: list[IPAddress] = []
     handle = draft.handle(request.handle_id)
     for key in _blocks_of(draft, handle):
@@ -222,10 +234,8 @@ def choose_release(draft: Draft, request: Release) -> tuple[Answer, Step]:
                 released += draft.addresses(key, gone)
             count -= len(mine) - len(gone)
         if count > 0:
-            step.handle[cidr] = -count
-    if companion:
-        step.companion = companion.change(draft.view.get(companion.key), released)
-    return Granted(tuple(released), fresh=False), step
+            step.handle[cidr] = step.handle.get(cidr, 0) - count
+    return released
 
 
 def _is_released(request: Release, address: IPAddress) -> bool:

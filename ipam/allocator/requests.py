@@ -40,7 +40,8 @@ class Allocate:
     service reads those of `namespace`. With `partial` fewer addresses are an answer as well,
     but never none. `restores`: the fixed addresses are those of a pod that runs, so whether their
     pool is disabled does not matter. An attachment that holds its addresses already
-    (`companion.held`) keeps them.
+    (`companion.held`) keeps them. With `replaces` the handle gives back what it held before, in
+    the same transaction.
     """
 
     handle_id: str
@@ -56,6 +57,7 @@ class Allocate:
     partial: bool = False
     max_blocks: int = 0
     restores: bool = False
+    replaces: bool = False
 
     def wanted(self, family: int) -> int:
         """How many addresses of a family."""

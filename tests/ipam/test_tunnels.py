@@ -12,13 +12,15 @@ from ipam.admin import library, tunnels
 from ipam.admin.check import Report, check
 from ipam.admin.library import AssignRequest, Release
 from ipam.admin.tunnels import IPIP, TUNNELS, VXLAN, WIREGUARD, Action, Asking, decide
-from ipam.records import snapshot
+from ipam.records import blocks, snapshot
 from ipam.records.blocks import Allocation
+from ipam.records.errors import PoolsExhausted
 from ipam.records.pools import Pool
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.model import Node
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import NodeStatus
+from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd
 
@@ -149,6 +151,78 @@ async def test_an_address_of_old_times_gets_its_handle(etcd: Etcd) -> None:
         await store.commit([Put(ResourceKey("Node", "n1"), value)])
         assert await library.ensure_tunnel_address(store, "n1", VXLAN) == old
         assert etcd.get(f"/calico/ipam/v2/handle/{VXLAN.handle_id('n1')}") is not None
+
+
+async def moved_pools(store: MemoryStore) -> str:
+    """A node with a VXLAN address of pool a, where pool b alone asks for the tunnel by now."""
+    await put_node(store, "n1")
+    await put_pool(store, "a", "10.1.0.0/28", 28, vxlanMode="Always")
+    address = await library.ensure_tunnel_address(store, "n1", VXLAN)
+    await put_pool(store, "a", "10.1.0.0/28", 28)
+    await put_pool(store, "b", "10.2.0.0/28", 28, vxlanMode="Always")
+    return str(address)
+
+
+def holders(store: MemoryStore) -> dict[str, str]:
+    return {
+        str(one.address): one.handle_id
+        for block in store.blocks().values()
+        for one in blocks.allocations(block)
+    }
+
+
+@pytest.mark.asyncio
+async def test_a_node_names_at_no_moment_a_tunnel_address_that_is_free() -> None:
+    store = MemoryStore()
+    before = await moved_pools(store)
+    named: list[str] = []
+
+    def looked(_: object) -> None:
+        named.append(VXLAN.recorded(store.entries[ResourceKey("Node", "n1")].value))
+        assert holders(store).get(named[-1]) == VXLAN.handle_id("n1")
+
+    store.after_commit = looked
+    moved = await library.ensure_tunnel_address(store, "n1", VXLAN)
+    assert {before, str(moved)} == set(named)
+    assert holders(store) == {str(moved): VXLAN.handle_id("n1")}
+    assert set(store.handles()[VXLAN.handle_id("n1")].block) == {"10.2.0.0/28"}
+
+
+@pytest.mark.asyncio
+async def test_a_tunnel_for_which_there_is_no_other_address_keeps_its_own() -> None:
+    store = MemoryStore()
+    before = await moved_pools(store)
+    await library.auto_assign(store, AssignRequest("n1", "full", num4=16, pools4=["b"]))
+    with pytest.raises(PoolsExhausted):
+        await library.ensure_tunnel_address(store, "n1", VXLAN)
+    assert VXLAN.recorded(await node(store)) == before
+    got = await library.auto_assign(store, AssignRequest("n1", "pods", num4=16, pools4=["a"]))
+    assert len(got.ipv4) == 15
+    assert before not in {str(one.ip) for one in got.ipv4}
+
+
+@pytest.mark.asyncio
+async def test_a_tunnel_without_an_address_does_not_name_that_of_a_pod() -> None:
+    store = MemoryStore()
+    address = await moved_pools(store)
+    await library.auto_assign(store, AssignRequest("n1", "full", num4=16, pools4=["b"]))
+    await library.release_ips(store, [Release(ip_address(address))])
+    await library.assign_ip(store, ip_address(address), "n1", handle_id="pod")
+    with pytest.raises(PoolsExhausted):
+        await library.ensure_tunnel_address(store, "n1", VXLAN)
+    assert VXLAN.recorded(await node(store)) == ""
+
+
+@pytest.mark.asyncio
+async def test_the_last_address_of_a_pool_may_be_one_that_the_tunnel_held_before() -> None:
+    """The Node was applied again without it."""
+    store = MemoryStore()
+    await put_node(store, "n1")
+    await put_pool(store, "a", "10.1.0.0/32", 32, vxlanMode="Always")
+    address = await library.ensure_tunnel_address(store, "n1", VXLAN)
+    await put_node(store, "n1")
+    assert await library.ensure_tunnel_address(store, "n1", VXLAN) == address
+    assert VXLAN.recorded(await node(store)) == str(address)
 
 
 def test_wireguard_needs_its_key_and_no_host_encryption() -> None:
