@@ -22,7 +22,7 @@ from controllers.service_wishes import handle_of, steps, wish_of
 from ipam.allocator.assign import AssignRequest, assign_ip, auto_assign
 from ipam.allocator.release import Release, release_by_handle, release_ips
 from ipam.records import blocks
-from ipam.records.blocks import LOAD_BALANCER, IPAddress
+from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError, NotAllocated
 from ipam.records.naming import go_timestamp
 from ipam.records.pools import SERVICE, Pool, usable
@@ -134,13 +134,16 @@ class LoadBalancers:
         if wish is None and not before:
             return
         todo = steps(wish, before, await self._pools())
+        ours = _ingress(service) == sorted(map(str, before))
+        if wish is None and ours:
+            # First, for once nothing is held nobody knows whose the status is.
+            await self._tell(name, service, [])
         if todo.release:
             await release_ips(self._store, [Release(one, handle) for one in todo.release])
             self.writes += 1
         short = await self._take(name, handle, todo.take, todo.choose, wish.pools if wish else {})
-        now = await self._held(handle)
-        if wish is not None or _ingress(service) == sorted(map(str, before)):
-            await self._tell(name, service, now)
+        if wish is not None:
+            await self._tell(name, service, await self._held(handle))
         if short:
             raise IPAMError(short)
 
@@ -180,9 +183,13 @@ class LoadBalancers:
                 pools6=pools.get(6, ()),
                 use=SERVICE,
             )
-            result = await auto_assign(self._store, request)
-            self.writes += len(result.ipv4) + len(result.ipv6)
-            short += result.shortfall.values()
+            try:
+                result = await auto_assign(self._store, request)
+            except IPAMError as error:
+                short.append(str(error))
+            else:
+                self.writes += len(result.ipv4) + len(result.ipv6)
+                short += result.shortfall.values()
         return "; ".join(short)
 
     async def _tell(self, name: Name, service: Service, held: list[IPAddress]) -> None:
@@ -223,26 +230,36 @@ class LoadBalancers:
         return usable(listing.entries)
 
     async def _sweep(self) -> None:
-        """Give back what services held that are gone (SVC-2)."""
+        """Give back what services held that are gone, or of another type by now (SVC-2).
+
+        In every block: one whose claim was released has no owner, and an address that was asked
+        for by name may lie in a node's.
+        """
         known = set(self._handles.values())
         left: dict[str, Name] = {}
         for entry in (await self._store.list(Selection("Block"))).entries:
-            if entry.value.owner != LOAD_BALANCER or blocks.problem(entry.value):
+            if blocks.problem(entry.value):
                 continue
             for one in blocks.allocations(entry.value):
                 words = one.attributes
                 if words.get("type") == SERVICE and one.handle_id not in known:
                     left[one.handle_id] = Name(words.get("namespace", ""), words.get("service", ""))
         for handle, name in left.items():
-            if all(name) and await self._is_gone(name, handle):
+            if not all(name):
+                continue
+            service = await self._living(name, handle)
+            if service is None:
                 await self._release(handle)
+            elif name not in self._handles:
+                self._services[name], self._handles[name] = service, handle
+                self.queue.add(name)
 
-    async def _is_gone(self, name: Name, handle: str) -> bool:
+    async def _living(self, name: Name, handle: str) -> Service | None:
         try:
             found = await self._client.get(SERVICES, name.name, name.namespace)
         except ObjectNotFound:
-            return True
-        return handle_of(name.name, name.namespace, found.metadata.uid) != handle
+            return None
+        return found if _handle(name, found) == handle else None
 
 
 def _handle(name: Name, service: Service) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
 from controllers import load_balancers
 from controllers.load_balancers import LoadBalancers
-from controllers.objects import Service, ServiceSpec
+from controllers.objects import SERVICES, Service, ServiceSpec
+from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.hosts import release_pool_affinities
 from ipam.allocator.release import release_by_handle
 from libcalico.datastore.interface import Datastore
 from libcalico.kubernetes.client import Client
+from libcalico.kubernetes.errors import of_status
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Meta
 from tests.controllers.running import running
-from tests.ipam.world import put_pool
+from tests.ipam.world import put_node, put_pool
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd
 from tests.support.patience import until
@@ -32,6 +36,10 @@ def service(
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], **spec},
     }
     cluster.ensure(PATH, body)
+
+
+def change(cluster: ApiServer, name: str, body: dict[str, Any]) -> None:
+    cluster.call("PATCH", f"{PATH}/{name}", body, content="application/merge-patch+json")
 
 
 def told(cluster: ApiServer, name: str) -> list[str]:
@@ -161,9 +169,7 @@ async def test_without_a_pool_it_waits_and_a_service_that_changes_gives_back(
             assert told(cluster, "early") == []
             await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
             await until(lambda: told(cluster, "early"))
-            patch = "application/merge-patch+json"
-            change = {"spec": {"type": "ClusterIP"}}
-            cluster.call("PATCH", f"{PATH}/early", change, content=patch)
+            change(cluster, "early", {"spec": {"type": "ClusterIP"}})
             await until(lambda: not stored.keys(HANDLES))
         await client.close()
     cluster.delete(f"{PATH}/early")
@@ -196,5 +202,116 @@ async def test_what_cannot_be_read_keeps_no_address_from_a_service(
         monkeypatch.setattr(again, "_sweep", stumble)
         async with running(again):
             await until(lambda: again.swept)
+        await client.close()
+    cluster.delete(f"{PATH}/web")
+
+
+@pytest.mark.asyncio
+async def test_a_service_of_another_type_by_now_gives_back_what_it_held(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    """SVC-2: no controller ran when its type was changed."""
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        client = cluster.client()
+        service(cluster, "web")
+        part = LoadBalancers(client, store)
+        async with running(part):
+            await until(lambda: part.in_sync and told(cluster, "web"))
+        change(cluster, "web", {"spec": {"type": "ClusterIP"}})
+        again = LoadBalancers(client, store)
+        async with running(again):
+            await until(lambda: again.in_sync)
+            assert not stored.keys(HANDLES)
+        await client.close()
+    cluster.delete(f"{PATH}/web")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("owner", ["", "n1"])
+async def test_addresses_of_gone_services_come_back_whoever_owns_their_block(
+    cluster: ApiServer, stored: Etcd, owner: str
+) -> None:
+    """SVC-2: the claims of the pool were released, or the block is a node's."""
+    cluster.namespace("lb")
+    cidr, uses = "10.9.0.0/28", ["LoadBalancer", "Workload"]
+    async with stored.connect() as store:
+        await put_pool(store, "services", cidr, 28, allowedUses=uses)
+        if owner:
+            await put_node(store, owner)
+            await auto_assign(store, AssignRequest(owner, "pod", {"node": owner}, num4=1))
+        client = cluster.client()
+        service(cluster, "web", {"projectcalico.org/loadBalancerIPs": '["10.9.0.9"]'})
+        part = LoadBalancers(client, store)
+        async with running(part):
+            await until(lambda: part.in_sync and told(cluster, "web"))
+        await put_pool(store, "services", cidr, 28, allowedUses=uses, disabled=True)
+        if not owner:
+            await release_pool_affinities(store, ip_network(cidr))
+        cluster.delete(f"{PATH}/web")
+        again = LoadBalancers(client, store)
+        async with running(again):
+            await until(lambda: again.in_sync)
+            assert stored.keys(HANDLES) == ([f"{HANDLES}pod"] if owner else [])
+        await client.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("notes", [{"projectcalico.org/loadBalancerIPs": '["10.9.0.77"]'}, {}])
+async def test_an_address_is_told_although_the_other_family_has_no_pool(
+    cluster: ApiServer, stored: Etcd, notes: dict[str, str]
+) -> None:
+    cluster.namespace("lb")
+    value = Service(
+        metadata=Meta(name="web", namespace="lb", uid="u", annotations=notes),
+        spec=ServiceSpec(type="LoadBalancer", ipFamilies=["IPv4", "IPv6"]),
+    )
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        service(cluster, "web", notes)
+        client = cluster.client()
+        for _ in range(2):  # the second finds the address taken, and not told
+            part = LoadBalancers(client, store)
+            part.put(Name("lb", "web"), value)
+            empty: dict[str, Any] = {"status": {"loadBalancer": {"ingress": []}}}
+            await client.patch(SERVICES, "web", empty, "lb", part="status")
+            assert not await part._settle(Name("lb", "web")), "an IPv6 address is missing"
+            (address,) = told(cluster, "web")
+            assert address == "10.9.0.77" or not notes
+        await client.close()
+    cluster.delete(f"{PATH}/web")
+
+
+class Failing(Client):
+    """The next `failures` changes are answered with 500."""
+
+    failures = 0
+
+    async def request(self, method: str, path: str, *more: Any, **also: Any) -> bytes:
+        if method == "PATCH" and self.failures:
+            self.failures -= 1
+            raise of_status(f"PATCH {path}", 500, b"{}", 0.0)
+        return await super().request(method, path, *more, **also)
+
+
+@pytest.mark.asyncio
+async def test_a_service_shows_no_address_that_it_lost_while_the_api_failed(
+    cluster: ApiServer, stored: Etcd
+) -> None:
+    note = "projectcalico.org/loadBalancerIPs"
+    cluster.namespace("lb")
+    async with stored.connect() as store:
+        await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
+        client = Failing(cluster.client().source)
+        part = LoadBalancers(client, store, assign="RequestedServicesOnly")
+        async with running(part):
+            service(cluster, "web", {note: '["10.9.0.77"]'})
+            await until(lambda: part.in_sync and told(cluster, "web") == ["10.9.0.77"])
+            client.failures = 1
+            change(cluster, "web", {"metadata": {"annotations": {note: None}}})
+            await until(lambda: not stored.keys(HANDLES))
+            await until(lambda: part.in_sync)
+            assert (client.failures, told(cluster, "web")) == (0, [])
         await client.close()
     cluster.delete(f"{PATH}/web")
