@@ -56,7 +56,7 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError, ObjectNotFound
 from libcalico.model.keys import AffinityKey, BlockKey
-from libcalico.names import split_handle
+from libcalico.names import containers_of, split_handle
 
 log = logging.getLogger(__name__)
 
@@ -237,13 +237,13 @@ class Collection:
         """The endpoints of the same container that name one of the addresses."""
         if candidate.pod is None:
             return []
-        _, container = split_handle(candidate.handle_id)
+        containers = containers_of(candidate.handle_id)
         held = {str(one.address) for one in candidate.held}
         listing = await self._store.list(Selection("WorkloadEndpoint", namespace=candidate.pod[0]))
         return [
             entry
             for entry in listing.entries
-            if entry.value.spec.containerID == container
+            if entry.value.spec.containerID in containers
             and held & {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
         ]
 

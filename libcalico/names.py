@@ -80,10 +80,17 @@ def handle_id(network: str, container_id: str) -> str:
 def split_handle(handle_id: str) -> tuple[str, str]:
     """Network and container of a handle, cut at its last dot; no network where there is no dot.
 
-    Both may hold dots: `a.b.c` may be container `b.c` of network `a`.
+    Both may hold dots: `a.b.c` may be container `b.c` of network `a` (see `containers_of`).
     """
     network, _, container = handle_id.rpartition(".")
     return network, container
+
+
+def containers_of(handle_id: str) -> frozenset[str]:
+    """Every container that a handle may name: `b.c` and `c` are those of `a.b.c`."""
+    words = handle_id.split(".")
+    places = range(1, len(words)) if len(words) > 1 else (0,)
+    return frozenset(".".join(words[first:]) for first in places) - {""}
 
 
 def namespace_profile(namespace: str) -> str:

@@ -32,9 +32,9 @@ async def learn(services: Services) -> None:
         return
     endpoints, allocations = await held_here(services)
     networks = {
-        (container, one.address): network
+        (container, one.address): one.handle_id[: -len(container) - 1]
         for one, _ in allocations
-        for network, container in [names.split_handle(one.handle_id)]
+        for container in names.containers_of(one.handle_id)
     }
     for entry in endpoints:
         record = _recorded(entry, strange, networks, services.node)

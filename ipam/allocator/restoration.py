@@ -106,7 +106,8 @@ class _Object:
         """How an endpoint has an address."""
         if self.value is not None:
             return _of_endpoint(address, self.value, handles)
-        container = (one for one in handles if f'"{names.split_handle(one)[1]}"' in self.text)
+        named = {one: names.containers_of(one) for one in handles}
+        container = (one for one in named if any(f'"{each}"' in self.text for each in named[one]))
         attributes = {"node": "", "namespace": ""}
         if isinstance(self.key, ResourceKey):
             attributes["namespace"] = self.key.namespace
@@ -176,7 +177,7 @@ def _tunnels(node: Node, cidr: IPNetwork) -> list[Use]:
 def _of_endpoint(address: IPAddress, endpoint: WorkloadEndpoint, handles: Iterable[str]) -> Use:
     spec = endpoint.spec
     container = spec.containerID
-    handle = next((one for one in handles if names.split_handle(one)[1] == container), "")
+    handle = next((one for one in handles if container in names.containers_of(one)), "")
     attributes = {"node": spec.node, "pod": spec.pod, "namespace": endpoint.metadata.namespace}
     return Use(address, handle, {name: text for name, text in attributes.items() if text})
 

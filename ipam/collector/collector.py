@@ -148,8 +148,9 @@ class Collector:
             endpoints = [e for k in suspect.endpoints if (e := view.get(k))]
             if await self._foreign():
                 return ()
-            # Nobody else has the turn: who is "busy" now only waits for it.
-            evidence = replace(await self._observe(), listed=listed, busy=frozenset())
+            evidence = replace(await self._observe(), listed=listed)
+            # Nobody else has the turn: that it is "busy" now means that a call waits for it.
+            evidence = replace(evidence, busy=evidence.busy - {suspect.container_id})
             now = judge(self._node, entries, endpoints, evidence).dead.get(suspect.handle_id)
             if now is None or now.held != suspect.held or now.endpoints != suspect.endpoints:
                 return ()

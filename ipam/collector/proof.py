@@ -10,6 +10,7 @@ Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_planted.py):
            block they lie; what this node's blocks lend to others is the others'.
   IPAM-21  Missing information means in use: no links read, no sandbox list where one is
            configured, no sequence number, a handle that names no container, a call in progress.
+           A handle with several dots may name several containers: none of them may live.
   IPAM-22  The container of an endpoint that names one of the addresses is dead if its host
            interface is gone and, where the sandboxes are known, its sandbox too. Without an
            endpoint (`calico-ipam` under another main plugin) only the runtime's word counts:
@@ -22,7 +23,7 @@ Pure. Source: architecture, "One atomic write per pod"; data model 4.1, 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ipam.records import blocks
@@ -30,7 +31,7 @@ from ipam.records.blocks import Allocation, IPAddress
 from ipam.records.endpoints import addresses_of
 from libcalico.datastore.interface import Entry
 from libcalico.model.keys import BlockKey, IPNetwork, Key
-from libcalico.names import split_handle
+from libcalico.names import containers_of, split_handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +109,19 @@ def judge(
         if not any(a.attributes.get("node") == node for a in allocations):
             continue
         network, container = split_handle(handle_id)
-        container = container if network else ""
-        own = _naming(by_container.get(container, ()), allocations) if container else []
-        reason = _in_use(node, container, allocations, evidence)
+        containers = containers_of(handle_id) if network else frozenset()
+        known = [endpoint for one in containers for endpoint in by_container.get(one, ())]
+        own = _naming(known, allocations)
+        reason = _in_use(node, containers, allocations, evidence)
         proof = ""
         if not reason:
-            proof, reason = _proof(network, own, allocations, evidence)
+            proof, reason = _proof(network, containers, own, allocations, evidence)
         if reason:
             kept[handle_id] = reason
             continue
         held = frozenset(Held(a.address, a.sequence, cidr) for a, cidr in found)
         revisions = {entry.key: entry.revision for entry in own}
+        container = own[0].value.spec.containerID if own else container
         dead[handle_id] = Suspect(handle_id, container, held, revisions, proof)
     return Judgement(dead, kept)
 
@@ -136,7 +139,7 @@ def _naming(endpoints: Iterable[Entry], allocations: Sequence[Allocation]) -> li
 
 
 def _in_use(
-    node: str, container: str, allocations: Sequence[Allocation], evidence: Evidence
+    node: str, containers: Set[str], allocations: Sequence[Allocation], evidence: Evidence
 ) -> str:
     """Why the handle is not even looked at, or an empty text (IPAM-20, IPAM-21)."""
     if any(a.attributes.get("node") != node for a in allocations):
@@ -145,26 +148,29 @@ def _in_use(
         return "it is no container's address"
     if any(key.startswith("vm") for a in allocations for key in a.attributes):
         return "a virtual machine keeps its address"
-    if not container:
+    if not containers:
         return "its handle names no container"
     if any(a.sequence is None for a in allocations):
         return "its allocation has no sequence number"
-    if container in evidence.busy:
+    if containers & evidence.busy:
         return "a call of its container is in progress"
     if evidence.sandboxes_configured and evidence.sandboxes is None:
         return "the runtime's sandbox list could not be read"
-    if evidence.sandboxes is not None and container in evidence.sandboxes:
+    if evidence.sandboxes is not None and containers & evidence.sandboxes:
         return "its sandbox exists"
     return ""
 
 
 def _proof(
-    network: str, own: Sequence[Entry], allocations: Sequence[Allocation], evidence: Evidence
+    network: str,
+    containers: Set[str],
+    own: Sequence[Entry],
+    allocations: Sequence[Allocation],
+    evidence: Evidence,
 ) -> tuple[str, str]:
     """(proof of death, "") or ("", why in use) (IPAM-22)."""
     listed = evidence.listed if evidence.listed and evidence.listed.network == network else None
-    _, container = split_handle(allocations[0].handle_id)
-    if listed and container in listed.containers:
+    if listed and containers & listed.containers:
         return "", "the runtime lists its attachment as valid"
     if own:
         names = {entry.value.spec.interfaceName for entry in own}
@@ -178,7 +184,7 @@ def _proof(
         if evidence.sandboxes is not None:
             proof += ", nor does the sandbox"
         return proof, ""
-    if listed and container in evidence.called:
+    if listed and containers & evidence.called:
         return "", "a call of its container came after the runtime's list"
     if listed:
         return "it has no endpoint and the runtime's list of valid attachments lacks it", ""
@@ -209,7 +215,7 @@ def widowed(
     They are reported, never removed: their pod may run, and only its DEL ends it.
     """
     owner = {
-        allocation.address: split_handle(allocation.handle_id)[1]
+        allocation.address: containers_of(allocation.handle_id)
         for entry in block_entries
         for allocation in blocks.allocations(entry.value)
     }
@@ -222,6 +228,6 @@ def widowed(
         for address in addresses_of(entry):
             if not any(address.version == p.version and address in p for p in ours):
                 continue  # another plugin's address
-            if owner.get(address) != spec.containerID:
+            if spec.containerID not in owner.get(address, ()):
                 found.append((entry.key, address))
     return found

@@ -136,6 +136,25 @@ def test_the_cable_of_one_network_proves_nothing_about_anothers_addresses() -> N
     assert reason(block_with(), [endpoint()], blind) == ""
 
 
+@pytest.mark.promise("PAIN-2")
+def test_a_living_container_with_a_dot_in_its_id_keeps_its_address() -> None:
+    """CNI allows it: `net.pod.two` may be container `two` of network `net.pod`, or not."""
+    dotted = block_with("net.pod.two")
+    sandbox = replace(GONE, sandboxes=frozenset({"pod.two"}))
+    assert "its sandbox exists" in reason(dotted, [], sandbox)
+    assert "its sandbox exists" in reason(dotted, [endpoint("pod.two")], sandbox)
+    link = replace(GONE, interfaces=frozenset({"cali1"}))
+    assert "cali1 exists" in reason(dotted, [endpoint("pod.two")], link)
+    assert "in progress" in reason(dotted, [], replace(GONE, busy=frozenset({"pod.two"})))
+    assert widowed("n1", [dotted], [endpoint("pod.two")], [ip_network("10.0.0.0/16")]) == []
+
+
+def test_a_dead_container_with_a_dot_in_its_id_takes_its_endpoint_along() -> None:
+    judged = judge("n1", [block_with("net.pod.two")], [endpoint("pod.two")], GONE)
+    suspect = judged.dead["net.pod.two"]
+    assert (suspect.container_id, suspect.endpoints) == ("pod.two", {WEP: 9})
+
+
 @pytest.mark.asyncio
 @pytest.mark.promise("F-27")
 async def test_what_is_collected_cools_where_the_operator_asked() -> None:

@@ -70,3 +70,10 @@ def test_small_names() -> None:
     assert names.service_account_profile("prod", "web") == "ksa.prod.web"
     assert names.vxlan_mac("node1").startswith("66:")
     assert len(names.host_interface_name("default", "web-0")) == 15
+
+
+def test_a_handle_may_name_each_container_that_follows_one_of_its_dots() -> None:
+    assert names.containers_of("net.c") == {"c"}
+    assert names.containers_of("a.b.c") == {"b.c", "c"}
+    assert names.containers_of("old") == {"old"}
+    assert names.containers_of("net.") == names.containers_of("") == frozenset()
