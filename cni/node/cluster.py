@@ -54,9 +54,10 @@ class Cluster:
             [*(Selection(family) for family in FAMILIES), *own],
             # A claim may be deleted before it was told that it was made.
             fleeting=True,
-            on_connection=self.connection_changed.set,
+            on_connection=self._connection_moved,
             on_replaced=self.replaced,
         )
+        self._cut_at: float | None = None
         self._claim_lost = claim_lost
         self._reserved: dict[Key, list[IPNetwork]] = {}
         self._config: IPAMConfig = DEFAULT_IPAM_CONFIG
@@ -88,6 +89,18 @@ class Cluster:
     def connected(self) -> bool:
         """Whether the watch stands."""
         return self._syncer.connected
+
+    @property
+    def cut(self) -> float:
+        """Seconds for which the watch has not stood; 0 while it stands."""
+        return 0.0 if self._cut_at is None else time.monotonic() - self._cut_at
+
+    def _connection_moved(self) -> None:
+        if self.connected:
+            self._cut_at = None
+        elif self._cut_at is None:
+            self._cut_at = time.monotonic()
+        self.connection_changed.set()
 
     @property
     def settling(self) -> float:

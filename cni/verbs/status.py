@@ -6,7 +6,7 @@ and what needs the datastore is looked at in the background, at most every `LOOK
 Invariants (tests/cni_conformance/test_delegates.py, tests/cni_conformance/test_verbs.py):
   CNI-87  A delegate's 50 and 51 are kept; any other error of it is 50 with its text.
   CNI-88  Pools count as exhausted only when a look said so; a datastore that is slow to
-          answer changes nothing.
+          answer changes nothing. One whose watch is cut for `QUIET_SECONDS` is away.
 
 Source: conformance section 13.
 """
@@ -20,21 +20,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from cni.node.services import Services, check_node_name
+from cni.node.services import Services, check_node_known, check_node_name
 from cni.pods.pod_requests import address_request
 from cni.pods.pod_source import PodFacts
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.verbs.delegation import Delegate, Line, is_delegated
 from ipam.allocator import affinities
-from ipam.allocator.claims import free_addresses
+from ipam.allocator.claims import block_limit, free_addresses
 from ipam.allocator.facts import Facts
 from ipam.records import blocks, pools
 from ipam.records.errors import NoPool
 from ipam.records.pools import Pool
 from libcalico import status_file
-from libcalico.datastore.interface import Entry, Selection
+from libcalico.datastore.interface import Entry, Selection, why_full
 from libcalico.errors import MuslinError
+from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import BlockKey
 from linux import sysctl
 
@@ -60,6 +61,9 @@ async def status(services: Services, request: Request, line: Line, room: Room) -
     try:
         await services.cluster.require_ready(WAIT_SECONDS)
         check_node_name(request.config.document, services.settings, services.node)
+        _require_store(services)
+        await services.cluster.require_settled(0)
+        check_node_known(request.config.document, services.cluster, services.node)
         _require_mtu(services, request)
     except CNIError as error:
         raise _unavailable(error.msg, error.details) from error
@@ -73,6 +77,13 @@ async def status(services: Services, request: Request, line: Line, room: Room) -
 
 def _unavailable(msg: str, details: str = "") -> CNIError:
     return CNIError(Code.PLUGIN_NOT_AVAILABLE, msg, details)
+
+
+def _require_store(services: Services) -> None:
+    if services.cluster.cut > QUIET_SECONDS:
+        raise _unavailable("the datastore does not answer: no pod starts here")
+    if full := why_full(services.store):
+        raise _unavailable(f"no pod starts here: {full}")
 
 
 def _require_mtu(services: Services, request: Request) -> None:
@@ -147,13 +158,19 @@ async def exhausted(services: Services, facts: Facts, chosen: Sequence[Pool]) ->
     own = await services.store.get_many(list(keys)) if keys else {}
     if _free(own.values(), facts, chosen):
         return ""
+    config = facts.config or DEFAULT_IPAM_CONFIG
+    held = sum(1 for entry in own.values() if entry is not None and _within(entry, chosen))
+    if held >= (limit := block_limit(config)):
+        return (
+            f"all {held} blocks of this node in pools {pools.names(chosen)} are full, "
+            f"and it may hold {limit} (maxBlocksPerHost)"
+        )
     entries = (await services.store.list(Selection("Block"))).entries
     total = sum(pools.block_count(pool) for pool in chosen)
     used = sum(1 for entry in entries if _within(entry, chosen))
-    if used < total:
+    if used < total and config.auto_allocate_blocks:
         return ""
-    strict = facts.config is not None and facts.config.strict_affinity
-    if not strict and _free(entries, facts, chosen):
+    if not config.strict_affinity and _free(entries, facts, chosen):
         return ""
     names = pools.names(chosen)
     return f"no address is free for this node in pools {names}: enlarge one or add a pool"
@@ -165,7 +182,7 @@ def _within(entry: Entry, chosen: Sequence[Pool]) -> bool:
 
 
 def _free(entries: Iterable[Entry | None], facts: Facts, chosen: Sequence[Pool]) -> bool:
-    cooldown = facts.config.ipCooldownSeconds if facts.config else 0
+    cooldown = (facts.config or DEFAULT_IPAM_CONFIG).ipCooldownSeconds
     for entry in entries:
         if entry is None or not _within(entry, chosen) or blocks.problem(entry.value):
             continue

@@ -65,6 +65,8 @@ async def test_nothing_is_lost_while_etcd_is_full_and_felix_goes_on(node: World)
                 assert "alarm disarm" in refused.error["msg"] + refused.error.get("details", "")
                 assert node.endpoints() == stored
                 assert (node.in_use(), len(node.links())) == (2, 2)
+                told = await node.cni("STATUS", None, "", config={"cniVersion": "1.1.0"})
+                assert (told.error["code"], FULL in told.error["msg"]) == (50, True)
                 await until(lambda: FULL in conditions(own))
                 await until(lambda: FULL in conditions(status), 60)
                 assert (await node.delete(ends, "ends")).status == 0
