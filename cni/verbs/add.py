@@ -167,6 +167,12 @@ async def _add(
             progress.wired = True
             ends = await _make_cable(services, netns_fd, pod, cable, attachment)
             pod.transact([links.set_up(ends.pod)])[0].check(f"bring up {cable.ifname}")
+        if isinstance(source, DelegatedAddresses):
+            async with _Datastore(patience):
+                await source.look()
+            await source.ask()
+            # The plugin has a limit of its own; the datastore's time begins anew.
+            patience = asyncio.get_running_loop().time() + settings.datastore_seconds
         async with _Datastore(patience):
             addresses = await source.planned()
             granted = await source.settled() if repeated else None

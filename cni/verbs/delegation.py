@@ -6,8 +6,8 @@ the caller's environment and the complete configuration; changed are only `Ignor
 CNI_ARGS and `usePodCidr`, which becomes the node's podCIDR.
 
 Invariants (tests/cni/test_delegation.py):
-  CNI-60  What a delegate gave is taken back by its DEL when the ADD fails afterwards, and when
-          the delegate itself fails.
+  CNI-60  What a delegate gave is taken back by its DEL when the ADD fails afterwards or ends
+          while the delegate runs, and when the delegate itself fails.
   CNI-61  DEL needs no datastore: `host-local` releases by container, so any subnet serves.
 
 Source: conformance section 15, data model 5.1 (`ipam.subnet`).

@@ -139,20 +139,33 @@ class DelegatedAddresses(_EndpointAlone):
     """From another plugin on the host."""
 
     delegate: Delegate
+    _before: Entry | None = field(default=None, init=False)
+    _asked: bool = field(default=False, init=False)
+
+    async def look(self) -> None:
+        """Read the endpoint of an earlier ADD, if there is one."""
+        self._before = await self.services.store.get(self.writer.key)
+
+    async def ask(self) -> None:
+        """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
+        if self.writer.held(self._before):
+            await self.delegate.delete()
+        self._asked = True
+        try:
+            self.extra = await self.delegate.add()
+        except CNIError:
+            self._asked = False  # its own failure undid itself
+            raise
+        self._given = tuple(ip.address.ip for ip in self.extra.ips)
 
     async def planned(self) -> tuple[IPAddress, ...]:
-        """Run the plugin. A repeated ADD gives back first: the plugin would refuse it else."""
-        entry = await self.services.store.get(self.writer.key)
-        if self.writer.held(entry):
-            await self.delegate.delete()
-        self.extra = await self.delegate.add()
-        self._given = tuple(ip.address.ip for ip in self.extra.ips)
-        self.writer.change(entry, self._given)
+        """What the plugin gave."""
+        self.writer.change(self._before, self._given)
         return self._given
 
     async def undo(self) -> bool:
-        """The plugin's DEL (its own failure undid itself), then the endpoint."""
-        if self._given:
+        """The plugin's DEL, also where its answer was not waited for, then the endpoint."""
+        if self._asked:
             await self.delegate.delete()
         if self._written:
             await delete.release(self.services, self.attachment)

@@ -8,16 +8,21 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from cni.pods.endpoint import EndpointWriter
+from cni.pods.pod_source import PodFacts
+from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
 from cni.socket import protocol
 from cni.socket.caller import Caller
 from cni.socket.channel import Channel
+from cni.verbs import add
 from cni.verbs.delegation import with_pod_cidr
+from cni.verbs.sources import DelegatedAddresses
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
 from tests.cni.world import (
@@ -130,6 +135,68 @@ async def test_a_failed_add_gives_the_address_back(node: World, pod: Namespace) 
                 node.etcd.resume()
             assert failed.status == 1, broken
         assert reserved(node) == []
+
+
+@pytest.mark.asyncio
+async def test_a_delegate_does_not_run_on_the_datastores_time(
+    node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own limit is 30 s, and the datastore's 10."""
+    limited: list[object] = []
+    plugins: list[tuple[str, bool]] = []
+    run = Caller.run
+
+    class Datastore(add._Datastore):
+        async def __aenter__(self) -> None:
+            limited.append(self)
+            await super().__aenter__()
+
+        async def __aexit__(self, *error: Any) -> None:
+            limited.remove(self)
+            await super().__aexit__(*error)
+
+    async def watched(caller: Caller, message: protocol.Exec) -> protocol.ExecResult:
+        plugins.append((message.env["CNI_COMMAND"], bool(limited)))
+        return await run(caller, message)
+
+    monkeypatch.setattr(add, "_Datastore", Datastore)
+    monkeypatch.setattr(Caller, "run", watched)
+    async with node.daemon():
+        config = host_local(node, subnet="10.244.8.0/24")
+        result_of(await node.add(pod, config=config))
+        result_of(await node.add(pod, config=config))
+    assert plugins == [("ADD", False), ("DEL", False), ("ADD", False)]
+
+
+class Slow:
+    """A delegate whose ADD does not end."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.runs = asyncio.Event()
+
+    async def add(self) -> None:
+        self.calls.append("ADD")
+        self.runs.set()
+        await asyncio.Event().wait()
+
+    async def delete(self) -> None:
+        self.calls.append("DEL")
+
+
+@pytest.mark.asyncio
+async def test_a_delegate_whose_answer_was_not_waited_for_gets_a_del() -> None:
+    """CNI-60, DLG-15."""
+    slow: Any = Slow()
+    attachment = Attachment(NODE, "net", "c", "eth0", "default", "web")
+    writer = EndpointWriter(attachment, PodFacts(), "02:00:00:00:00:01")
+    source = DelegatedAddresses(cast(Any, None), attachment, writer, slow)
+    task = asyncio.create_task(source.ask())
+    await slow.runs.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await source.undo()
+    assert slow.calls == ["ADD", "DEL"]
 
 
 @pytest.mark.asyncio
