@@ -28,6 +28,7 @@ from libcalico.model.controllers import (
 
 NAME = "default"
 PERIOD, GRACE, COMPACTION = "5m0s", "15m0s", "10m0s"
+NEVER = durations.LONGEST
 MEMBERS = {
     "policy": "policy",
     "namespace": "namespace",
@@ -64,8 +65,9 @@ class Settings:
         return self.running.controllers
 
     def period(self, member: str) -> float:
-        """How often a controller compares everything."""
-        return durations.parse(getattr(self.controllers, member).reconcilerPeriod or PERIOD)
+        """How often a controller compares everything; `NEVER` where it is told 0."""
+        text = getattr(self.controllers, member).reconcilerPeriod or PERIOD
+        return durations.parse(text) or NEVER
 
     @property
     def grace(self) -> float:
@@ -118,6 +120,9 @@ def effective(spec: KubeControllersConfigurationSpec, environ: Mapping[str, str]
     members = _enabled(spec.controllers, read("ENABLED_CONTROLLERS", _names))
     if (period := read("RECONCILER_PERIOD", _duration)) is not None:
         members = {name: _with_period(one, period) for name, one in members.items()}
+    for name, one in members.items():
+        if text := getattr(one, "reconcilerPeriod", None):
+            _seconds(f"spec.controllers.{name}.reconcilerPeriod", text)
     if (node := members.get("node")) is not None:
         members["node"] = _node(node, read)
     changes["controllers"] = ControllersConfig(**members)

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from controllers import status
 from controllers.main import main
-from controllers.settings import default, effective
+from controllers.settings import NEVER, default, effective
 from libcalico.errors import InvalidValue
+from libcalico.model.controllers import KubeControllersConfigurationSpec
 from libcalico.model.validate import problems
 
 MANIFEST = "policy,namespace,serviceaccount,workloadendpoint,node,loadbalancer"
@@ -51,8 +53,6 @@ def test_the_environment_chooses_controllers_and_their_settings() -> None:
 
 
 def test_a_controller_that_the_object_leaves_out_runs_when_the_environment_names_it() -> None:
-    from msgspec.structs import replace
-
     from libcalico.model.controllers import ControllersConfig
 
     spec = replace(default().spec, controllers=ControllersConfig())
@@ -77,6 +77,29 @@ def test_a_controller_that_the_object_leaves_out_runs_when_the_environment_names
 def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidValue, match=name):
         effective(default().spec, {name: value})
+
+
+@pytest.mark.parametrize("text", ["0", "0s"])
+def test_a_period_of_zero_means_that_nothing_is_compared_besides_at_changes(text: str) -> None:
+    """Calico: "if user has set duration to 0 then disable the reconciler job"."""
+    assert effective(default().spec, {"RECONCILER_PERIOD": text}).period("policy") == NEVER
+    assert effective(with_period("node", text), {}).period("node") == NEVER
+
+
+@pytest.mark.parametrize("member", ["policy", "node", "namespace"])
+@pytest.mark.parametrize("text", ["soon", "-1s"])
+def test_a_period_of_the_object_that_cannot_be_is_refused_by_name(member: str, text: str) -> None:
+    with pytest.raises(InvalidValue, match=f"spec.controllers.{member}.reconcilerPeriod"):
+        effective(with_period(member, text), {})
+    # What the environment sets is not read of the object.
+    environ = {"RECONCILER_PERIOD": "90s"}
+    assert effective(with_period(member, text), environ).period(member) == 90.0
+
+
+def with_period(member: str, text: str) -> KubeControllersConfigurationSpec:
+    spec = default().spec
+    changed = replace(getattr(spec.controllers, member), reconcilerPeriod=text)
+    return replace(spec, controllers=replace(spec.controllers, **{member: changed}))
 
 
 def test_a_probe_reads_what_was_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
