@@ -15,6 +15,7 @@ from libcalico import goregex, selectors
 from libcalico.errors import InvalidValue
 from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node
 from libcalico.model.controllers import AutoHostEndpointConfig, Template
+from libcalico.model.keys import IPNetwork
 from libcalico.model.profile import DEFAULT_ALLOW
 
 CREATED_BY, CREATOR = "projectcalico.org/created-by", "calico-kube-controllers"
@@ -31,7 +32,7 @@ def is_ours(endpoint: HostEndpoint) -> bool:
 def wanted(node: Node, config: AutoHostEndpointConfig | None) -> dict[str, HostEndpoint]:
     """The host endpoints of a node by name; none where they are not switched on.
 
-    Raises InvalidValue for a template whose selector or pattern cannot be read.
+    Raises InvalidValue for a template whose selector, pattern or CIDR cannot be read.
     """
     if config is None or config.autoCreate != ENABLED:
         return {}
@@ -64,7 +65,10 @@ def _of_template(node: Node, template: Template) -> list[HostEndpoint]:
 
 
 def addresses(node: Node) -> list[str]:
-    """Every address of a node that its Node names, each once, in Calico's order."""
+    """Every address of a node that its Node names, each once, in Calico's order.
+
+    What is no address is left out: a cloud may tell a name as InternalIP.
+    """
     spec, found = node.spec, []
     if spec.bgp:
         found += [spec.bgp.ipv4Address, spec.bgp.ipv6Address, spec.bgp.ipv4IPIPTunnelAddr]
@@ -77,11 +81,27 @@ def addresses(node: Node) -> list[str]:
 
 
 def _unique(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(text for text in texts if text))
+    return list(dict.fromkeys(filter(_is_address, texts)))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _network(cidr: str) -> IPNetwork:
+    try:
+        return ip_network(cidr, strict=False)
+    except ValueError:
+        field = "spec.controllers.node.hostEndpoint.templates.interfaceCIDRs"
+        raise InvalidValue(field, cidr, "must be a network such as 10.0.0.0/8") from None
 
 
 def _inside(texts: Iterable[str], cidrs: Iterable[str]) -> list[str]:
-    networks = [ip_network(cidr, strict=False) for cidr in cidrs]
+    networks = [_network(cidr) for cidr in cidrs]
     return [
         text
         for text in texts

@@ -95,6 +95,31 @@ def test_templates_choose_nodes_addresses_and_interfaces() -> None:
     assert eth1.metadata.annotations == {"by": "rule"}
 
 
+def test_what_a_node_names_and_is_no_address_is_left_out() -> None:
+    spec = NodeSpec(
+        addresses=[
+            NodeAddress("ip-10-0-0-1.internal", "InternalIP"),
+            NodeAddress("10.0.0.1", "InternalIP"),
+        ],
+        interfaces=[NodeInterface("eth0", ["10.0.2.1", "none"])],
+    )
+    node = Node(metadata=Metadata(name="n1"), spec=spec)
+    templates = [Template("lan", ["10.0.0.0/8"]), Template("if", [], "eth0")]
+    config = AutoHostEndpointConfig("Enabled", "Enabled", templates)
+    found = host_endpoints.wanted(node, config)
+    assert {name: one.spec.expectedIPs for name, one in found.items()} == {
+        "n1-auto-hep": ["10.0.0.1", "10.0.2.1"],
+        "n1-lan-auto-hep": ["10.0.0.1", "10.0.2.1"],
+        "n1-if-eth0-auto-hep": ["10.0.2.1"],
+    }
+
+
+def test_a_network_of_a_template_that_is_none_is_named() -> None:
+    bad = AutoHostEndpointConfig("Enabled", "Disabled", [Template("x", ["10.0.0.0/99"])])
+    with pytest.raises(InvalidValue, match=r"interfaceCIDRs.*10\.0\.0\.0/99"):
+        host_endpoints.wanted(NODE, bad)
+
+
 def test_a_pattern_that_is_none_is_named_and_a_long_name_is_shortened() -> None:
     bad = AutoHostEndpointConfig("Enabled", "Disabled", [Template("x", [], "(?=a)")])
     with pytest.raises(InvalidValue, match="interfacePattern"):
