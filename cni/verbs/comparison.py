@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
 from cni.request.request import Request
@@ -247,7 +248,8 @@ def _unset(family: str, link: str, setting: str, value: int) -> Complaint:
 def stored_complaints(expected: Expected, stored: Stored) -> Iterator[Complaint]:
     """Endpoint and allocation in the datastore (CHK-05, CHK-06)."""
     attachment, endpoint = expected.attachment, stored.endpoint
-    for address in expected.addresses if expected.own_ipam else ():
+    own_ipam = expected.own_ipam and not _is_unmanaged(attachment, endpoint)
+    for address in expected.addresses if own_ipam else ():
         if address.ip not in stored.held:
             yield Complaint(f"address {address.ip} is not allocated to this container")
     if endpoint is None:
@@ -265,6 +267,13 @@ def stored_complaints(expected: Expected, stored: Stored) -> Iterator[Complaint]
     for address in expected.addresses:
         if str(address.ip) not in recorded:
             yield Complaint(f"WorkloadEndpoint {name} lacks the address {address.ip}")
+
+
+def _is_unmanaged(attachment: Attachment, endpoint: WorkloadEndpoint | None) -> bool:
+    """Whether ADD took the pod's own addresses (`ipAddrsNoIpam`): no handle holds those."""
+    if endpoint is None or endpoint.spec.containerID != attachment.container_id:
+        return False
+    return NETWORK_ANNOTATION in (endpoint.metadata.annotations or {})
 
 
 def remains(expected_mark: str, host: HostSide, stored: Stored, container_id: str) -> list[str]:

@@ -160,6 +160,20 @@ async def test_what_later_plugins_add_and_change_is_good(node: World, pod: Names
 
 
 @pytest.mark.asyncio
+async def test_addresses_that_a_pod_brings_itself_are_good(node: World, pod: Namespace) -> None:
+    """`ipAddrsNoIpam`: no block holds them."""
+    notes = {"cni.projectcalico.org/ipAddrsNoIpam": '["192.0.2.50"]'}
+    config = {
+        "feature_control": {"ip_addrs_no_ipam": True},
+        "runtimeConfig": {"io.kubernetes.cri.pod-annotations": notes},
+    }
+    async with served(node):
+        result = await added(node, pod, config=config)
+        done = await node.check(pod, result, config=config)
+        assert done.status == 0, done
+
+
+@pytest.mark.asyncio
 async def test_two_interfaces_of_one_container(node: World, pod: Namespace) -> None:
     async with served(node):
         eth0 = await added(node, pod)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from ipaddress import ip_interface, ip_network
 from typing import Any
 
+import msgspec
 import pytest
 
+from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError
 from cni.verbs.comparison import (
@@ -196,8 +198,6 @@ def test_each_fault_of_the_hosts_end_has_its_own_complaint(text: str) -> None:
 
 
 def endpoint_with(**changes: Any) -> Stored:
-    import msgspec
-
     assert GOOD_STORED.endpoint is not None
     spec = msgspec.structs.replace(GOOD_STORED.endpoint.spec, **changes)
     return dataclasses.replace(
@@ -222,6 +222,18 @@ def test_each_fault_in_the_datastore_has_its_own_complaint(text: str) -> None:
     (found,) = stored_complaints(EXPECTED, STORED_FAULTS[text])
     assert text in found.text
     assert not found.settles
+
+
+def test_addresses_that_no_pool_gave_are_not_looked_for_in_blocks() -> None:
+    """The endpoint of such a container, and of no other, names its network."""
+    held = dataclasses.replace(GOOD_STORED, held=frozenset())
+    assert held.endpoint is not None
+    notes = {NETWORK_ANNOTATION: "net"}
+    meta = msgspec.structs.replace(held.endpoint.metadata, annotations=notes)
+    told = dataclasses.replace(held, endpoint=msgspec.structs.replace(held.endpoint, metadata=meta))
+    assert list(stored_complaints(EXPECTED, told)) == []
+    others = dataclasses.replace(EXPECTED, attachment=dataclasses.replace(WEB, container_id="b"))
+    assert "is not allocated" in next(stored_complaints(others, told)).text
 
 
 def test_faults_add_up() -> None:
