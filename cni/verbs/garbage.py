@@ -9,7 +9,8 @@ Invariants (tests/cni/test_garbage.py):
   CNI-85  An attachment is kept if container and interface are on the list (an entry without
           interface keeps all of its container), if its container has a call since the GC
           began, or if nobody can say which attachment it is.
-  CNI-86  One failure does not stop the others; the error names all.
+  CNI-86  One failure does not stop the others; the error names all, and so does it what was
+          changed meanwhile and stays.
 
 Source: conformance section 14.
 """
@@ -20,7 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cni.node.felix_client import Subject
@@ -46,6 +47,9 @@ from libcalico.errors import DatastoreError
 from libcalico.model.keys import BlockKey, IPNetwork, Key, ResourceKey
 
 log = logging.getLogger(__name__)
+
+LOOKS = 3
+"""How often an attachment that others change meanwhile is looked at."""
 
 Turn = Callable[[str], AbstractAsyncContextManager[None]]
 
@@ -101,12 +105,18 @@ async def collect(
             extra={"container": container, "interface": each.ifname, "network": network},
         )
     if failed:
-        transient = all(isinstance(error, (DatastoreError, TimeoutError)) for _, error in failed)
+        transient = all(_is_transient(error) for _, error in failed)
         raise CNIError(
             Code.TRY_AGAIN_LATER if transient else Code.CALICO,
             f"GC of network {network}: {len(failed)} of {len(stale)} attachments stay",
             "; ".join(f"{each}: {str(error) or type(error).__name__}" for each, error in failed),
         )
+
+
+def _is_transient(error: Exception) -> bool:
+    if isinstance(error, CNIError):
+        return error.code == Code.TRY_AGAIN_LATER
+    return isinstance(error, (DatastoreError, TimeoutError))
 
 
 Found = tuple[Allocation, IPNetwork]
@@ -209,11 +219,28 @@ async def _remove(services: Services, stale: Stale) -> None:
     await forget_flows(services, sorted((held.address for held in suspect.held), key=str))
     facts = services.cluster.facts(services.node)
     cooldown = facts.config.ipCooldownSeconds if facts and facts.config else 0
-    stamp = release_stamp(time.time_ns(), cooldown)
-    plan = partial(plan_release, suspect=suspect, released_at=stamp)
-    await settle(services.store, View(), plan)
+    await _release(services, suspect, release_stamp(time.time_ns(), cooldown))
     if endpoint is not None:
         assert isinstance(endpoint.key, ResourceKey)
         services.felix.retract(
             Subject(endpoint.key.namespace, endpoint.key.name, suspect.container_id)
         )
+
+
+async def _release(services: Services, suspect: Suspect, stamp: str) -> None:
+    """Addresses and endpoint in one transaction; raises CNIError 11 where they are others'."""
+    for _ in range(LOOKS):
+        plan = partial(plan_release, suspect=suspect, released_at=stamp)
+        if await settle(services.store, View(), plan):
+            return
+        # A label may have been written since: it is another version of the same endpoint.
+        found = await services.store.get_many(list(suspect.endpoints)) if suspect.endpoints else {}
+        revisions = {
+            key: entry.revision
+            for key, entry in found.items()
+            if entry is not None and entry.value.spec.containerID == suspect.container_id
+        }
+        if not revisions and not suspect.held:
+            return
+        suspect = replace(suspect, endpoints=revisions)
+    raise CNIError(Code.TRY_AGAIN_LATER, "it was changed meanwhile")

@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import cni.verbs.garbage
 from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.config import Attachment
 from cni.verbs.garbage import Stale, find
+from ipam.allocator import committer
 from ipam.records.blocks import Allocation, parse_address
-from libcalico.datastore.interface import Entry
+from libcalico.datastore.interface import Datastore, Entry, Put
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import IPNetwork, ResourceKey
-from tests.cni.world import World, container_id, node_world, pod_namespace, result_of, until
+from tests.cni.world import NODE, World, container_id, node_world, pod_namespace, result_of, until
+from tests.support.patience import HANG
 
 
 @pytest.fixture
@@ -96,6 +99,50 @@ async def test_one_failure_does_not_stop_the_others(
             assert "the kernel refuses" in error["details"]
             assert node.in_use() == 1
             monkeypatch.setattr(cni.verbs.garbage, "_remove", real)
+            assert (await node.cni("GC", None, "", config=gc)).status == 0
+            node.assert_clean()
+
+
+async def relabel(store: Datastore, key: ResourceKey, value: str) -> None:
+    """As kube-controllers does where a pod's labels change."""
+    entry = await store.get(key)
+    assert entry is not None
+    labels = {**entry.value.metadata.labels, "new": value}
+    meta = msgspec.structs.replace(entry.value.metadata, labels=labels)
+    changed = msgspec.structs.replace(entry.value, metadata=meta)
+    await store.commit([Put(key, changed, entry.revision, entry)])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("always", [False, True])
+async def test_an_endpoint_that_gets_a_label_meanwhile_is_collected_or_named(
+    node: World, monkeypatch: pytest.MonkeyPatch, always: bool
+) -> None:
+    key = ResourceKey("WorkloadEndpoint", f"{NODE}-k8s-web--1-eth0", "default")
+    gc = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
+    rounds = 0
+    with pod_namespace() as pod:
+        async with node.daemon(collect_gap=HANG):
+            result_of(await node.add(pod, "web-1"))
+
+            async def settle(store: Any, view: Any, plan: Any) -> Any:
+                nonlocal rounds
+                rounds += 1
+                if always or rounds == 1:
+                    view.learn(await store.get_many([key]))
+                    await relabel(store, key, str(rounds))
+                return await committer.settle(store, view, plan)
+
+            monkeypatch.setattr("cni.verbs.garbage.settle", settle)
+            done = await node.cni("GC", None, "", config=gc)
+            if not always:
+                assert done.status == 0
+                node.assert_clean()
+                return
+            assert (done.error["code"], "1 of 1" in done.error["msg"]) == (11, True)
+            assert "changed meanwhile" in done.error["details"]
+            assert node.in_use() == 1
+            monkeypatch.setattr("cni.verbs.garbage.settle", committer.settle)
             assert (await node.cni("GC", None, "", config=gc)).status == 0
             node.assert_clean()
 
