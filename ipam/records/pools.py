@@ -237,11 +237,12 @@ def within(inner: IPNetwork, outer: IPNetwork) -> bool:
 
 
 def containing(pools: Iterable[Pool], cidr: IPNetwork) -> Pool | None:
-    """The pool that holds a block or address, or None."""
-    for pool in pools:
-        if within(cidr, pool.cidr):
-            return pool
-    return None
+    """The pool that holds a block or address, or None: the smallest, where one lies in another.
+
+    A wide disabled pool around others says which networks are not masqueraded.
+    """
+    around = (pool for pool in pools if within(cidr, pool.cidr))
+    return max(around, key=lambda pool: (pool.cidr.prefixlen, not pool.disabled), default=None)
 
 
 def block_count(pool: Pool) -> int:

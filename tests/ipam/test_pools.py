@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from itertools import islice
 
 import pytest
 
-from ipam.records.errors import NoPool
-from ipam.records.pools import Pool, block_count, block_order, select
+from ipam.records.errors import NoPool, NotInPool
+from ipam.records.pools import (
+    WORKLOAD,
+    Pool,
+    block_count,
+    block_order,
+    containing,
+    select,
+    serving,
+)
 
 A = Pool("a", ip_network("10.0.0.0/24"), 26)
 B = Pool("b", ip_network("10.1.0.0/24"), 26, node_selector='zone == "b"')
@@ -50,6 +58,18 @@ def test_a_refusal_names_every_pool_and_why() -> None:
         select(ALL, 4, node_labels={}, requested=("six",))
     with pytest.raises(NoPool, match="there is no IPv6 pool"):
         select([A], 6, node_labels={})
+
+
+def test_an_address_is_of_the_smallest_pool_around_it() -> None:
+    wide = Pool("wide", ip_network("10.0.0.0/8"), 26, disabled=True)
+    before = Pool("before", A.cidr, 26, disabled=True)
+    for pools in ([wide, before, A], [A, before, wide]):
+        assert serving(pools, ip_address("10.0.0.9"), WORKLOAD) is A
+        assert containing(pools, ip_network("10.0.0.64/26")) is A
+        assert containing(pools, ip_network("10.9.0.0/26")) is wide
+        with pytest.raises(NotInPool, match="pool wide is disabled"):
+            serving(pools, ip_address("10.9.0.9"), WORKLOAD)
+    assert containing([A], ip_network("10.9.0.0/26")) is None
 
 
 def test_a_broken_selector_selects_nothing_and_stops_no_other_pool() -> None:
