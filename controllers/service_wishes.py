@@ -14,7 +14,7 @@ from ipaddress import ip_address, ip_network
 
 from controllers.objects import Service
 from ipam.records.blocks import IPAddress
-from ipam.records.pools import SERVICE, Pool, containing
+from ipam.records.pools import SERVICE, Pool, containing, is_meant
 from libcalico.errors import InvalidValue
 
 CLASS = "calico"
@@ -109,7 +109,7 @@ def steps(wish: Wish | None, held: Iterable[IPAddress], pools: Sequence[Pool]) -
             and version in wish.families
             and version not in kept
             and named.get(version, address) == address
-            and (version in named or not asked or pool.name in asked or str(pool.cidr) in asked)
+            and (version in named or not asked or any(is_meant(pool, text) for text in asked))
         )
         if fits:
             kept[version] = address

@@ -157,10 +157,20 @@ def select(
 
 def _find(pools: Sequence[Pool], text: str, family: int) -> Pool:
     for pool in pools:
-        if text in (pool.name, str(pool.cidr)):
+        if is_meant(pool, text):
             return pool
     known = ", ".join(pool.name for pool in pools) or "none"
     raise NoPool(f"the requested IPv{family} pool {text!r} does not exist (there are: {known})")
+
+
+def is_meant(pool: Pool, text: str) -> bool:
+    """Whether a text is the pool's name or its network, however that is written."""
+    if text == pool.name:
+        return True
+    try:
+        return pool.cidr == ip_network(text, strict=False)
+    except ValueError:
+        return False
 
 
 def serving(pools: Iterable[Pool], address: IPAddress, use: str, *, disabled: bool = False) -> Pool:

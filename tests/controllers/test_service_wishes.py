@@ -93,7 +93,14 @@ held = st.lists(
 @given(
     held,
     st.sampled_from([["IPv4"], ["IPv6"], ["IPv4", "IPv6"]]),
-    st.sampled_from([{}, {POOLS[4]: '["other"]'}, {ADDRESSES: '["10.9.0.2"]'}]),
+    st.sampled_from(
+        [
+            {},
+            {POOLS[4]: '["other"]'},
+            {POOLS[4]: '["10.8.0.7/24"]'},
+            {ADDRESSES: '["10.9.0.2"]'},
+        ]
+    ),
 )
 def test_a_service_ends_with_one_address_of_each_family_and_then_nothing_changes(
     texts: list[str], families: list[str], notes: dict[str, str]
