@@ -160,12 +160,7 @@ class Records:
         del self._kept[key]
         self._forget(record)
         self._unwritten.pop(key, None)
-        try:
-            os.unlink(self._path(key))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            log.warning("the record of an attachment that is gone stays: %s", error)
+        _unlink(self._path(key))
 
     def drop_this(self, record: Record) -> None:
         """The same, unless its attachment was remembered anew."""
@@ -190,7 +185,7 @@ class Records:
                 self.remember(_read(file))
             except (OSError, ValueError, MuslinError) as error:
                 log.warning("the record %s of an attachment cannot be read: %s", file.name, error)
-                file.unlink(missing_ok=True)
+                _unlink(file)
         self._unwritten.clear()
 
     def refuse_taken(self, addresses: Iterable[IPAddress], attachment: Attachment) -> None:
@@ -221,6 +216,15 @@ def _write(file: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(file, flags, 0o600), "wb") as opened:
         opened.write(content)
+
+
+def _unlink(file: Path) -> None:
+    try:
+        os.unlink(file)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("the record %s of an attachment stays: %s", file.name, error)
 
 
 def _read(file: Path) -> Record:

@@ -146,6 +146,17 @@ def test_what_cannot_be_read_goes_alone_and_no_link_is_followed(tmp_path: Path) 
     assert [one.addresses for one in last.all()] == [(parse_address("10.65.0.8"),)]
 
 
+def test_what_can_neither_be_read_nor_removed_ends_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "attachments"
+    (directory / "folder.json").mkdir(parents=True)
+    records = Records(directory)
+    records.remember(record())
+    records.flush()
+    again = Records(directory)
+    again.load()
+    assert [one.attachment for one in again.all()] == [WEB]
+
+
 def test_only_a_link_with_its_mark_is_its_own() -> None:
     """CNI-102."""
     one = record()
