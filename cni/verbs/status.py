@@ -29,7 +29,7 @@ from cni.verbs.delegation import Delegate, Line, is_delegated
 from ipam.allocator import affinities
 from ipam.allocator.claims import block_limit, free_addresses
 from ipam.allocator.facts import Facts
-from ipam.records import blocks, pools
+from ipam.records import pools
 from ipam.records.errors import NoPool
 from ipam.records.pools import Pool
 from libcalico import status_file
@@ -184,7 +184,7 @@ def _within(entry: Entry, chosen: Sequence[Pool]) -> bool:
 def _free(entries: Iterable[Entry | None], facts: Facts, chosen: Sequence[Pool]) -> bool:
     cooldown = (facts.config or DEFAULT_IPAM_CONFIG).ipCooldownSeconds
     for entry in entries:
-        if entry is None or not _within(entry, chosen) or blocks.problem(entry.value):
+        if entry is None or not _within(entry, chosen):
             continue
         assert isinstance(entry.key, BlockKey)
         cidr = entry.key.cidr

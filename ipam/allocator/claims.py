@@ -134,7 +134,9 @@ async def borrowable(
 def free_addresses(
     block: Block, cidr: IPNetwork, reserved: Sequence[IPNetwork], now: int, cooldown: int
 ) -> int:
-    """How many addresses of a block may be given out now."""
+    """How many addresses of a block may be given out now; none of an inconsistent one."""
+    if blocks.problem(block):
+        return 0
     edit = Edit(block)
     edit.collect(now, cooldown)
     return len(edit.free(blocks.size(cidr), blocks.reserved_ordinals(cidr, reserved)))

@@ -16,6 +16,7 @@ from libcalico.datastore.interface import Datastore, Put, Selection
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import IPAMConfig
 from libcalico.model.keys import BlockKey, IPAMConfigKey, ResourceKey
+from tests.ipam.memory import MemoryStore
 from tests.ipam.world import allocate, put_node, put_pool, release, serving
 from tests.support.etcd import Etcd
 
@@ -154,6 +155,23 @@ async def test_a_block_that_leaks_is_not_used(etcd: Etcd) -> None:
         async with serving(store, "n1") as allocator:
             (second,) = (await allocator.perform(allocate("b"))).addresses
             assert second not in cidr
+
+
+@pytest.mark.asyncio
+async def test_free_addresses_of_a_torn_block_of_another_node_are_none() -> None:
+    """They cannot be borrowed: that is said at once, not after every attempt."""
+    store = MemoryStore()
+    await put_pool(store, "p", "10.0.0.0/29", 29)
+    async with serving(store, "n2") as allocator:
+        await allocator.perform(allocate("a"))
+    ((key, block),) = store.blocks().items()
+    torn = msgspec.structs.replace(block, unallocated=block.unallocated[1:])
+    await store.commit([Put(key, torn)])
+    store.reads = 0
+    async with serving(store, "n1") as allocator:
+        with pytest.raises(PoolsExhausted, match="all are in use"):
+            await allocator.perform(allocate("b"))
+    assert store.reads < 40
 
 
 @pytest.mark.asyncio
