@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from controllers.counts import Counts
+from controllers.addresses.counts import Counts
 
 if TYPE_CHECKING:
     from controllers.process import Process

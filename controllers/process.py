@@ -19,19 +19,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from controllers import metrics
-from controllers.cluster_policies import ClusterPolicies
-from controllers.collection import Collection
+from controllers.addresses.collection import Collection
+from controllers.addresses.load_balancers import LoadBalancers
+from controllers.addresses.pods import Pods
 from controllers.configuration import Configuration
-from controllers.endpoint_labels import EndpointLabels
-from controllers.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
-from controllers.fence import FencedClient, FencedStore
-from controllers.leader import Elector, LostLease
-from controllers.load_balancers import LoadBalancers
-from controllers.mirror import Mirror
-from controllers.node_view import NodeView
-from controllers.nodes import Nodes
-from controllers.pods import Pods
-from controllers.presence import Presence
+from controllers.endpoints.endpoint_labels import EndpointLabels
+from controllers.leadership.fence import FencedClient, FencedStore
+from controllers.leadership.leader import Elector, LostLease
+from controllers.mirror.cluster_policies import ClusterPolicies
+from controllers.mirror.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
+from controllers.mirror.mirror import Mirror
+from controllers.nodes.node_view import NodeView
+from controllers.nodes.nodes import Nodes
+from controllers.nodes.presence import Presence
 from controllers.settings import Settings
 from controllers.status import Status
 from libcalico import logs, paths, tasks

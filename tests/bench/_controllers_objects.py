@@ -15,7 +15,7 @@ from functools import partial
 from ipaddress import IPv4Address, ip_network
 from typing import Any
 
-from controllers.endpoint_labels import PodFacts, endpoint_labels
+from controllers.endpoints.endpoint_labels import PodFacts, endpoint_labels
 from libcalico import names
 from libcalico.datastore.interface import Change, Datastore, Put
 from libcalico.model import (

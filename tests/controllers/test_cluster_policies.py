@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.cluster_policies import ENFORCED, ClusterPolicies
+from controllers.mirror.cluster_policies import ENFORCED, ClusterPolicies
 from libcalico.kubernetes.client import Client
 from libcalico.model.keys import ResourceKey
 from tests.controllers.running import running

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.collection import Collection
-from controllers.leaks import GAP
-from controllers.node_view import NodeView
-from controllers.presence import Presence
+from controllers.addresses.collection import Collection
+from controllers.addresses.leaks import GAP
+from controllers.nodes.node_view import NodeView
+from controllers.nodes.presence import Presence
 from ipam.allocator.assign import AssignRequest, auto_assign
 from ipam.allocator.release import release_by_handle
 from ipam.records import blocks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.endpoint_labels import EndpointLabels, PodFacts, relabelled
+from controllers.endpoints.endpoint_labels import EndpointLabels, PodFacts, relabelled
 from libcalico import names
 from libcalico.datastore.interface import ABSENT, Put
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec

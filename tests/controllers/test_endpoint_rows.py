@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.endpoint_labels import PodFacts, differs, endpoint_labels, relabelled
-from controllers.endpoint_rows import EndpointRows, brief
+from controllers.endpoints.endpoint_labels import PodFacts, differs, endpoint_labels, relabelled
+from controllers.endpoints.endpoint_rows import EndpointRows, brief
 from libcalico.kubernetes.names import Name
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec, codec
 from libcalico.model.keys import ResourceKey

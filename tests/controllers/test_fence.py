@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from controllers.fence import FencedClient, FencedStore
-from controllers.leader import LostLease
+from controllers.leadership.fence import FencedClient, FencedStore
+from controllers.leadership.leader import LostLease
 from controllers.process import Options, Process
 from libcalico.datastore.interface import ABSENT, Paged, Put, Refusing, Selection
 from libcalico.kubernetes.access import Access

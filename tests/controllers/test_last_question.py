@@ -14,12 +14,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from controllers.collection import Collection
-from controllers.leaks import GAP
-from controllers.node_view import NodeView
-from controllers.nodes import Nodes, endpoint_change
-from controllers.objects import PODS, Pod, PodSpec, PodStatus
-from controllers.presence import Presence
+from controllers.addresses.collection import Collection
+from controllers.addresses.leaks import GAP
+from controllers.mirror.objects import PODS, Pod, PodSpec, PodStatus
+from controllers.nodes.node_view import NodeView
+from controllers.nodes.nodes import Nodes, endpoint_change
+from controllers.nodes.presence import Presence
 from ipam.admin import node_removal
 from ipam.allocator.assign import AssignRequest, auto_assign
 from ipam.allocator.release import release_by_handle

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers import leader
-from controllers.leader import Elector, LostLease, Step, Terms, decide, next_spec
+from controllers.leadership import leader
+from controllers.leadership.leader import Elector, LostLease, Step, Terms, decide, next_spec
 from libcalico.kubernetes.access import Access
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.objects import LEASES, LeaseSpec

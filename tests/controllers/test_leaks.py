@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controllers import metrics
-from controllers.counts import count
-from controllers.leaks import GAP, ClusterView, PodView, Watchlist, judge
+from controllers.addresses.counts import count
+from controllers.addresses.leaks import GAP, ClusterView, PodView, Watchlist, judge
 from ipam.records.pools import Pool
 from libcalico.model import Block
 from libcalico.model.ipam import Attribute

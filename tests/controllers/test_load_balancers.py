@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers import load_balancers
-from controllers.load_balancers import LoadBalancers
-from controllers.objects import SERVICES, Service, ServiceSpec
+from controllers.addresses import load_balancers
+from controllers.addresses.load_balancers import LoadBalancers
+from controllers.mirror.objects import SERVICES, Service, ServiceSpec
 from ipam.allocator.assign import AssignRequest, auto_assign
 from ipam.allocator.hosts import release_pool_affinities
 from ipam.allocator.release import release_by_handle

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers import host_endpoints, node_labels
-from controllers.nodes import endpoint_change
+from controllers.nodes import host_endpoints, node_labels
+from controllers.nodes.nodes import endpoint_change
 from libcalico.datastore.interface import Delete, Entry, Put
 from libcalico.errors import InvalidValue
 from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node, NodeBGPSpec, NodeSpec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.collection import Collection
-from controllers.node_view import NodeView
-from controllers.nodes import Nodes
-from controllers.presence import GRACE, Presence
+from controllers.addresses.collection import Collection
+from controllers.nodes.node_view import NodeView
+from controllers.nodes.nodes import Nodes
+from controllers.nodes.presence import GRACE, Presence
 from ipam.allocator.assign import AssignRequest, auto_assign
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import ABSENT, Datastore, Delete, Put, Selection

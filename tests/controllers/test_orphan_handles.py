@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from controllers.orphan_handles import OrphanHandles
+from controllers.addresses.orphan_handles import OrphanHandles
 from libcalico.datastore.interface import ABSENT, Put
 from libcalico.model import Block, Handle
 from libcalico.model.ipam import Attribute

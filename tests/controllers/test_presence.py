@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.fence import FencedStore
-from controllers.presence import GRACE, Presence, is_gone
+from controllers.leadership.fence import FencedStore
+from controllers.nodes.presence import GRACE, Presence, is_gone
 from libcalico.datastore.interface import Entry, Put
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable

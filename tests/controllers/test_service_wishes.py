@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.objects import Service, ServiceSpec
-from controllers.service_wishes import ADDRESSES, POOLS, handle_of, steps, wish_of
+from controllers.addresses.service_wishes import ADDRESSES, POOLS, handle_of, steps, wish_of
+from controllers.mirror.objects import Service, ServiceSpec
 from ipam.records.pools import Pool, from_resource
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes.objects import Meta

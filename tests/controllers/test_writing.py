@@ -9,8 +9,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from controllers.fence import FencedClient, FencedStore
-from controllers.leader import Elector, LostLease
+from controllers.leadership.fence import FencedClient, FencedStore
+from controllers.leadership.leader import Elector, LostLease
 from ipam.admin import node_removal
 from ipam.records import blocks, handles
 from libcalico.datastore.interface import ABSENT, Put, Selection

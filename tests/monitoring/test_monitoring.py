@@ -18,7 +18,7 @@ import cni.server.restore
 import cni.socket.trace
 import controllers.metrics
 from bgp.sessions.metrics import Metrics
-from controllers.counts import Counts
+from controllers.addresses.counts import Counts
 from manifests.image.wheels import ROOT
 from tests.felix.world import METRICS_PORT, make_world
 from tests.monitoring import promtool

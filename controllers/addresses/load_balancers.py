@@ -15,10 +15,10 @@ import logging
 import time
 from ipaddress import ip_network
 
-from controllers.mirror import PERIOD
-from controllers.objects import SERVICES, Service
+from controllers.addresses.service_wishes import handle_of, steps, wish_of
+from controllers.mirror.mirror import PERIOD
+from controllers.mirror.objects import SERVICES, Service
 from controllers.queue import WorkQueue
-from controllers.service_wishes import handle_of, steps, wish_of
 from ipam.allocator.assign import AssignRequest, assign_ip, auto_assign
 from ipam.allocator.release import Release, release_by_handle, release_ips
 from ipam.records import blocks

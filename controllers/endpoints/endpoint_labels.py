@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controllers.endpoint_rows import Brief, EndpointRows, mark
-from controllers.mirror import PERIOD
-from controllers.objects import Pod
-from controllers.pods import Pods
+from controllers.addresses.pods import Pods
+from controllers.endpoints.endpoint_rows import Brief, EndpointRows, mark
+from controllers.mirror.mirror import PERIOD
+from controllers.mirror.objects import Pod
 from controllers.queue import WorkQueue
 from libcalico import names
 from libcalico.datastore.interface import CommitConflict, Datastore, Put, Selection

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from controllers.mirror import PERIOD, Family, Mirror
-from controllers.objects import NODES
+from controllers.mirror.mirror import PERIOD, Family, Mirror
+from controllers.mirror.objects import NODES
 from controllers.queue import WorkQueue
 from libcalico.conversion import Conversion, NodeAddresses, convert, older_kind
 from libcalico.conversion.cluster_policy import API_VERSION, KIND, PREFIX, speaks_of_nodes

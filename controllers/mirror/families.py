@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.mirror import Family
-from controllers.objects import (
+from controllers.mirror.mirror import Family
+from controllers.mirror.objects import (
     NAMESPACES,
     NETWORK_POLICIES,
     SERVICE_ACCOUNTS,

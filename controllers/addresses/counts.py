@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
-from controllers.leaks import Candidate
+from controllers.addresses.leaks import Candidate
 from ipam.admin.usage import reserved_of
 from ipam.records import blocks
 from ipam.records.pools import Pool, containing

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from controllers.objects import NODES
+from controllers.mirror.objects import NODES
 from libcalico import names
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer

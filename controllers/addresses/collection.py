@@ -1,9 +1,9 @@
 """Addresses that leaked come back: look, wait, look again, ask the API, release by sequence.
 
-`controllers.leaks` says what nobody uses. A handle goes in one transaction with the endpoints
-that name it, under the sequence numbers that were seen, after the API was asked once more for the
-pod. Then claims: those of nodes that are gone and hold nothing, and those on blocks that a node
-with others has left empty for the grace period.
+`controllers.addresses.leaks` says what nobody uses. A handle goes in one transaction with the
+endpoints that name it, under the sequence numbers that were seen, after the API was asked once more
+for the pod. Then claims: those of nodes that are gone and hold nothing, and those on blocks that a
+node with others has left empty for the grace period.
 
 Invariants (tests/controllers/test_collection.py):
   GC-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
@@ -21,8 +21,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
-from controllers.counts import Counts, count
-from controllers.leaks import (
+from controllers.addresses.counts import Counts, count
+from controllers.addresses.leaks import (
     GAP,
     Candidate,
     ClusterView,
@@ -31,12 +31,12 @@ from controllers.leaks import (
     judge,
     unused,
 )
-from controllers.node_view import NodeView, kubernetes_name
-from controllers.objects import PODS
-from controllers.orphan_handles import OrphanHandles
-from controllers.pod_table import PodTable, view_of
-from controllers.pods import Pods
-from controllers.presence import Presence
+from controllers.addresses.orphan_handles import OrphanHandles
+from controllers.addresses.pod_table import PodTable, view_of
+from controllers.addresses.pods import Pods
+from controllers.mirror.objects import PODS
+from controllers.nodes.node_view import NodeView, kubernetes_name
+from controllers.nodes.presence import Presence
 from ipam.admin.usage import reservations
 from ipam.allocator import affinities
 from ipam.allocator.committer import settle

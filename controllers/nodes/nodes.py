@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from controllers import host_endpoints, node_labels
-from controllers.mirror import PERIOD
-from controllers.node_view import NodeView, kubernetes_name
-from controllers.presence import AGAIN, Presence
+from controllers.mirror.mirror import PERIOD
+from controllers.nodes import host_endpoints, node_labels
+from controllers.nodes.node_view import NodeView, kubernetes_name
+from controllers.nodes.presence import AGAIN, Presence
 from controllers.queue import WorkQueue
 from ipam.admin import node_removal
 from libcalico.datastore.interface import (

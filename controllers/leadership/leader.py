@@ -27,7 +27,7 @@ from enum import Enum
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from controllers.beside import Beside
+from controllers.leadership.beside import Beside
 from libcalico import tasks
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 
-from controllers.objects import Service
+from controllers.mirror.objects import Service
 from ipam.records.blocks import IPAddress
 from ipam.records.pools import SERVICE, Pool, containing, is_meant
 from libcalico.errors import InvalidValue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controllers.objects import PODS, Pod
+from controllers.mirror.objects import PODS, Pod
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.reflector import Reflector, Sink

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from controllers.leaks import PodView
-from controllers.objects import Pod
-from controllers.pods import Pods
+from controllers.addresses.leaks import PodView
+from controllers.addresses.pods import Pods
+from controllers.mirror.objects import Pod
 from libcalico.kubernetes.names import Name
 
 POD_IPS = ("cni.projectcalico.org/podIPs", "cni.projectcalico.org/podIP")

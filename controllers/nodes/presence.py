@@ -16,8 +16,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from controllers.node_view import kubernetes_name
-from controllers.objects import NODES
+from controllers.mirror.objects import NODES
+from controllers.nodes.node_view import kubernetes_name
 from libcalico.datastore.interface import Datastore, require_room
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client

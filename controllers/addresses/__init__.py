@@ -1,0 +1,1 @@
+"""Addresses without a pod, and addresses of load balancers."""

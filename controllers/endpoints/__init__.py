@@ -1,0 +1,1 @@
+"""Labels of endpoints follow those of pods, namespaces and accounts."""

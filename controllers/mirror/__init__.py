@@ -1,0 +1,1 @@
+"""Kinds that are mirrored from Kubernetes into etcd."""
