@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from libcalico.health import HealthServer, Reporter
+from libcalico.process.health import HealthServer, Reporter
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,11 @@ from bgp.peering.peering import Settings
 from bgp.routes.resolving import Resolver
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
-from libcalico import apiconfig, command_line, health, logs, parsing, paths, process
+from libcalico import apiconfig, command_line, parsing
 from libcalico.datastore import UNHURRIED, connect, hosts
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.process import health, logs, paths, process
 
 log = logging.getLogger(__name__)
 

@@ -112,7 +112,7 @@ def _log_level(ctx: click.Context, parameter: click.Parameter, level: str | None
     if level.lower() not in LOG_LEVELS:
         raise click.BadParameter(f"{level!r} is none of {', '.join(LOG_LEVELS)}")
     if level.lower() not in ("panic", "fatal"):
-        from libcalico import logs
+        from libcalico.process import logs
 
         logs.configure("calicoctl", level.upper())
 

@@ -22,8 +22,9 @@ import msgspec
 
 from cni.client import Attachment, Client, load
 from cni.client.cache import DEFAULT
-from libcalico import command_line, paths
+from libcalico import command_line
 from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
+from libcalico.process import paths
 
 EPILOG = """environment:
   NETCONFPATH  the directory of network configurations (/etc/cni/net.d)

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from cni.install import keeping
 from cni.pods.pod_sources import own_access
 from cni.server.daemon import Daemon, settings_from, wait_for_node_name
-from libcalico import apiconfig, command_line, datastore, logs, process
+from libcalico import apiconfig, command_line, datastore
 from libcalico.errors import MuslinError
-from libcalico.tasks import beside
+from libcalico.process import logs, process
+from libcalico.process.tasks import beside
 
 log = logging.getLogger(__name__)
 

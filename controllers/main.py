@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from controllers import status
-from libcalico import apiconfig, command_line, logs, process
+from libcalico import apiconfig, command_line
 from libcalico.errors import MuslinError
+from libcalico.process import logs, process
 
 log = logging.getLogger(__name__)
 

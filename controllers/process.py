@@ -34,14 +34,14 @@ from controllers.nodes.nodes import Nodes
 from controllers.nodes.presence import Presence
 from controllers.settings import Settings
 from controllers.status import Status
-from libcalico import logs, paths, tasks
 from libcalico.clusterinfo import KEY as CLUSTER
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import DatastoreError, MuslinError
-from libcalico.health import ANYWHERE, HealthServer, Reporter
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import KubernetesError
+from libcalico.process import logs, paths, tasks
+from libcalico.process.health import ANYWHERE, HealthServer, Reporter
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
-from libcalico.backoff import Backoff
+from libcalico.process.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 FIRST, LONGEST = 0.05, 30.0

@@ -38,15 +38,16 @@ from felix.servers import Servers
 from felix.store.ingest import EndpointRows
 from felix.store.readable import Readable
 from felix.store.service_reader import ServiceReader
-from libcalico import apiconfig, paths
+from libcalico import apiconfig
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore, Deferring
 from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
 from libcalico.errors import MuslinError
-from libcalico.logs import level_number
 from libcalico.model import Key, ResourceKey, WorkloadEndpoint
 from libcalico.model.lacking import Lacking
+from libcalico.process import paths
+from libcalico.process.logs import level_number
 
 STATUS_INTERVAL = 10.0
 LINGER = 0.025

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from libcalico import command_line, logs, parsing, paths, process
+from libcalico import command_line, parsing
 from libcalico.errors import MuslinError
+from libcalico.process import logs, paths, process
 
 log = logging.getLogger(__name__)
 

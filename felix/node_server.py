@@ -31,7 +31,6 @@ from felix.calc.endpoints import Endpoint, from_resource
 from felix.dataplane.loop import Dataplane
 from felix.questions import Questions
 from felix.reports.drops import Drops
-from libcalico import paths, tasks
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import (
@@ -55,7 +54,8 @@ from libcalico.local.node_api import (
 )
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
-from libcalico.tasks import beside
+from libcalico.process import paths, tasks
+from libcalico.process.tasks import beside
 
 IPAddress = IPv4Address | IPv6Address
 OFFER_GRACE = 10.0

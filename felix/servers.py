@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from felix.config.parameters import Config
-from libcalico import tasks
-from libcalico.backoff import Backoff
-from libcalico.health import ANYWHERE, HealthServer, Reporter
+from libcalico.process import tasks
+from libcalico.process.backoff import Backoff
+from libcalico.process.health import ANYWHERE, HealthServer, Reporter
 
 Place = tuple[str, int]
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0

@@ -16,7 +16,7 @@ from lab import datastore, proc
 from lab.machine import Machine
 from lab.router import HOLD_SECONDS
 from lab.topology import NODE_AS, Plan
-from libcalico import paths
+from libcalico.process import paths
 
 REFERENCE_PLUGINS = Path("/usr/lib/cni")
 LOG = paths.LOG / "calico-node.log"

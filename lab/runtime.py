@@ -21,7 +21,7 @@ from typing import Any
 
 from lab.errors import LabError
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 
 Json = dict[str, Any]
 ANNOTATIONS = "io.kubernetes.cri.pod-annotations"

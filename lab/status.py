@@ -9,7 +9,7 @@ from typing import Any
 from lab import pods, proc
 from lab.cluster import Lab
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 
 
 @dataclass(frozen=True)

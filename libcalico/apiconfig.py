@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from libcalico import parsing, paths, yamltext
+from libcalico import parsing, yamltext
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.process import paths
 
 ETCD, KUBERNETES = "etcdv3", "kubernetes"
 FLAGS = ("k8s_insecure", "k8s_disable_node_poll", "use_pod_cidr")

@@ -14,7 +14,18 @@ from __future__ import annotations
 
 from libcalico.model.policy import NetworkPolicy, Policy
 from libcalico.model.rules import EntityRule, ServiceAccountMatch
-from libcalico.selectors import And, Compare, Constant, Has, InSet, Node, Not, Or, Selector, parse
+from libcalico.selectors.selectors import (
+    And,
+    Compare,
+    Constant,
+    Has,
+    InSet,
+    Node,
+    Not,
+    Or,
+    Selector,
+    parse,
+)
 
 NAMESPACE_LABEL = "projectcalico.org/namespace"
 SERVICE_ACCOUNT_LABEL = "projectcalico.org/serviceaccount"

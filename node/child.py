@@ -12,7 +12,7 @@ import signal
 import sys
 from importlib import import_module
 
-from libcalico.process import die_with_parent, set_name
+from libcalico.process.process import die_with_parent, set_name
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ from cni.install.settings import settings_from
 from felix import ROUTE_PROTOCOL
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.rules import backend
-from libcalico import paths
 from libcalico.errors import MuslinError
+from libcalico.process import paths
 from linux import addresses, links, routes
 from linux.links import Link
 from linux.netlink import Socket

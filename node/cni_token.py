@@ -22,9 +22,9 @@ import msgspec
 
 from cni.install import credentials
 from cni.install.files import opened
-from libcalico import paths
-from libcalico.backoff import Backoff
 from libcalico.errors import NO_DOCUMENT, MuslinError
+from libcalico.process import paths
+from libcalico.process.backoff import Backoff
 from node.settings.environment import Settings
 
 if TYPE_CHECKING:

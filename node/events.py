@@ -19,8 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from libcalico import apiconfig, names, paths, status_file
+from libcalico import apiconfig, names
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.process import paths, status_file
 from node.identity import kubernetes
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from libcalico import apiconfig, command_line, logs, tasks
-from libcalico.backoff import Backoff
+from libcalico import apiconfig, command_line
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.process import run_until_signal, set_name
-from libcalico.tasks import ended
+from libcalico.process import logs, tasks
+from libcalico.process.backoff import Backoff
+from libcalico.process.process import run_until_signal, set_name
+from libcalico.process.tasks import ended
 from linux.errors import KernelError
 from node import checksystem, cni_token, events, notify, probes, readiness
 from node.identity import life_sign

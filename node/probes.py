@@ -11,7 +11,8 @@ import http.client
 import sys
 from collections.abc import Mapping, Sequence
 
-from libcalico import parsing, paths
+from libcalico import parsing
+from libcalico.process import paths
 from node.settings.environment import settings
 
 PATHS = {"live": "/liveness", "ready": "/readiness"}

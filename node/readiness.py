@@ -19,9 +19,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from libcalico import apiconfig, paths, status_file
-from libcalico.backoff import Backoff
+from libcalico import apiconfig
 from libcalico.errors import MuslinError
+from libcalico.process import paths, status_file
+from libcalico.process.backoff import Backoff
 from node import events
 from node.identity import kubernetes
 from node.settings.environment import Settings

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from libcalico import tasks
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 from node.restart import RestartPolicy
 
 log = logging.getLogger(__name__)

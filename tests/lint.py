@@ -62,9 +62,9 @@ def strays() -> list[str]:
     ]
 
 
-# Below `libcalico.tasks`, so not by it; each awaits what it starts, or takes its exception.
+# Below `libcalico.process.tasks`, so not by it; each awaits what it starts, or takes its exception.
 TASKS_OF_THEIR_OWN = {
-    "libcalico/tasks.py": 1,
+    "libcalico/process/tasks.py": 1,
     "linux/conntrack.py": 1,
     "linux/iptables/table.py": 1,
     "linux/nftables/ruleset.py": 1,
@@ -97,7 +97,8 @@ def narrow_readers() -> list[str]:
 
 
 def bare_tasks() -> list[str]:
-    """Tasks that are started neither in a TaskGroup nor by `libcalico.tasks`, in what we ship."""
+    """Tasks that are started neither in a TaskGroup nor by
+    `libcalico.process.tasks`, in what we ship."""
     found: list[str] = []
     for path in python_files():
         name = str(path.relative_to(ROOT))
@@ -105,7 +106,9 @@ def bare_tasks() -> list[str]:
             continue
         lines = tasks_in(path.read_text())
         if len(lines) != TASKS_OF_THEIR_OWN.get(name, 0):
-            found += [f"{name}:{line}: start this task by libcalico.tasks" for line in lines]
+            found += [
+                f"{name}:{line}: start this task by libcalico.process.tasks" for line in lines
+            ]
     return found
 
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bgp.speaker.interface import IPNetwork
-from libcalico.backoff import Backoff
 from libcalico.local import framing, node_api
-from libcalico.tasks import beside
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import beside
 
 log = logging.getLogger(__name__)
 

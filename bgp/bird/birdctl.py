@@ -21,9 +21,9 @@ from pathlib import Path
 
 from bgp.bird import birdlines
 from bgp.bird.birdanswers import World, answer
-from libcalico import paths
-from libcalico.backoff import Backoff
-from libcalico.tasks import beside, ended
+from libcalico.process import paths
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import beside, ended
 
 log = logging.getLogger(__name__)
 

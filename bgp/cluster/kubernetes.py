@@ -21,7 +21,7 @@ from typing import Any
 
 from bgp.cluster.services import Endpoint, ServiceBatch, ServiceKey, ServiceView
 from bgp.speaker.interface import IPAddress
-from libcalico import apiconfig, tasks
+from libcalico import apiconfig
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.access import find
 from libcalico.kubernetes.changes import Changes
@@ -34,7 +34,8 @@ from libcalico.kubernetes.objects import (
     Service,
 )
 from libcalico.kubernetes.reflector import Reflector
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 
 log = logging.getLogger(__name__)
 

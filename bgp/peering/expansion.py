@@ -26,8 +26,9 @@ from bgp.speaker.interface import (
     IPAddress,
     Peer,
 )
-from libcalico import durations, selectors
+from libcalico import durations
 from libcalico.errors import MuslinError
+from libcalico.selectors import selectors
 
 DEFAULT_AS = 64512
 

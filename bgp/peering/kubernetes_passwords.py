@@ -18,13 +18,13 @@ from pathlib import Path
 
 from bgp.cluster.kubernetes import RETRY, connect
 from bgp.peering.passwords import Passwords, Wanted
-from libcalico import tasks
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import SECRETS, Secret
 from libcalico.kubernetes.reflector import Reflector
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 
 log = logging.getLogger(__name__)
 

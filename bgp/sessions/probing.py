@@ -35,7 +35,7 @@ from bgp.sessions.diagnosis import (
 )
 from bgp.sessions.sessions import Sessions
 from bgp.speaker.interface import IPAddress, Peer
-from libcalico import tasks
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 

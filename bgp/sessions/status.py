@@ -1,6 +1,6 @@
 """What others may read of this process: `/var/run/calico/status/bgp.json` (0644).
 
-Schema (`time` and `pid` are added by `libcalico.status_file`):
+Schema (`time` and `pid` are added by `libcalico.process.status_file`):
 
     {"router_id": "10.99.1.1", "local_as": 64512,
      "speaker": "running" | "stopped" | "restarting",
@@ -43,8 +43,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from libcalico import status_file
 from libcalico.model.meta import now_text
+from libcalico.process import status_file
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from libcalico import paths
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, ProtocolError, connect_unix
 from libcalico.local.node_api import Hello
+from libcalico.process import paths
 
 ANSWER_TIMEOUT = 20.0
 T = TypeVar("T")

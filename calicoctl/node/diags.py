@@ -20,8 +20,9 @@ from calicoctl.diags import files, programs, store
 from calicoctl.diags.archive import Archive, stamp
 from calicoctl.diags.redact import Redactor
 from calicoctl.node import program, report
-from libcalico import apiconfig, paths
+from libcalico import apiconfig
 from libcalico.errors import MuslinError
+from libcalico.process import paths
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "system/date": ("date", "-Ins"),

@@ -16,8 +16,8 @@ from typing import Any
 from calicoctl import borders
 from calicoctl.node import bird, processes
 from calicoctl.node.processes import Process
-from libcalico import paths, status_file
 from libcalico.errors import MuslinError
+from libcalico.process import paths, status_file
 
 HEADINGS = ("PEER ADDRESS", "PEER TYPE", "STATE", "SINCE", "INFO")
 WIDE = ("NODE", "AS", "RECEIVED", "REFUSED", "SENT", "GRACEFUL RESTART")

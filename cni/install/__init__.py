@@ -40,7 +40,7 @@ from cni.install.binaries import (
 )
 from cni.install.configuration import CONFLIST_NAME, default_conflist, encoded
 from cni.install.files import opened
-from libcalico import paths
+from libcalico.process import paths
 
 __all__ = [
     "BUILT",

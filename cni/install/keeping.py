@@ -21,9 +21,9 @@ from pathlib import Path
 from cni.install import configuration, credentials
 from cni.install.settings import HOST, Settings, settings_from
 from cni.socket import channel, protocol
-from libcalico import paths
-from libcalico.backoff import Backoff
 from libcalico.errors import MuslinError
+from libcalico.process import paths
+from libcalico.process.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from cni.install import binaries, configuration
 from cni.install.keeping import Keeper, stay
 from cni.install.settings import HOST, VARIABLES, Settings, settings_from
-from libcalico import command_line, logs, paths
+from libcalico import command_line
 from libcalico.errors import MuslinError
+from libcalico.process import logs, paths
 
 log = logging.getLogger(__name__)
 

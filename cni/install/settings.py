@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from libcalico import parsing, paths
+from libcalico import parsing
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.process import paths
 
 HOST = Path("/host")
 SECONDARY = "secondary-bin-dir"

@@ -29,8 +29,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
 
-from libcalico import endpoint_files, paths
-from libcalico.backoff import Backoff
+from libcalico import endpoint_files
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import (
@@ -45,7 +44,9 @@ from libcalico.local.node_api import (
 )
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
-from libcalico.tasks import beside
+from libcalico.process import paths
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import beside
 
 FILE_INTERVAL = 0.05
 

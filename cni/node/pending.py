@@ -30,8 +30,8 @@ from cni.request.errors import CNIError
 from cni.request.request import Command, Request
 from cni.socket import protocol
 from cni.socket.trace import PENDING
-from libcalico.backoff import Backoff
 from libcalico.errors import DatastoreUnavailable, MuslinError
+from libcalico.process.backoff import Backoff
 from linux.errors import KernelError
 
 log = logging.getLogger(__name__)

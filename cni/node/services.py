@@ -21,8 +21,8 @@ from cni.request.kubernetes_access import HOST
 from cni.request.stores import StoreCheck
 from cni.veth.unplugging import Unplugger
 from ipam.allocator.service import NodeAllocator
-from libcalico import paths, tasks
 from libcalico.datastore.interface import Datastore
+from libcalico.process import paths, tasks
 from linux.conntrack import Forgetter
 from linux.netlink import Socket
 

@@ -26,7 +26,6 @@ from cni.pods.pod_source import DEFAULT_SERVICE_ACCOUNT, PodFacts
 from cni.request.errors import CNIError, Code
 from cni.request.kubernetes_access import as_cni_error
 from cni.request.request import Request
-from libcalico import tasks
 from libcalico.kubernetes.access import Source
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import Query
@@ -35,6 +34,7 @@ from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import NAMESPACES, PODS, Container, Namespace, Pod
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.model import WorkloadEndpointPort
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 

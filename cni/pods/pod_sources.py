@@ -22,9 +22,9 @@ from cni.pods.kubernetes_pods import KubernetesPods
 from cni.pods.pod_source import PodFacts, RuntimePodSource
 from cni.request.kubernetes_access import HOST, NOTHING, NamedAccess
 from cni.request.request import Request
-from libcalico import tasks
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.kubernetes.access import Access, Source, find
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from cni.server.server import Server
 from ipam.collector.collector import GAP_SECONDS, Collector, Sweep
 from ipam.collector.proof import Evidence, Listed
 from ipam.records.blocks import IPAddress
-from libcalico.backoff import Backoff
 from libcalico.cri import CRISandboxes, NoSandboxes, SandboxSource
 from libcalico.errors import MuslinError
+from libcalico.process.backoff import Backoff
 from linux import conntrack, links
 from linux.errors import KernelError
 from linux.netlink import Socket

@@ -29,15 +29,16 @@ from cni.socket import channel
 from cni.socket.protocol import PendingDelete
 from cni.socket.trace import RESTORED, TRANSACTIONS, Traces
 from ipam.allocator.service import NodeAllocator
-from libcalico import parsing, status_file
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.backoff import Backoff
 from libcalico.clusterinfo import our_version
 from libcalico.datastore.interface import Datastore, Replaceable, require_room, why_full
 from libcalico.errors import MuslinError
-from libcalico.health import HealthServer, Reporter
 from libcalico.kubernetes.access import Source
 from libcalico.model.keys import ResourceKey
+from libcalico.process import status_file
+from libcalico.process.backoff import Backoff
+from libcalico.process.health import HealthServer, Reporter
 from linux.netlink import Socket
 
 log = logging.getLogger(__name__)

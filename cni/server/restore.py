@@ -47,11 +47,11 @@ from ipam.records.blocks import IPAddress
 from ipam.records.errors import AddressInUse
 from ipam.records.naming import pod_attributes
 from ipam.records.pools import containing
-from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, CommitConflict, Entry, Put, Refusing
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model import WorkloadEndpoint
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
+from libcalico.process.backoff import Backoff
 from linux.errors import KernelError
 
 log = logging.getLogger(__name__)

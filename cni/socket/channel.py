@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from cni.socket import protocol
-from libcalico import tasks
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 
 log = logging.getLogger(__name__)
 

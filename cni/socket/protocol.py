@@ -22,7 +22,7 @@ The protocol is never changed incompatibly (PROTO-1): fields are only added, opt
 types that a side does not know are ignored. See `docs/cni-protocol.md`.
 
 A DEL that cannot reach the daemon is queued on disk as one `PendingDelete` in one file of
-`libcalico.paths.CNI_PENDING`, named by `pending_name`, and the runtime gets success
+`libcalico.process.paths.CNI_PENDING`, named by `pending_name`, and the runtime gets success
 (DEL-14). The file appears by link(2), complete and synced; names that start with "." are
 unfinished and ignored (the daemon may remove those older than a minute). The daemon replays
 every file at its start, before it serves requests, and again when it finds new ones: it

@@ -16,11 +16,11 @@ import msgspec
 
 from cni.node.services import Services
 from cni.request.request import Request
-from libcalico import selectors
 from libcalico.datastore.interface import ABSENT, CommitConflict, Put
 from libcalico.errors import InvalidValue, PermissionDenied
 from libcalico.model import ResourceKey
 from libcalico.model.codec import decode_value
+from libcalico.selectors import selectors
 
 log = logging.getLogger(__name__)
 

@@ -32,11 +32,11 @@ from ipam.allocator.facts import Facts
 from ipam.records import pools
 from ipam.records.errors import NoPool
 from ipam.records.pools import Pool
-from libcalico import status_file
 from libcalico.datastore.interface import Entry, Selection, why_full
 from libcalico.errors import MuslinError
 from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import BlockKey
+from libcalico.process import status_file
 from linux import sysctl
 
 log = logging.getLogger(__name__)

@@ -28,11 +28,11 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from controllers.leadership.beside import Beside
-from libcalico import tasks
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, KubernetesError, ObjectNotFound
 from libcalico.kubernetes.objects import LEASES, Lease, LeaseSpec
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,10 @@ from felix.config import kinds
 from felix.config.others import ELSEWHERE, FIELD_OF, TYPHA
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.rows import Parameter
-from libcalico import paths, selectors
 from libcalico.errors import InvalidValue
 from libcalico.model.enforcement import felix_parameter
+from libcalico.process import paths
+from libcalico.selectors import selectors
 
 ANNOTATION_PREFIX = "config.projectcalico.org/"
 UNKNOWN = "is not a parameter of this release; ignored"

@@ -59,10 +59,10 @@ from felix.dataplane.turn.slices import happens_before, in_slices
 from felix.dataplane.turn.state import State
 from felix.dataplane.turn.timers import Timers
 from libcalico import collector
-from libcalico.backoff import Backoff
 from libcalico.model import ResourceKey
-from libcalico.tasks import Background, beside, start
-from libcalico.waiting import set_within
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import Background, beside, start
+from libcalico.process.waiting import set_within
 from linux.errors import KernelError
 from linux.links import is_there
 from linux.prefixes import Prefix

@@ -18,7 +18,7 @@ from felix.explain.written import POLICIES
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey
 from libcalico.policy_selectors import NAMESPACE_LABEL, entity_selector
-from libcalico.selectors import And, Compare, Has, InSet, Node, Not, Or, parse
+from libcalico.selectors.selectors import And, Compare, Has, InSet, Node, Not, Or, parse
 
 NAMESPACE_NAME = "namespace"
 

@@ -26,7 +26,7 @@ from felix.explain.answering import denier
 from felix.rules import tell
 from libcalico.local.node_api import Denier, Dropped, Watching
 from libcalico.model import ResourceKey
-from libcalico.tasks import start
+from libcalico.process.tasks import start
 from linux.errors import KernelError
 from linux.nflog import Logged, Reader
 

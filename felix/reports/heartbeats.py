@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from felix.config.parameters import Config
-from libcalico import tasks
-from libcalico.health import Reporter
+from libcalico.process import tasks
+from libcalico.process.health import Reporter
 
 T = TypeVar("T")
 BEAT = 10.0

@@ -36,7 +36,7 @@ from libcalico.model.keys import (
 )
 from libcalico.model.meta import now_text
 from libcalico.model.status import EndpointStatus, FelixStatus
-from libcalico.waiting import set_within
+from libcalico.process.waiting import set_within
 
 FIRST_REPORT = 10.0
 WRITE_TIMEOUT = 2.0

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from libcalico import status_file
 from libcalico.clusterinfo import our_version
+from libcalico.process import status_file
 
 MINIMUM_INTERVAL = 1.0
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from felix.calc.last_readable import Remembered
 from felix.store import readable_records
 from felix.store.readable_records import Line
-from libcalico import paths
 from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, codec
+from libcalico.process import paths
 
 PAUSE = 0.2
 """Seconds for which changes are gathered."""

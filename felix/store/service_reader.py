@@ -23,10 +23,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from felix.calc.services import ServicePort, ServiceSink, ServiceSlice, SliceKey
-from libcalico import apiconfig, tasks
-from libcalico.backoff import Backoff
+from libcalico import apiconfig
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.decoding import NAMELESS
+from libcalico.process import tasks
+from libcalico.process.backoff import Backoff
 
 if TYPE_CHECKING:
     from libcalico.kubernetes.names import Name

@@ -21,10 +21,10 @@ from ipam.records import blocks
 from ipam.records.edit import Edit
 from ipam.records.pools import Pool, block_count, from_resource, within
 from ipam.records.snapshot import Snapshot
-from libcalico import selectors
 from libcalico.errors import InvalidValue
 from libcalico.model import Block
 from libcalico.model.keys import AffinityKey, IPNetwork
+from libcalico.selectors import selectors
 
 
 @dataclass(frozen=True, slots=True)

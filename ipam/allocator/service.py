@@ -27,10 +27,10 @@ from ipam.allocator.requests import Allocate, Granted, Request
 from ipam.allocator.tickets import Ticket
 from ipam.allocator.view import OwnNode, View, at_home
 from ipam.allocator.worker import Worker
-from libcalico.backoff import Backoff
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreFull, DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import IPNetwork, ResourceKey
+from libcalico.process.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
 
 from ipam.records.errors import NoPool, NotInPool
-from libcalico import selectors
 from libcalico.datastore.interface import Entry
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
+from libcalico.selectors import selectors
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from lab import cluster
 from lab.cluster import Lab
 from lab.errors import LabError
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 
 BOTH_FAMILIES = {"assign_ipv4": "true", "assign_ipv6": "true"}
 ONLY_IPV6 = {"assign_ipv4": "false", "assign_ipv6": "true"}

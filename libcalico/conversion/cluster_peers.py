@@ -16,7 +16,7 @@ from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
 from libcalico.model.rules import EntityRule
 from libcalico.model.validate_rules import MAX_NETS
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 
 INGRESS_PEERS = frozenset({"namespaces", "pods"})
 EGRESS_PEERS = INGRESS_PEERS | {"nodes", "networks", "domainNames"}

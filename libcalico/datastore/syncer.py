@@ -32,7 +32,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from libcalico import collector
-from libcalico.backoff import Backoff
 from libcalico.datastore.interface import (
     Compacted,
     Datastore,
@@ -48,7 +47,8 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import DatastoreError
 from libcalico.model.keys import Key
-from libcalico.tasks import ended, start
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import ended, start
 
 log = logging.getLogger(__name__)
 

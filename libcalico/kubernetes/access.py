@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from libcalico import parsing, paths
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.errors import InvalidValue
 from libcalico.kubernetes.errors import NoAccess
+from libcalico.process import paths
 
 _REFUSED_USER = {
     "exec": "a program that fetches credentials is not run",

@@ -30,7 +30,7 @@ from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Conflict, Forbidden, KubernetesError, ObjectNotFound
 from libcalico.kubernetes.objects import PODS, Object, Resource
-from libcalico.waiting import set_within
+from libcalico.process.waiting import set_within
 
 log = logging.getLogger(__name__)
 

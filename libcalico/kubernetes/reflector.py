@@ -22,7 +22,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
-from libcalico.backoff import Backoff
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import EVERYTHING, NAMELESS, Event, Page, Query
 from libcalico.kubernetes.errors import (
@@ -34,6 +33,7 @@ from libcalico.kubernetes.errors import (
 )
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Object, Resource
+from libcalico.process.backoff import Backoff
 
 T = TypeVar("T", bound=Object)
 C = TypeVar("C", bound=Object, contravariant=True)

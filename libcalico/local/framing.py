@@ -32,11 +32,11 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from libcalico import tasks
 from libcalico.errors import NO_DOCUMENT, MuslinError
 from libcalico.local.attending import StreamProtocol
 from libcalico.local.node_api import Hello, Message
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 
 MAX_FRAME = 2 * 1024 * 1024
 HELLO_TIMEOUT = 5.0

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from ipaddress import ip_interface
 from pathlib import Path
 
-from libcalico import apiconfig, paths
+from libcalico import apiconfig
 from libcalico.errors import InvalidValue
+from libcalico.process import paths
 from node.checks.facts import Facts, Store
 from node.gather import datastore, host, kernel, kubernetes, network, places, probes
 from node.identity import kubernetes as cluster

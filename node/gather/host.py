@@ -12,8 +12,8 @@ from configparser import Error as ConfigError
 from dataclasses import replace
 from pathlib import Path
 
-from libcalico import paths
 from libcalico.errors import InvalidValue
+from libcalico.process import paths
 from node.checks.facts import Host, Space
 from node.gather import clock
 from node.settings.environment import node_name

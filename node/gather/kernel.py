@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from libcalico import status_file
 from libcalico.errors import MuslinError
+from libcalico.process import status_file
 from linux import programs, sysctl
 from linux.errors import CommandError, KernelError
 from linux.ipset import IPSets

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from libcalico import paths
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.kubernetes.access import find
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Forbidden, ObjectNotFound
 from libcalico.kubernetes.objects import LEASES, Address, Object, Resource
+from libcalico.process import paths
 from node.identity.life import Life, told
 
 NAMESPACE = "kube-node-lease"

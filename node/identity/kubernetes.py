@@ -16,10 +16,11 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libcalico import parsing, paths
+from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.errors import MuslinError
 from libcalico.model.keys import IPNetwork
+from libcalico.process import paths
 from node.identity.autodetect import IPAddress
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable
 
 from libcalico import apiconfig
-from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.errors import DatastoreFull, MuslinError
 from libcalico.model.keys import LifeSignKey
 from libcalico.model.meta import now_text
 from libcalico.model.status import LifeSign
+from libcalico.process.backoff import Backoff
 from node.identity import interfaces, life
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 
-from libcalico import parsing, paths
+from libcalico import parsing
 from libcalico.errors import InvalidValue
 from libcalico.model.numorstring import as_number
+from libcalico.process import paths
 
 IPInterface = IPv4Interface | IPv6Interface
 

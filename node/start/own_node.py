@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 from ipam.records.tunnel_kinds import TUNNELS
 from libcalico import apiconfig
-from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer
@@ -32,6 +31,7 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.meta import Metadata
 from libcalico.model.node import Node
+from libcalico.process.backoff import Backoff
 from node.identity import kubernetes, life, registration
 from node.settings.environment import Settings
 from node.start import addresses, startup

@@ -22,13 +22,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from libcalico import apiconfig
-from libcalico.backoff import Backoff
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
-from libcalico.tasks import beside
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import beside
 from linux import monitor
 from node.identity import autodetect, kubernetes, life, registration
 from node.identity.autodetect import IPAddress

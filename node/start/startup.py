@@ -20,7 +20,6 @@ from typing import Any
 
 from ipam.admin import overlap
 from libcalico import apiconfig, parsing
-from libcalico.backoff import Backoff
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore import connect
 from libcalico.datastore.interface import (
@@ -38,6 +37,7 @@ from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.node import Node
 from libcalico.model.validate import validate
+from libcalico.process.backoff import Backoff
 from node.identity import autodetect, interfaces, kubernetes, life, registration
 from node.settings.environment import AddressWish, IPInterface, Settings, node_name, settings
 from node.start import addresses, defaults

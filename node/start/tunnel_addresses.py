@@ -43,12 +43,12 @@ from ipam.admin.tunnels import (
 from ipam.records.blocks import IPAddress
 from ipam.records.pools import usable
 from libcalico import apiconfig
-from libcalico.backoff import Backoff
 from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer, Update
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
+from libcalico.process.backoff import Backoff
 from linux import links
 from linux.errors import KernelError
 from linux.netlink import Socket

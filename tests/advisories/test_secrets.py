@@ -21,7 +21,7 @@ import pytest
 
 from calicoctl.main import run
 from calicoctl.node import program
-from libcalico import paths
+from libcalico.process import paths
 from tests.cni.executable import BUILDS, Done
 from tests.cni.supervised import Supervisor, supervised
 from tests.cni.world import FelixPeer, World, changed, node_world, pod_namespace, result_of, until

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from libcalico import status_file
 from libcalico.kubernetes import events
 from libcalico.kubernetes.events import Recorder, node, pod
+from libcalico.process import status_file
 from node import events as node_events
 from tests.apiserver.test_pods import forget
 from tests.apiserver.test_pods import path as pods
@@ -142,7 +142,7 @@ async def test_conditions_of_the_agents_become_events_of_their_node_and_pods(
 ) -> None:
     """From felix' status file, by the node's process with the account that its pod has."""
     monkeypatch.setattr(node_events, "LOOK", 0.1)
-    monkeypatch.setattr("libcalico.paths.STATUS", tmp_path)
+    monkeypatch.setattr("libcalico.process.paths.STATUS", tmp_path)
     uid = have_pod(api, space, "front-end", NODE)["metadata"]["uid"]
     felix = {
         f"WorkloadEndpoint({space}/n1-k8s-front--end-eth0)": "another one has this interface",

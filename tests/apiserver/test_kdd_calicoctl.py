@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from calicoctl import datastream
-from libcalico import paths
 from libcalico.model import AffinityKey, Block, BlockAffinity, BlockKey, Handle, HandleKey
 from libcalico.model.ipam import Attribute
 from libcalico.model.keys import Key
+from libcalico.process import paths
 from tests.apiserver import kdd
 from tests.calicoctl import test_every_kind as every
 from tests.calicoctl.conftest import Ctl, in_this_process

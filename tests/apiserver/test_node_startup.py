@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from libcalico import apiconfig, status_file
+from libcalico import apiconfig
 from libcalico.kubernetes.access import Kubeconfig
 from libcalico.kubernetes.client import Client
+from libcalico.process import status_file
 from node import cni_token, readiness
 from node.identity import autodetect, interfaces, kubernetes
 from node.identity.kubernetes import ClusterFacts

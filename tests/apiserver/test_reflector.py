@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from libcalico.backoff import Backoff
 from libcalico.kubernetes.changes import Changes
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.decoding import EVERYTHING, Page, Query
 from libcalico.kubernetes.objects import Object, Resource
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.process.backoff import Backoff
 from tests.apiserver.view import View, until
 from tests.support.apiserver import ApiServer
 

@@ -15,9 +15,9 @@ import pytest
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from felix.store import service_reader
 from felix.store.service_reader import ServiceReader
-from libcalico.backoff import Backoff
 from libcalico.kubernetes import objects
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.process.backoff import Backoff
 from tests.apiserver.view import until
 from tests.support.apiserver import ApiServer
 from tests.support.patience import HANG

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.runtime import Sandbox, environment, plugin_input
-from libcalico import paths
+from libcalico.process import paths
 from linux import netns
 
 Json = dict[str, Any]

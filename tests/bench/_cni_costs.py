@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lab.proc import command_of
-from libcalico import paths
+from libcalico.process import paths
 
 METRIC = re.compile(
     r'^calico_cni_stage_seconds_(sum|count)\{command="(\w+)",stage="([^"]+)"\} (\S+)$', re.M

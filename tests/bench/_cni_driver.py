@@ -19,7 +19,7 @@ from typing import Any
 from lab.machine import Machine
 from lab.runtime import Runtime
 from lab.state import MachineRecord
-from libcalico import paths
+from libcalico.process import paths
 from linux import netns
 from tests.bench._cni_calls import Batch, Call, Json, Kind, Pod, pods, run
 from tests.bench._cni_costs import Serving, means, stages

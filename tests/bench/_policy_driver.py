@@ -21,10 +21,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from libcalico import apiconfig, paths
+from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Put
 from libcalico.model import NetworkPolicy, ResourceKey
+from libcalico.process import paths
 
 NETLINK_NETFILTER, GROUP_NFTABLES, SO_RCVBUFFORCE = 12, 7, 33
 NEWRULE, DELRULE, NEWGEN = 0xA06, 0xA08, 0xA0F

@@ -32,7 +32,7 @@ from typing import Any
 from lab import cluster, datastore, namespaces, proc
 from lab.cluster import Lab
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 from tests.bench._cni_driver import BURST, WIDTHS
 
 Json = dict[str, Any]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 from tests.support.etcd import Etcd
 
 ROOT = Path(__file__).parent.parent.parent

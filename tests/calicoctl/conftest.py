@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from calicoctl.main import run
-from libcalico import paths
+from libcalico.process import paths
 from tests.support.etcd import Etcd
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from calicoctl.main import run
 from calicoctl.node import program
-from libcalico import paths, status_file
+from libcalico.process import paths, status_file
 from tests.support.etcd import Etcd
 
 CANARIES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from calicoctl.node import bird, processes, report
-from libcalico import paths
+from libcalico.process import paths
 from tests.support.netns import network_namespace
 from tests.support.patience import wait_for
 

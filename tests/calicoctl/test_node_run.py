@@ -14,9 +14,9 @@ import pytest
 from calicoctl.main import run as calicoctl
 from calicoctl.node import image, program, start
 from calicoctl.node.image import Wish
-from libcalico import paths
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.process import paths
 
 STORE = {"ETCD_ENDPOINTS": "http://10.99.0.1:2379"}
 PLAIN = Wish(name="node1", image="img:1")

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from calicoctl.commands.node import table as node
 from calicoctl.node import bird, processes, report
-from libcalico import paths, status_file
 from libcalico.errors import MuslinError
+from libcalico.process import paths, status_file
 
 NOW = datetime(2026, 11, 21, 18, 0, tzinfo=UTC)
 PEERS = [

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from calicoctl.commands.node import table as node
 from calicoctl.node import processes
-from libcalico import paths, status_file
+from libcalico.process import paths, status_file
 
 PEERS = [
     {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from libcalico import paths
 from libcalico.clusterinfo import ensure_initialized
+from libcalico.process import paths
 from tests.calicoctl.conftest import Ctl
 from tests.support.etcd import Etcd
 

@@ -39,10 +39,10 @@ from cni.verbs import add, delete
 from cni.veth import unplugging, wiring
 from cni.veth.unplugging import Unplugger
 from ipam.allocator.service import NodeAllocator
-from libcalico import logs
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.etcd.store import EtcdDatastore
+from libcalico.process import logs
 from linux import links
 from tests.support.patience import HANG
 

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from libcalico import status_file
+from libcalico.process import status_file
 from tests.cni import (
     test_annotations,
     test_attachment,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 
 HOME = "/run/cri"
 BIN = f"{HOME}/bin"

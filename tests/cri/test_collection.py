@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 
-from libcalico import paths
 from libcalico.cri import CRISandboxes
+from libcalico.process import paths
 from tests.cri import image
 from tests.cri.client import Wish
 from tests.cri.containerd import SOCKET

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from libcalico import paths
+from libcalico.process import paths
 from tests.cri.world import World
 
 NET, CACHE = "/run/cri/net.d", "/run/cri/cache"

@@ -25,7 +25,7 @@ from lab.cluster import Lab
 from lab.demo import look
 from lab.machine import FAST_PYTHON, Machine
 from lab.pods import RESPONDER
-from libcalico import paths
+from libcalico.process import paths
 from tests.cri import containerd
 from tests.cri.calls import BIN, Calls
 from tests.cri.client import Client, RuntimeFailed, Sandbox, Wish

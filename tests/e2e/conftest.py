@@ -16,7 +16,7 @@ from lab import cluster
 from lab.cluster import Lab
 from lab.demo import look
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 from tests.support import stopping
 
 POOLS = """\

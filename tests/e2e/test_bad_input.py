@@ -21,7 +21,7 @@ from lab import datastore, namespaces, pods, proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.runtime import PluginError
-from libcalico import paths
+from libcalico.process import paths
 from tests.support import stopping
 from tests.support.patience import HANG
 

@@ -12,7 +12,7 @@ import pytest
 from lab import cluster, pods, proc
 from lab.cluster import Lab
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 from tests.e2e.conftest import POOLS, say
 from tests.support.patience import HANG
 

@@ -10,7 +10,7 @@ import pytest
 
 from lab import cluster, datastore, pods, proc
 from lab.cluster import Lab
-from libcalico import paths
+from libcalico.process import paths
 from tests.e2e.conftest import say
 from tests.e2e.test_settings import POOL
 from tests.support.patience import HANG

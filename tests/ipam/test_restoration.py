@@ -27,7 +27,6 @@ from ipam.allocator.view import OwnNode, View, at_home
 from ipam.records import blocks, snapshot
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import BlockExpected, BlockInDoubt, PoolEdited, PoolsExhausted
-from libcalico.backoff import Backoff
 from libcalico.datastore.interface import ABSENT, Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreFull, DatastoreUnavailable
 from libcalico.model import (
@@ -39,6 +38,7 @@ from libcalico.model import (
 )
 from libcalico.model.ipam import CONFIRMED
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPNetwork, Key, ResourceKey
+from libcalico.process.backoff import Backoff
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool, serving
 from tests.support.etcd import Etcd

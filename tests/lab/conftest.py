@@ -10,7 +10,7 @@ import pytest
 
 from lab import agents, cluster
 from lab.cluster import Lab
-from libcalico import paths
+from libcalico.process import paths
 
 PTP = {
     "cniVersion": "0.4.0",

@@ -12,7 +12,7 @@ from lab import proc
 from lab.cluster import Lab
 from lab.demo import look
 from lab.errors import LabError
-from libcalico import paths
+from libcalico.process import paths
 from tests.support.patience import HANG
 
 

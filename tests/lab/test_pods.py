@@ -12,7 +12,7 @@ from lab import pods, proc
 from lab.cluster import Lab
 from lab.errors import LabError
 from lab.machine import FAST_PYTHON, PROBE
-from libcalico import paths
+from libcalico.process import paths
 from tests.support.patience import HANG
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from libcalico import paths
+from libcalico.process import paths
 from tests.lab_scenarios.scene import Scene, scene
 from tests.support.patience import HANG
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from libcalico import apiconfig, paths
+from libcalico import apiconfig
 from libcalico.apiconfig import DatastoreConfig, from_environment, from_file, load, of_node
 from libcalico.datastore import connect
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.process import paths
 
 HEAD = "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata: {}\nspec:\n"
 

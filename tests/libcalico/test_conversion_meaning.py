@@ -19,7 +19,7 @@ from libcalico.errors import InvalidValue
 from libcalico.model import NetworkPolicy, Rule
 from libcalico.model.validate import problems
 from libcalico.policy_selectors import entity_selector
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 from tests.libcalico.test_conversion import policy
 from tests.size import examples
 

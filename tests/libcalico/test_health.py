@@ -10,7 +10,7 @@ import time
 import pytest
 from prometheus_client import Counter
 
-from libcalico.health import HealthServer, Reporter
+from libcalico.process.health import HealthServer, Reporter
 from tests.support.patience import HANG, patient
 
 pytestmark = pytest.mark.asyncio

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from libcalico.logs import JSONFormatter, TextFormatter, one_line
+from libcalico.process.logs import JSONFormatter, TextFormatter, one_line
 
 EVIL = "web\n2026-11-23T00:00:00.000Z INFO    felix x: all is well\x1b[2J\u2028\u202e"
 

@@ -19,7 +19,7 @@ from libcalico.model import (
     ServiceAccountMatch,
 )
 from libcalico.policy_selectors import entity_selector, policy_selector
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 
 NS = "projectcalico.org/namespace"
 SA = "projectcalico.org/serviceaccount"

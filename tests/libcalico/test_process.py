@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libcalico import durations, status_file
-from libcalico.backoff import Backoff
+from libcalico import durations
+from libcalico.process import status_file
+from libcalico.process.backoff import Backoff
 from tests.support.patience import HANG, wait_for
 
 

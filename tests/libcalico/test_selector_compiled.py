@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libcalico.selector_compiler import MAX_DEPTH, compiled, source
-from libcalico.selector_nodes import depth
-from libcalico.selectors import And, Compare, Constant, Has, InSet, Node, Not, Or, parse
+from libcalico.selectors.compiler import MAX_DEPTH, compiled, source
+from libcalico.selectors.nodes import depth
+from libcalico.selectors.selectors import And, Compare, Constant, Has, InSet, Node, Not, Or, parse
 from tests.size import examples
 
 names = st.sampled_from(["a", "b", "projectcalico.org/namespace"])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libcalico.errors import InvalidValue
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 from tests.size import examples
 
 NAMES = ["a", "in", "not", "has", "app.kubernetes.io/name", "projectcalico.org/namespace", "X_y-1"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libcalico.errors import InvalidValue
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 
 LABELS = {"a": "1", "zone": "west-2", "projectcalico.org/name": "x"}
 

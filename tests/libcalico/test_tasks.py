@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from libcalico import tasks
-from libcalico.backoff import Backoff
-from libcalico.tasks import Background, beside
+from libcalico.process import tasks
+from libcalico.process.backoff import Backoff
+from libcalico.process.tasks import Background, beside
 from tests.support.patience import patient, until
 
 

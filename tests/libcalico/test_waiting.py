@@ -1,4 +1,4 @@
-"""Waiting for an event that may not come (libcalico.waiting)."""
+"""Waiting for an event that may not come (libcalico.process.waiting)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from libcalico.waiting import set_within
+from libcalico.process.waiting import set_within
 
 
 @pytest.mark.asyncio

@@ -22,7 +22,8 @@ from lab.demo import look
 from lab.machine import Machine
 from lab.pods import Pod
 from lab.runtime import cache_path
-from libcalico import names, paths
+from libcalico import names
+from libcalico.process import paths
 from tests.bgp_interop.test_bird_node import CONFIG, CONTROL, configuration
 from tests.migration import documents, rules
 

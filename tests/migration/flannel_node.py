@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lab.cluster import Lab
 from lab.machine import Machine
-from libcalico import paths
+from libcalico.process import paths
 from tests.migration.calico_node import reference_plugins
 
 NETWORK, MTU = "10.244.0.0/16", 1450

@@ -20,7 +20,7 @@ import pytest
 
 from lab import agents, pods, proc, stream
 from lab.demo import look
-from libcalico import paths
+from libcalico.process import paths
 from tests.migration import documents, guide, rules
 from tests.migration.conftest import CALICOS, OURS, Mixed
 

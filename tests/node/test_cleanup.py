@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from libcalico import paths
 from libcalico.errors import MuslinError
+from libcalico.process import paths
 from node import cleanup, hostports
 from tests.support.netns import network_namespace
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from libcalico.health import HealthServer, Reporter
+from libcalico.process.health import HealthServer, Reporter
 from node import probes
 
 

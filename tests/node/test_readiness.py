@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from libcalico import status_file
+from libcalico.process import status_file
 from node import readiness
 from node.settings.environment import settings
 from tests.support.patience import HANG

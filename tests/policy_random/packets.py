@@ -17,7 +17,8 @@ from lab import cluster
 from lab import pods as lab_pods
 from lab.cluster import Lab
 from lab.machine import FAST_PYTHON, Machine
-from libcalico import names, paths
+from libcalico import names
+from libcalico.process import paths
 from tests.policy_random.generator import API, Pod, World, pod_places
 from tests.policy_random.oracle import Flow, Oracle
 from tests.policy_random.rounds import AGENT, SERVED, Agent, Document, Rounds

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from libcalico import paths
+from libcalico.process import paths
 from tests.simulation.kernel.machine import Machine
 from tests.simulation.kernel.sockets import OPEN
 from tests.simulation.loop import SIMULATED, Clock

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Any
 
-from libcalico import paths
+from libcalico.process import paths
 from tests.simulation.kernel.machine import Machine
 from tests.simulation.kernel.rows import Route
 from tests.simulation.kernel.state import BLACKHOLE, MAIN

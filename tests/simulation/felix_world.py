@@ -20,10 +20,10 @@ from cni.pods.pod_source import PodFacts
 from cni.request.attachment import Attachment
 from cni.veth import wiring
 from felix.agent import Agent, Paths
-from libcalico import paths
 from libcalico.datastore.interface import CommitConflict, Datastore, revision_of
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
+from libcalico.process import paths
 from linux.errors import KernelError
 from linux.netlink import Socket
 from tests.simulation import cluster, felix_wanted

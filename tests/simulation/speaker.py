@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from libcalico import paths
 from libcalico.errors import MuslinError
 from libcalico.local.framing import Connection, connect_unix
 from libcalico.local.node_api import Hello, Path, Paths, PathsBegin, PathsEnd
+from libcalico.process import paths
 from tests.simulation.runner import Run
 
 

@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from libcalico import tasks
 from libcalico.errors import MuslinError
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 

@@ -54,8 +54,8 @@ from bgp.speaker.interface import (
     SpeakerFailed,
     SpeakerUp,
 )
-from libcalico import tasks
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 
 log = logging.getLogger(__name__)
 

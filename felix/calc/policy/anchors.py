@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from libcalico.selectors import (
+from libcalico.selectors.selectors import (
     NAMESPACE_LABEL,
     And,
     Compare,

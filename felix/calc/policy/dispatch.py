@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.operations import Operations
-from libcalico.selectors import Compare, Has, InSet, Node, Selector
+from libcalico.selectors.selectors import Compare, Has, InSet, Node, Selector
 
 Hooks = dict[str | None, dict[str, "Followed"]]
 """Who hangs on a label with a value, or, under None, with any."""

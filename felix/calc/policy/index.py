@@ -26,7 +26,7 @@ from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.operations import Operations
 from felix.calc.policy.postings import Postings
 from libcalico.model import ResourceKey
-from libcalico.selectors import Selector
+from libcalico.selectors.selectors import Selector
 
 NONE: frozenset[str] = frozenset()
 

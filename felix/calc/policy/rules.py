@@ -29,7 +29,7 @@ from libcalico.errors import InvalidValue
 from libcalico.model import EntityRule, Rule, numorstring
 from libcalico.model.rules import ICMPFields
 from libcalico.policy_selectors import entity_selector
-from libcalico.selectors import Selector, parse
+from libcalico.selectors.selectors import Selector, parse
 
 VERBS = {"allow": Verb.ALLOW, "deny": Verb.DENY, "pass": Verb.PASS, "log": Verb.LOG}
 ICMP_VERSIONS = {1: 4, 58: 6}

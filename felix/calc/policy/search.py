@@ -15,8 +15,8 @@ from collections.abc import Generator, Iterable, Iterator
 from felix.calc.policy.anchors import Anchor, anchors
 from felix.calc.policy.operations import Operations
 from felix.calc.policy.population import Population
-from libcalico.selector_nodes import depth
-from libcalico.selectors import (
+from libcalico.selectors.nodes import depth
+from libcalico.selectors.selectors import (
     NAMESPACE_LABEL,
     And,
     Compare,

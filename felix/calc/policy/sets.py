@@ -39,7 +39,7 @@ from felix.calc.policy.population import Group, Members, Population, Ports, text
 from felix.calc.policy.search import Search
 from felix.calc.policy_model import SetChange, SetKind
 from libcalico.model import ResourceKey
-from libcalico.selectors import Selector
+from libcalico.selectors.selectors import Selector
 
 PORTION = 2000
 MOVED = 200

@@ -24,7 +24,7 @@ from felix.calc.encapsulation import Encapsulation
 from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
 from felix.dataplane.devices.view import KernelView
-from libcalico import paths
+from libcalico.process import paths
 from linux import links
 from linux.links import Link
 from linux.netlink import Socket

@@ -36,7 +36,7 @@ from felix.calc.nodes import IPAddress
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.view import KernelView
-from libcalico import tasks
+from libcalico.process import tasks
 from linux import offload
 from linux.errors import KernelError
 from linux.links import Link

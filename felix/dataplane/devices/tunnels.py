@@ -32,7 +32,7 @@ from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXLAN_V6_HEADER
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.devices.vteps import VtepTables
-from libcalico.tasks import Background
+from libcalico.process.tasks import Background
 from linux import addresses, ipip, links, vxlan
 from linux.links import Link
 from linux.monitor import NEIGHBOURS, LinkChanged, Monitor

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv6Address
 
 from felix.calc.endpoints import Endpoint
-from libcalico import tasks
-from libcalico.tasks import ended
+from libcalico.process import tasks
+from libcalico.process.tasks import ended
 from linux import conntrack
 
 IPAddress = IPv4Address | IPv6Address

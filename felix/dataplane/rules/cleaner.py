@@ -10,7 +10,7 @@ import logging
 from functools import partial
 
 from felix.dataplane.rules import backend
-from libcalico.tasks import Background
+from libcalico.process.tasks import Background
 
 _WORK = "removal of another back end's rules"
 

@@ -20,7 +20,7 @@ from felix.dataplane.rules.drift import Drift
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rule, render_rules
 from felix.rules.model import Action, Chain, Rule, TableModel
-from libcalico.tasks import together
+from libcalico.process.tasks import together
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
 from linux.iptables.plan import Renderer

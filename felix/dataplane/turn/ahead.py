@@ -13,7 +13,7 @@ from felix.calc.policy.engine import PolicyEngine
 from felix.calc.policy_model import ResolvedPolicy
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.turn.slices import in_slices
-from libcalico.tasks import Background
+from libcalico.process.tasks import Background
 
 _WORK = "preparation of large policies"
 MOMENT = 0.005

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from libcalico import tasks
+from libcalico.process import tasks
 
 SLICE = 0.01
 """Seconds after which others have their turn."""

@@ -28,7 +28,6 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from libcalico import tasks
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd.express import Unanswered
 from libcalico.datastore.etcd.failures import (
@@ -44,6 +43,7 @@ from libcalico.datastore.etcd.link import Link
 from libcalico.datastore.etcd.message_stream import Broken, Stream
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.errors import CertificateProblem, DatastoreUnavailable, InvalidValue
+from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
 

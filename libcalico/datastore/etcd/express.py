@@ -26,9 +26,9 @@ import asyncio
 import re
 import time
 
-from libcalico import tasks
 from libcalico.datastore.etcd import http2
 from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, MESSAGE, Metadata, Peer, Wire
+from libcalico.process import tasks
 
 _STATUS = re.compile(
     rb"(?:\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f|\x0bgrpc-status)(?:\x01([37])|\x02(16))"

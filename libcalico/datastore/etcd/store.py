@@ -21,7 +21,6 @@ from typing import Any
 
 import msgspec
 
-from libcalico import tasks
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
@@ -57,6 +56,7 @@ from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import stamp
 from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.process import tasks
 
 PAGE = 2000
 """Keys in one page."""

@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-from libcalico import tasks
 from libcalico.datastore.etcd import http2
 from libcalico.datastore.etcd.http2 import (
     AGAIN_SECONDS,
@@ -39,6 +38,7 @@ from libcalico.datastore.etcd.http2 import (
     Wire,
 )
 from libcalico.datastore.etcd.message_stream import Broken, Stream
+from libcalico.process import tasks
 
 HOLD_SECONDS, HOLD_MOST = 0.02, 0.05
 _ALIVE = b"watching"

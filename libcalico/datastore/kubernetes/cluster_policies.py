@@ -28,7 +28,7 @@ from libcalico.kubernetes.reflector import Reflector
 from libcalico.model import codec
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.meta import Metadata
-from libcalico.tasks import beside
+from libcalico.process.tasks import beside
 
 GROUP_VERSION = "policy.networking.k8s.io/v1alpha2"
 KIND = "GlobalNetworkPolicy"

@@ -30,7 +30,7 @@ from libcalico.datastore.kubernetes.mapping import Mapping, metadata, version
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import UNREADABLE, KubernetesError, ObjectNotFound, of_status
-from libcalico.tasks import ended, start
+from libcalico.process.tasks import ended, start
 
 REMEMBERED = 1000
 AGAIN = 60.0

@@ -10,7 +10,7 @@ import pytest
 
 from felix.config.parameters import Config
 from felix.servers import Servers
-from libcalico.health import Reporter
+from libcalico.process.health import Reporter
 from tests.felix.world import eventually
 from tests.support.etcd import free_ports
 from tests.support.patience import HANG

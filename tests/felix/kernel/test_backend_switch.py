@@ -19,7 +19,7 @@ import pytest
 from felix.config.parameters import Config
 from felix.dataplane.rules import backend
 from felix.dataplane.rules.cleaner import Cleaner
-from libcalico.tasks import Background
+from libcalico.process.tasks import Background
 from linux import programs
 from tests.felix.in_kernel import InKernel
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both, make_stage

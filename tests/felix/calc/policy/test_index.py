@@ -8,7 +8,7 @@ from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.index import Flip, LabelIndex
 from felix.calc.policy.operations import Operations
 from libcalico.model import ResourceKey
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 
 COSTS = {("rare", "x"): 1, ("common", "x"): 100, ("common", None): 200}
 

@@ -17,7 +17,7 @@ from felix.calc.policy.idlists import Allocator, each, length, with_id, without_
 from felix.calc.policy.operations import Operations
 from felix.calc.policy.population import Population
 from felix.calc.policy.search import Search
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 from tests.felix.calc.policy.test_model import labels as some_labels
 from tests.felix.calc.policy.test_model import selectors
 from tests.size import examples

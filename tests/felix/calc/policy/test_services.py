@@ -17,7 +17,7 @@ from felix.calc.policy_model import SetKind
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from libcalico.model import ResourceKey, Rule
 from libcalico.model.rules import ServiceMatch
-from libcalico.selectors import parse
+from libcalico.selectors.selectors import parse
 from tests.felix.policy_objects import (
     Object,
     Packet,

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from libcalico.backoff import Backoff
+from libcalico.process.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from libcalico.backoff import Backoff
+from libcalico.process.backoff import Backoff
 
 UNTAKEN = 1.0
 LASTED = 10.0

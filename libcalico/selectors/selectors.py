@@ -2,8 +2,8 @@
 
 Data model 2.19: `k == 'v'`, `!=`, `in {...}`, `not in`, `contains`, `starts with`,
 `ends with`, `has(k)`, `all()`, `global()`, `!`, `&&`, `||`, parentheses. What the parts mean
-is in libcalico/selector_nodes.py; `Selector.matches` is a compiled function
-(libcalico/selector_compiler.py).
+is in libcalico/selectors/nodes.py; `Selector.matches` is a compiled function
+(libcalico/selectors/compiler.py).
 
 Invariants (tests/libcalico/test_selectors.py, test_selector_grammar.py):
   SEL-2  `text` is Calico's canonical text and `uid` its identifier: names of IP sets agree.
@@ -21,8 +21,8 @@ from functools import lru_cache
 from typing import Any
 
 from libcalico.errors import InvalidValue
-from libcalico.selector_compiler import compiled
-from libcalico.selector_nodes import (
+from libcalico.selectors.compiler import compiled
+from libcalico.selectors.nodes import (
     NAMESPACE_LABEL,
     And,
     Compare,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from libcalico.selector_nodes import (
+from libcalico.selectors.nodes import (
     NAMESPACE_LABEL,
     And,
     Compare,

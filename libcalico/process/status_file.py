@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from libcalico import paths
 from libcalico.errors import NO_DOCUMENT
 from libcalico.model.meta import now_text
+from libcalico.process import paths
 
 
 def own_namespace() -> int | None:

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-from libcalico import tasks
+from libcalico.process import tasks
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 

@@ -1,0 +1,1 @@
+"""What every long-running process does: logs, health, tasks, waits, files of its status."""

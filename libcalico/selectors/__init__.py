@@ -1,0 +1,1 @@
+"""Calico's selector language: parsed, compiled, matched."""
