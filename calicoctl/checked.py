@@ -17,7 +17,7 @@ from calicoctl.documents import InputDocument
 from calicoctl.no_effect import no_effect
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.meta import API_VERSION
+from libcalico.model.base.meta import API_VERSION
 from libcalico.model.validate import problems
 
 ACCEPT_UNENFORCED = click.option(

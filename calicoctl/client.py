@@ -31,18 +31,18 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import AlreadyExists, InvalidValue, MuslinError, NotFound
+from libcalico.model.base.meta import Metadata, stamp
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import KINDS, key_of
-from libcalico.model.meta import Metadata, stamp
-from libcalico.model.policy import (
+from libcalico.model.resources.policy import (
     OLD_PREFIX,
     POLICY_KINDS,
     GlobalNetworkPolicy,
     NetworkPolicy,
 )
-from libcalico.model.pool import IPPool
-from libcalico.model.profile import DEFAULT_ALLOW
+from libcalico.model.resources.pool import IPPool
+from libcalico.model.resources.profile import DEFAULT_ALLOW
 from libcalico.unconfirmed import unconfirmed
 
 UPDATE_TRIES = 5

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from libcalico.errors import MuslinError
-from libcalico.model.policy import tier_of
+from libcalico.model.resources.policy import tier_of
 
 DEFAULT_AS_NUMBER = 64512
 

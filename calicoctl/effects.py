@@ -25,11 +25,11 @@ from libcalico.datastore.interface import (
     Selection,
 )
 from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
-from libcalico.model.cluster import FIXED_TIERS
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Metadata
-from libcalico.model.policy import POLICY_KINDS, tier_of
-from libcalico.model.pool import IPPool, IPPoolSpec
+from libcalico.model.resources.cluster import FIXED_TIERS
+from libcalico.model.resources.policy import POLICY_KINDS, tier_of
+from libcalico.model.resources.pool import IPPool, IPPoolSpec
 
 SETTLE_SECONDS = 0.5
 """How long the nodes get to see that a pool is disabled (data model 1.13)."""

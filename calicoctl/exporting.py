@@ -19,9 +19,9 @@ from libcalico.conversion import POLICY_PREFIX
 from libcalico.datastore.interface import Entry, Listing
 from libcalico.errors import MuslinError
 from libcalico.model import Block
-from libcalico.model.ipam import Attribute
+from libcalico.model.base.meta import API_VERSION
 from libcalico.model.keys import AffinityKey, HandleKey, Key
-from libcalico.model.meta import API_VERSION
+from libcalico.model.resources.ipam import Attribute
 
 HOST = "host:"
 PER_NODE = "node."

@@ -13,15 +13,15 @@ from typing import Any
 
 from libcalico import durations
 from libcalico.errors import InvalidValue
-from libcalico.model.bgp import (
+from libcalico.model.base.numorstring import MAX_AS_NUMBER
+from libcalico.model.resources.bgp import (
     BGPConfiguration,
     BGPConfigurationSpec,
     BGPPassword,
     BGPPeer,
     BGPPeerSpec,
 )
-from libcalico.model.bgpfilter import BGPFilter, BGPFilterRule
-from libcalico.model.numorstring import MAX_AS_NUMBER
+from libcalico.model.resources.bgpfilter import BGPFilter, BGPFilterRule
 from libcalico.model.validate_bgp import peer_address
 
 Wrong = tuple[str, object, str]

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from calicoctl import columns, tabwriter
 from libcalico.datastore.interface import Entry
 from libcalico.errors import MuslinError
+from libcalico.model.base.meta import API_VERSION
 from libcalico.model.codec import shown_value
-from libcalico.model.meta import API_VERSION
 
 _METADATA_ORDER = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion")
 _EXPORTED_AWAY = (

@@ -13,8 +13,8 @@ from controllers.settings import NAME, Settings, default, effective
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue
-from libcalico.model.controllers import KubeControllersConfigurationStatus
 from libcalico.model.keys import ResourceKey
+from libcalico.model.resources.controllers import KubeControllersConfigurationStatus
 
 log = logging.getLogger(__name__)
 

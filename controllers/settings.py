@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from libcalico import durations, parsing
 from libcalico.errors import InvalidValue
 from libcalico.model import KubeControllersConfiguration, Metadata
-from libcalico.model.controllers import (
+from libcalico.model.resources.controllers import (
     AutoHostEndpointConfig,
     ControllersConfig,
     KubeControllersConfigurationSpec,

@@ -12,8 +12,8 @@ tests/libcalico/test_policy_selectors.py.
 
 from __future__ import annotations
 
-from libcalico.model.policy import NetworkPolicy, Policy
-from libcalico.model.rules import EntityRule, ServiceAccountMatch
+from libcalico.model.resources.policy import NetworkPolicy, Policy
+from libcalico.model.resources.rules import EntityRule, ServiceAccountMatch
 from libcalico.selectors.selectors import (
     And,
     Compare,

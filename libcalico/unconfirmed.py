@@ -22,10 +22,10 @@ import msgspec
 from msgspec.structs import replace
 
 from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
+from libcalico.model.base.meta import now_text
 from libcalico.model.codec import decode_value, encode_value
 from libcalico.model.keys import ResourceKey
 from libcalico.model.kinds import key_of
-from libcalico.model.meta import now_text
 
 ANNOTATION = "muslin/unconfirmed"
 KINDS = frozenset(

@@ -42,9 +42,9 @@ from libcalico.datastore.interface import Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.local import node_api
+from libcalico.model.base.meta import now_text
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.lacking import Lacking
-from libcalico.model.meta import now_text
 
 log = logging.getLogger(__name__)
 

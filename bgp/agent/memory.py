@@ -26,7 +26,7 @@ from bgp.peering.planned import PlannedPeer
 from bgp.routes.offer import NextHop
 from bgp.speaker.interface import Family, IPNetwork, Origin, Peer, Route
 from libcalico.errors import NO_DOCUMENT
-from libcalico.model.bgpfilter import BGPFilterSpec
+from libcalico.model.resources.bgpfilter import BGPFilterSpec
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from bgp.speaker.interface import IPNetwork
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Put, Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import MuslinError
+from libcalico.model.base.meta import now_text
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import now_text
-from libcalico.model.nodestatus import (
+from libcalico.model.resources.nodestatus import (
     BGPDaemonStatus,
     CalicoNodeAgentStatus,
     CalicoNodeBGPRouteStatus,

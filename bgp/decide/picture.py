@@ -26,7 +26,7 @@ from bgp.routes import tagging
 from bgp.routes.export import Kind
 from bgp.routes.validity import Facts
 from bgp.speaker.interface import IPAddress, IPNetwork
-from libcalico.model.bgpfilter import BGPFilterSpec
+from libcalico.model.resources.bgpfilter import BGPFilterSpec
 
 log = logging.getLogger(__name__)
 

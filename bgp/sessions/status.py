@@ -43,7 +43,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from libcalico.model.meta import now_text
+from libcalico.model.base.meta import now_text
 from libcalico.process import status_file
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from libcalico.apiconfig import ETCD, DatastoreConfig
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.numorstring import as_number
+from libcalico.model.base.numorstring import as_number
 
 CONTAINER = "calico-node"
 BACKENDS = ("bird", "vxlan", "none")

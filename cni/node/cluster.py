@@ -20,8 +20,8 @@ from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import DatastoreError, InvalidValue
 from libcalico.model import IPAMConfig
-from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import AffinityKey, IPAMConfigKey, IPNetwork, Key, ResourceKey
+from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG
 
 log = logging.getLogger(__name__)
 

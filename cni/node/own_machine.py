@@ -22,7 +22,7 @@ from pathlib import Path
 from cni.node.services import Services
 from ipam.records.blocks import IPAddress
 from libcalico.model.keys import ResourceKey
-from libcalico.model.node import Node
+from libcalico.model.resources.node import Node
 from linux import addresses
 from linux.errors import KernelError
 from linux.netlink import Socket

@@ -34,8 +34,8 @@ from ipam.records.errors import NoPool
 from ipam.records.pools import Pool
 from libcalico.datastore.interface import Entry, Selection, why_full
 from libcalico.errors import MuslinError
-from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import BlockKey
+from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.process import status_file
 from linux import sysctl
 

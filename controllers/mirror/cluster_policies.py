@@ -32,8 +32,8 @@ from libcalico.kubernetes.errors import ApiError, KubernetesError, ObjectNotFoun
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import Node, Object, Resource
 from libcalico.kubernetes.reflector import Reflector
+from libcalico.model.base.meta import Condition, now_text
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Condition, now_text
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from ipaddress import ip_address, ip_network
 from libcalico import goregex
 from libcalico.errors import InvalidValue
 from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node
-from libcalico.model.controllers import AutoHostEndpointConfig, Template
 from libcalico.model.keys import IPNetwork
-from libcalico.model.profile import DEFAULT_ALLOW
+from libcalico.model.resources.controllers import AutoHostEndpointConfig, Template
+from libcalico.model.resources.profile import DEFAULT_ALLOW
 from libcalico.selectors import selectors
 
 CREATED_BY, CREATOR = "projectcalico.org/created-by", "calico-kube-controllers"

@@ -33,8 +33,8 @@ from libcalico.datastore.interface import (
 from libcalico.errors import MuslinError
 from libcalico.kubernetes.client import Client
 from libcalico.model import HostEndpoint
-from libcalico.model.controllers import AutoHostEndpointConfig
 from libcalico.model.keys import ResourceKey
+from libcalico.model.resources.controllers import AutoHostEndpointConfig
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
-from libcalico.model.ipam import Block, BlockAffinity
+from libcalico.model.resources.ipam import Block, BlockAffinity
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network

@@ -38,7 +38,7 @@ from felix.calc.standing import NEWEST
 from libcalico.datastore.interface import Selection
 from libcalico.errors import InvalidValue
 from libcalico.model import AffinityKey, BlockKey, IPPool, Key, ResourceKey, WorkloadEndpoint
-from libcalico.model.ipam import Block, BlockAffinity
+from libcalico.model.resources.ipam import Block, BlockAffinity
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network

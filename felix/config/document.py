@@ -14,7 +14,7 @@ from felix.config.others import CLUSTER, DATASTORE, OTHERS, TYPHA
 from felix.config.parameters import PARAMETERS
 from felix.config.rows import Parameter
 from libcalico.model.enforcement import felix_parameter
-from libcalico.model.felixconfig import FelixConfigurationSpec
+from libcalico.model.resources.felixconfig import FelixConfigurationSpec
 
 PROTOCOLS = {6: "tcp", 17: "udp"}
 HEAD = """# Felix's parameters

@@ -27,6 +27,7 @@ from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from libcalico.datastore.interface import Change, Datastore, Delete, Put, Selection
 from libcalico.errors import DatastoreFull, MuslinError
+from libcalico.model.base.meta import now_text
 from libcalico.model.keys import (
     NO_REGION,
     FelixStatusKey,
@@ -34,8 +35,7 @@ from libcalico.model.keys import (
     StatusKey,
     WorkloadStatusKey,
 )
-from libcalico.model.meta import now_text
-from libcalico.model.status import EndpointStatus, FelixStatus
+from libcalico.model.resources.status import EndpointStatus, FelixStatus
 from libcalico.process.waiting import set_within
 
 FIRST_REPORT = 10.0

@@ -32,8 +32,8 @@ from libcalico import pools
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import BlockKey, IPNetwork
-from libcalico.model.node import Node
-from libcalico.model.pool import IPPool
+from libcalico.model.resources.node import Node
+from libcalico.model.resources.pool import IPPool
 
 CANDIDATES = 3
 LOAD_BALANCER = "LoadBalancer"

@@ -23,9 +23,9 @@ from libcalico.datastore.interface import (
     Put,
 )
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.base.meta import Metadata, stamp
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Metadata, stamp
-from libcalico.model.pool import IPPool
+from libcalico.model.resources.pool import IPPool
 
 NAME_LIMIT = 253
 PER_COMMIT = 64

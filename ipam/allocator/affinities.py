@@ -49,8 +49,8 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import Block, BlockAffinity
-from libcalico.model.ipam import CONFIRMED, PENDING, PENDING_DELETION
 from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork, ResourceKey
+from libcalico.model.resources.ipam import CONFIRMED, PENDING, PENDING_DELETION
 
 log = logging.getLogger(__name__)
 

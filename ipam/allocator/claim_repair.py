@@ -21,8 +21,8 @@ from libcalico.datastore.interface import (
     pages_of,
 )
 from libcalico.model import BlockAffinity
-from libcalico.model.ipam import CONFIRMED
 from libcalico.model.keys import BlockKey, IPNetwork
+from libcalico.model.resources.ipam import CONFIRMED
 
 _ATTEMPTS = 10
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from ipam.records.errors import BadSettings
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Put
 from libcalico.model import IPAMConfig
-from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import IPAMConfigKey
+from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG
 
 MAX_COOLDOWN_SECONDS = 1200
 MAX_BLOCKS_PER_HOST = 1_000_000

@@ -42,8 +42,8 @@ from ipam.records.errors import (
 from ipam.records.pools import Pool
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry
 from libcalico.model import IPAMConfig
-from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
+from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG
 
 BORROW_SECONDS = 30.0
 

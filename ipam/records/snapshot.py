@@ -19,9 +19,9 @@ from ipam.records.pools import Pool, reserved_networks
 from ipam.records.pools import sorted_out as sorted_out_pools
 from libcalico.datastore.interface import Datastore, Entry, Listing, Selection
 from libcalico.model import Block, BlockAffinity, Handle, IPAMConfig, Node, WorkloadEndpoint
-from libcalico.model.ipam import DEFAULT_IPAM_CONFIG
 from libcalico.model.keys import AffinityKey, HandleKey, IPAMConfigKey, IPNetwork
 from libcalico.model.kinds import KINDS
+from libcalico.model.resources.ipam import DEFAULT_IPAM_CONFIG
 
 
 @dataclass(frozen=True, slots=True)

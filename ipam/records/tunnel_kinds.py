@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from libcalico.model import Node
-from libcalico.model.node import NodeBGPSpec, NodeSpec, NodeWireguardSpec
+from libcalico.model.resources.node import NodeBGPSpec, NodeSpec, NodeWireguardSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from libcalico.conversion import label_selector, tree
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
-from libcalico.model.rules import EntityRule
+from libcalico.model.resources.rules import EntityRule
 from libcalico.model.validate_rules import MAX_NETS
 from libcalico.selectors.selectors import parse
 

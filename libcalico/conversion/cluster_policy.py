@@ -19,9 +19,14 @@ from libcalico.conversion import cluster_peers, cluster_ports, tree
 from libcalico.conversion.cluster_peers import EGRESS_PEERS, INGRESS_PEERS, Nodes
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
-from libcalico.model.meta import Metadata
-from libcalico.model.policy import EGRESS, INGRESS, GlobalNetworkPolicy, GlobalNetworkPolicySpec
-from libcalico.model.rules import EntityRule, Rule, RuleMetadata
+from libcalico.model.base.meta import Metadata
+from libcalico.model.resources.policy import (
+    EGRESS,
+    INGRESS,
+    GlobalNetworkPolicy,
+    GlobalNetworkPolicySpec,
+)
+from libcalico.model.resources.rules import EntityRule, Rule, RuleMetadata
 
 API_VERSION, KIND = "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"
 PREFIX = "kcnp."

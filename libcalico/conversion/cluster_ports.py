@@ -9,7 +9,7 @@ from libcalico.conversion import tree
 from libcalico.conversion.ports import Ports, simplified
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
-from libcalico.model.numorstring import PORT_NAME
+from libcalico.model.base.numorstring import PORT_NAME
 
 NAMED = "destinationNamedPort"
 PROTOCOLS = ("sctp", "tcp", "udp")

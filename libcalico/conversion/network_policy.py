@@ -18,9 +18,15 @@ from typing import Any
 from libcalico.conversion import label_selector, ports, tree
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
-from libcalico.model.meta import Metadata
-from libcalico.model.policy import DEFAULT_TIER, EGRESS, INGRESS, NetworkPolicy, NetworkPolicySpec
-from libcalico.model.rules import EntityRule, Rule
+from libcalico.model.base.meta import Metadata
+from libcalico.model.resources.policy import (
+    DEFAULT_TIER,
+    EGRESS,
+    INGRESS,
+    NetworkPolicy,
+    NetworkPolicySpec,
+)
+from libcalico.model.resources.rules import EntityRule, Rule
 
 POLICY_PREFIX = "knp.default."
 ORDER = 1000

@@ -17,7 +17,7 @@ import msgspec
 
 from libcalico import names
 from libcalico.model import IPNAT, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
-from libcalico.model.endpoint import WorkloadEndpointPort
+from libcalico.model.resources.endpoint import WorkloadEndpointPort
 
 PREFIX = "cni.projectcalico.org/"
 CONTAINER, POD_IP, POD_IPS = (PREFIX + word for word in ("containerID", "podIP", "podIPs"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from libcalico.conversion import tree
 from libcalico.errors import InvalidValue
-from libcalico.model.numorstring import PORT_NAME
+from libcalico.model.base.numorstring import PORT_NAME
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 _FIELDS = frozenset({"protocol", "port", "endPort"})

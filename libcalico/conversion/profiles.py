@@ -10,9 +10,9 @@ from __future__ import annotations
 from libcalico import names
 from libcalico.conversion import tree
 from libcalico.conversion.tree import Tree
-from libcalico.model.meta import Metadata
-from libcalico.model.profile import Profile, ProfileSpec
-from libcalico.model.rules import Rule
+from libcalico.model.base.meta import Metadata
+from libcalico.model.resources.profile import Profile, ProfileSpec
+from libcalico.model.resources.rules import Rule
 
 NAMESPACE_PREFIX = "pcns."
 SERVICE_ACCOUNT_PREFIX = "pcsa."

@@ -9,16 +9,16 @@ from __future__ import annotations
 from libcalico.crds import cluster_policies
 from libcalico.crds.cel_policies import GLOBAL_POLICY, POLICY_RULE, deleting, directions
 from libcalico.crds.cel_words import Rule, apart, some, text, true
-from libcalico.model import bgp, bgpfilter, controllers, rules, staged
-from libcalico.model.cluster import FIXED_TIERS, Tier
-from libcalico.model.felixconfig import (
+from libcalico.model.resources import bgp, bgpfilter, controllers, rules, staged
+from libcalico.model.resources.cluster import FIXED_TIERS, Tier
+from libcalico.model.resources.felixconfig import (
     FelixConfiguration,
     FelixConfigurationSpec,
     RouteTableRange,
 )
-from libcalico.model.hostendpoint import HostEndpointSpec
-from libcalico.model.policy import GlobalNetworkPolicySpec, NetworkPolicySpec
-from libcalico.model.pool import IPPoolSpec
+from libcalico.model.resources.hostendpoint import HostEndpointSpec
+from libcalico.model.resources.policy import GlobalNetworkPolicySpec, NetworkPolicySpec
+from libcalico.model.resources.pool import IPPoolSpec
 from libcalico.model.validate_bgp import DEFAULT_ONLY
 from libcalico.model.validate_felix import MAX_TABLE_RANGE
 from libcalico.model.validate_pool import BLOCK_SIZES, DEFAULT_BLOCK_SIZE

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from libcalico.conversion.cluster_policy import ACTIONS, MAX_NAME, MAX_PRIORITY, TIERS
 from libcalico.crds.pieces import Piece, each, filled, limits, network, words
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import Condition
-from libcalico.model.staged import LabelSelector
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import Condition
+from libcalico.model.resources.staged import LabelSelector
 
 MOST = 25
 _LABEL = "[a-zA-Z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?"

@@ -21,7 +21,6 @@ from libcalico.crds.pieces import (
     words,
 )
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMConfigSpec
-from libcalico.model import bgp, bgpfilter, controllers, nodestatus, rules, staged
 from libcalico.model import validate_bgp as bgp_rules
 from libcalico.model import validate_cluster as cluster_rules
 from libcalico.model import validate_controllers as controller_rules
@@ -32,12 +31,18 @@ from libcalico.model import validate_pool as pool_rules
 from libcalico.model import validate_rules as rule_rules
 from libcalico.model import validate_staged as staged_rules
 from libcalico.model.checks import INTERFACE, INTERFACE_PATTERN, MAX_PORT_NAME
-from libcalico.model.cluster import TierSpec
-from libcalico.model.hostendpoint import EndpointPort, HostEndpointSpec
-from libcalico.model.policy import EGRESS, INGRESS, GlobalNetworkPolicySpec, NetworkPolicySpec
-from libcalico.model.pool import IPPoolSpec
-from libcalico.model.reservation import IPReservationSpec
-from libcalico.model.sets import NetworkSetSpec
+from libcalico.model.resources import bgp, bgpfilter, controllers, nodestatus, rules, staged
+from libcalico.model.resources.cluster import TierSpec
+from libcalico.model.resources.hostendpoint import EndpointPort, HostEndpointSpec
+from libcalico.model.resources.policy import (
+    EGRESS,
+    INGRESS,
+    GlobalNetworkPolicySpec,
+    NetworkPolicySpec,
+)
+from libcalico.model.resources.pool import IPPoolSpec
+from libcalico.model.resources.reservation import IPReservationSpec
+from libcalico.model.resources.sets import NetworkSetSpec
 
 SWITCH = words(("Enabled", "Disabled"))
 PORT: Piece = {

@@ -17,13 +17,13 @@ from libcalico.crds.pieces import (
     words,
 )
 from libcalico.model import validate_felix as felix
-from libcalico.model.felixconfig import (
+from libcalico.model.base.numorstring import PORT_NAME
+from libcalico.model.resources.felixconfig import (
     FelixConfigurationSpec,
     HealthTimeoutOverride,
     ProtoPort,
     RouteTableRange,
 )
-from libcalico.model.numorstring import PORT_NAME
 
 ANY_PORT: Piece = {
     **limits(1, 65535),

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from libcalico.model.base.numorstring import MAX_AS_NUMBER
 from libcalico.model.checks import MAX_NAME, MAX_SELECTOR, NAME
-from libcalico.model.numorstring import MAX_AS_NUMBER
 
 Piece = Mapping[str, Any]
 MAX_INT64 = 2**63 - 1

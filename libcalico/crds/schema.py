@@ -15,7 +15,7 @@ import msgspec
 from libcalico.crds import cel, cluster_policies, fields, parameters, pieces
 from libcalico.crds.pieces import Piece
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMHandleSpec
-from libcalico.model.meta import Condition, Duration
+from libcalico.model.base.meta import Condition, Duration
 
 Schema = dict[str, Any]
 FIELDS: dict[type, dict[str, Piece]] = {

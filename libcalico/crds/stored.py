@@ -1,14 +1,15 @@
 """What IPAM keeps in Kubernetes: the specs of its objects there (data model 1.14).
 
-They differ from what etcd holds (`libcalico.model.ipam`): a block's spec has `strictAffinity`,
-which nobody reads and which is always written, and spells the time of its claim otherwise; a
-handle says its own name, since object names are lower case; `deleted` of an affinity is text.
+They differ from what etcd holds (`libcalico.model.resources.ipam`): a block's spec has
+`strictAffinity`, which nobody reads and which is always written, and spells the time of its claim
+otherwise; a handle says its own name, since object names are lower case; `deleted` of an affinity
+is text.
 """
 
 from __future__ import annotations
 
-from libcalico.model.base import Struct, always
-from libcalico.model.ipam import Attribute
+from libcalico.model.base.base import Struct, always
+from libcalico.model.resources.ipam import Attribute
 
 
 class IPAMBlockSpec(Struct, frozen=True, kw_only=True):

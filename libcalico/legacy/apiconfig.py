@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from libcalico.legacy.convert import CONFIG_KIND, is_legacy
-from libcalico.model.meta import API_VERSION
+from libcalico.model.base.meta import API_VERSION
 
 NOTICE = (
     "datastoreType etcdv2: the etcd version 3 store of these servers is used;"

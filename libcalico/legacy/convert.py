@@ -17,9 +17,9 @@ import msgspec
 
 from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.legacy import endpoints, infrastructure, policies, shapes
-from libcalico.model.base import Struct
-from libcalico.model.meta import API_VERSION
-from libcalico.model.shape import UNKNOWN_FIELD, shape_problems
+from libcalico.model.base.base import Struct
+from libcalico.model.base.meta import API_VERSION
+from libcalico.model.base.shape import UNKNOWN_FIELD, shape_problems
 
 OLD_VERSION = "v1"
 CONFIG_KIND = "calicoApiConfig"

@@ -16,7 +16,7 @@ from libcalico.legacy.shapes import (
     V1Named,
     V1NodeSpec,
 )
-from libcalico.model.numorstring import as_number
+from libcalico.model.base.numorstring import as_number
 
 _MODES = {"": "Always", "always": "Always", "cross-subnet": "CrossSubnet"}
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.model.keys import IPNetwork
-from libcalico.model.pool import IPPool
+from libcalico.model.resources.pool import IPPool
 from libcalico.pools import network_of
 
 

@@ -1,14 +1,14 @@
 """The documents of the first generation, field by field (libcalico-go's api v1).
 
 The structs only say which fields there are and of what type: what v1 had no field for is
-refused by `libcalico.model.shape`. JSON names with a dash or an underscore are renamed.
+refused by `libcalico.model.base.shape`. JSON names with a dash or an underscore are renamed.
 """
 
 from __future__ import annotations
 
-from libcalico.model.base import Struct
-from libcalico.model.numorstring import ASNumber
-from libcalico.model.rules import ICMPFields
+from libcalico.model.base.base import Struct
+from libcalico.model.base.numorstring import ASNumber
+from libcalico.model.resources.rules import ICMPFields
 
 
 class V1IPIP(Struct, frozen=True):

@@ -1,10 +1,18 @@
 """Calico's resource types as frozen structs whose attribute names are the stored JSON names."""
 
-from libcalico.model.affinity import (
-    BlockAffinityResource,
-    BlockAffinitySpec,
+from libcalico.model.base.meta import API_VERSION, Condition, Metadata, stamp
+from libcalico.model.keys import (
+    AffinityKey,
+    BlockKey,
+    HandleKey,
+    IPAMConfigKey,
+    IPNetwork,
+    Key,
+    ResourceKey,
 )
-from libcalico.model.bgp import (
+from libcalico.model.kinds import KINDS, Kind, Resource, key_of, kind_named, kind_of_family
+from libcalico.model.resources.affinity import BlockAffinityResource, BlockAffinitySpec
+from libcalico.model.resources.bgp import (
     BGPConfiguration,
     BGPConfigurationSpec,
     BGPPassword,
@@ -15,7 +23,7 @@ from libcalico.model.bgp import (
     SecretKeyRef,
     ServiceIPBlock,
 )
-from libcalico.model.bgpfilter import (
+from libcalico.model.resources.bgpfilter import (
     BGPFilter,
     BGPFilterAddCommunity,
     BGPFilterCommunityMatch,
@@ -26,14 +34,14 @@ from libcalico.model.bgpfilter import (
     BGPFilterSetPriority,
     BGPFilterSpec,
 )
-from libcalico.model.cluster import (
+from libcalico.model.resources.cluster import (
     ClusterInformation,
     ClusterInformationSpec,
     Tier,
     TierSpec,
     TierStatus,
 )
-from libcalico.model.controllers import (
+from libcalico.model.resources.controllers import (
     AutoHostEndpointConfig,
     ControllersConfig,
     KubeControllersConfiguration,
@@ -46,14 +54,14 @@ from libcalico.model.controllers import (
     PolicyMigrationConfig,
     Template,
 )
-from libcalico.model.endpoint import (
+from libcalico.model.resources.endpoint import (
     IPNAT,
     QoSControls,
     WorkloadEndpoint,
     WorkloadEndpointPort,
     WorkloadEndpointSpec,
 )
-from libcalico.model.felixconfig import (
+from libcalico.model.resources.felixconfig import (
     BPFConntrackTimeouts,
     FelixConfiguration,
     FelixConfigurationSpec,
@@ -61,12 +69,8 @@ from libcalico.model.felixconfig import (
     ProtoPort,
     RouteTableRange,
 )
-from libcalico.model.hostendpoint import (
-    EndpointPort,
-    HostEndpoint,
-    HostEndpointSpec,
-)
-from libcalico.model.ipam import (
+from libcalico.model.resources.hostendpoint import EndpointPort, HostEndpoint, HostEndpointSpec
+from libcalico.model.resources.ipam import (
     DEFAULT_IPAM_CONFIG,
     AllocationAttribute,
     Attribute,
@@ -77,18 +81,7 @@ from libcalico.model.ipam import (
     IPAMConfiguration,
     IPAMConfigurationSpec,
 )
-from libcalico.model.keys import (
-    AffinityKey,
-    BlockKey,
-    HandleKey,
-    IPAMConfigKey,
-    IPNetwork,
-    Key,
-    ResourceKey,
-)
-from libcalico.model.kinds import KINDS, Kind, Resource, key_of, kind_named, kind_of_family
-from libcalico.model.meta import API_VERSION, Condition, Metadata, stamp
-from libcalico.model.migration import (
+from libcalico.model.resources.migration import (
     LiveMigration,
     LiveMigrationSource,
     LiveMigrationSpec,
@@ -96,7 +89,7 @@ from libcalico.model.migration import (
     WorkloadEndpointIdentifier,
     WorkloadIdentifier,
 )
-from libcalico.model.node import (
+from libcalico.model.resources.node import (
     Node,
     NodeAddress,
     NodeBGPSpec,
@@ -106,7 +99,7 @@ from libcalico.model.node import (
     NodeWireguardSpec,
     OrchRef,
 )
-from libcalico.model.nodestatus import (
+from libcalico.model.resources.nodestatus import (
     BGPDaemonStatus,
     CalicoNodeAgentStatus,
     CalicoNodeBGPRouteStatus,
@@ -118,19 +111,16 @@ from libcalico.model.nodestatus import (
     CalicoNodeStatusSpec,
     CalicoNodeStatusStatus,
 )
-from libcalico.model.policy import (
+from libcalico.model.resources.policy import (
     GlobalNetworkPolicy,
     GlobalNetworkPolicySpec,
     NetworkPolicy,
     NetworkPolicySpec,
 )
-from libcalico.model.pool import IPPool, IPPoolSpec, IPPoolStatus
-from libcalico.model.profile import Profile, ProfileSpec
-from libcalico.model.reservation import (
-    IPReservation,
-    IPReservationSpec,
-)
-from libcalico.model.rules import (
+from libcalico.model.resources.pool import IPPool, IPPoolSpec, IPPoolStatus
+from libcalico.model.resources.profile import Profile, ProfileSpec
+from libcalico.model.resources.reservation import IPReservation, IPReservationSpec
+from libcalico.model.resources.rules import (
     EntityRule,
     HTTPMatch,
     HTTPPath,
@@ -140,8 +130,8 @@ from libcalico.model.rules import (
     ServiceAccountMatch,
     ServiceMatch,
 )
-from libcalico.model.sets import GlobalNetworkSet, NetworkSet, NetworkSetSpec
-from libcalico.model.staged import (
+from libcalico.model.resources.sets import GlobalNetworkSet, NetworkSet, NetworkSetSpec
+from libcalico.model.resources.staged import (
     KubernetesEgressRule,
     KubernetesIngressRule,
     KubernetesIPBlock,

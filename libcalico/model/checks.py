@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from libcalico import durations, goregex
 from libcalico.errors import InvalidValue
-from libcalico.model.meta import Metadata
+from libcalico.model.base.meta import Metadata
 from libcalico.selectors.selectors import parse
 
 _L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -20,8 +20,7 @@ from typing import Any
 import msgspec
 
 from libcalico.errors import NO_DOCUMENT, InvalidValue
-from libcalico.model import affinity, policy
-from libcalico.model.ipam import Block, BlockAffinity, Handle, IPAMConfig
+from libcalico.model.base.overlay import overlay
 from libcalico.model.keys import (
     AffinityKey,
     BlockKey,
@@ -35,10 +34,11 @@ from libcalico.model.keys import (
     WorkloadStatusKey,
 )
 from libcalico.model.kinds import KINDS, Resource, kind_named
-from libcalico.model.overlay import overlay
-from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
-from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
-from libcalico.model.status import EndpointStatus, FelixStatus, LifeSign
+from libcalico.model.resources import affinity, policy
+from libcalico.model.resources.ipam import Block, BlockAffinity, Handle, IPAMConfig
+from libcalico.model.resources.policy import GlobalNetworkPolicy, NetworkPolicy
+from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
+from libcalico.model.resources.status import EndpointStatus, FelixStatus, LifeSign
 
 _TIERED = (
     NetworkPolicy,
@@ -135,7 +135,7 @@ def resource_from_tree(tree: Mapping[str, Any], *, strict: bool = False) -> Reso
 
 def unknown_fields(type_: Any, tree: Any, path: str = "") -> list[str]:
     """Paths of the members of `tree` that the struct type has no field for."""
-    from libcalico.model.overlay import item_struct, struct_fields
+    from libcalico.model.base.overlay import item_struct, struct_fields
 
     found: list[str] = []
     if not isinstance(tree, Mapping):

@@ -11,20 +11,20 @@ from msgspec.structs import replace
 
 from libcalico import durations
 from libcalico.errors import InvalidValue
-from libcalico.model.bgp import BGPConfiguration
-from libcalico.model.cluster import FIXED_TIERS, Tier
-from libcalico.model.controllers import (
+from libcalico.model.base.meta import Duration
+from libcalico.model.base.overlay import item_struct
+from libcalico.model.kinds import Resource
+from libcalico.model.resources.bgp import BGPConfiguration
+from libcalico.model.resources.cluster import FIXED_TIERS, Tier
+from libcalico.model.resources.controllers import (
     KubeControllersConfiguration,
     KubeControllersConfigurationSpec,
 )
-from libcalico.model.endpoint import WorkloadEndpoint
-from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
-from libcalico.model.kinds import Resource
-from libcalico.model.meta import Duration
-from libcalico.model.overlay import item_struct
-from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
-from libcalico.model.pool import IPPool
-from libcalico.model.staged import (
+from libcalico.model.resources.endpoint import WorkloadEndpoint
+from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
+from libcalico.model.resources.policy import GlobalNetworkPolicy, NetworkPolicy, with_defaults
+from libcalico.model.resources.pool import IPPool
+from libcalico.model.resources.staged import (
     StagedGlobalNetworkPolicy,
     StagedKubernetesNetworkPolicy,
     StagedNetworkPolicy,

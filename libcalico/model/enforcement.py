@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
-from libcalico.model.overlay import item_struct, struct_fields
-from libcalico.model.rules import Rule
+from libcalico.model.base.overlay import item_struct, struct_fields
+from libcalico.model.resources.rules import Rule
 
 _UNSET = msgspec.NODEFAULT
 
@@ -98,7 +98,7 @@ def table() -> Mapping[str, Mapping[str, Row]]:
 
 @cache
 def _felix_fields() -> Mapping[str, str]:
-    from libcalico.model.felixconfig import FelixConfigurationSpec
+    from libcalico.model.resources.felixconfig import FelixConfigurationSpec
 
     return {name.lower(): name for name in struct_fields(FelixConfigurationSpec)}
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from libcalico.model.base.overlay import item_struct, struct_fields
 from libcalico.model.enforcement import Row, row_of
 from libcalico.model.kinds import KINDS, Kind
-from libcalico.model.overlay import item_struct, struct_fields
 
 HEAD = """# Fields
 

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from libcalico.errors import UnsupportedKind
-from libcalico.model.affinity import BlockAffinityResource
-from libcalico.model.bgp import BGPConfiguration, BGPPeer
-from libcalico.model.bgpfilter import BGPFilter
-from libcalico.model.cluster import ClusterInformation, Tier
-from libcalico.model.controllers import KubeControllersConfiguration
-from libcalico.model.endpoint import WorkloadEndpoint
-from libcalico.model.felixconfig import FelixConfiguration
-from libcalico.model.hostendpoint import HostEndpoint
-from libcalico.model.ipam import IPAMConfiguration
 from libcalico.model.keys import ResourceKey
-from libcalico.model.migration import LiveMigration
-from libcalico.model.node import Node
-from libcalico.model.nodestatus import CalicoNodeStatus
-from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
-from libcalico.model.pool import IPPool
-from libcalico.model.profile import Profile
-from libcalico.model.reservation import IPReservation
-from libcalico.model.sets import GlobalNetworkSet, NetworkSet
-from libcalico.model.staged import (
+from libcalico.model.resources.affinity import BlockAffinityResource
+from libcalico.model.resources.bgp import BGPConfiguration, BGPPeer
+from libcalico.model.resources.bgpfilter import BGPFilter
+from libcalico.model.resources.cluster import ClusterInformation, Tier
+from libcalico.model.resources.controllers import KubeControllersConfiguration
+from libcalico.model.resources.endpoint import WorkloadEndpoint
+from libcalico.model.resources.felixconfig import FelixConfiguration
+from libcalico.model.resources.hostendpoint import HostEndpoint
+from libcalico.model.resources.ipam import IPAMConfiguration
+from libcalico.model.resources.migration import LiveMigration
+from libcalico.model.resources.node import Node
+from libcalico.model.resources.nodestatus import CalicoNodeStatus
+from libcalico.model.resources.policy import GlobalNetworkPolicy, NetworkPolicy
+from libcalico.model.resources.pool import IPPool
+from libcalico.model.resources.profile import Profile
+from libcalico.model.resources.reservation import IPReservation
+from libcalico.model.resources.sets import GlobalNetworkSet, NetworkSet
+from libcalico.model.resources.staged import (
     StagedGlobalNetworkPolicy,
     StagedKubernetesNetworkPolicy,
     StagedNetworkPolicy,

@@ -20,14 +20,14 @@ from typing import Any, get_origin
 import msgspec
 
 from libcalico.errors import NO_DOCUMENT
-from libcalico.model import policy
-from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
+from libcalico.model.base.meta import Metadata
+from libcalico.model.base.overlay import struct_fields
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.kinds import KINDS, Resource
-from libcalico.model.meta import Metadata
-from libcalico.model.overlay import struct_fields
-from libcalico.model.policy import GlobalNetworkPolicy, NetworkPolicy
-from libcalico.model.rules import Rule
+from libcalico.model.resources import policy
+from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
+from libcalico.model.resources.policy import GlobalNetworkPolicy, NetworkPolicy
+from libcalico.model.resources.rules import Rule
 
 SETTINGS = "FelixConfiguration"
 KINDS_OF_POLICY = frozenset(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from ipaddress import ip_address
 
-from libcalico.model.bgp import BGPConfiguration, BGPPassword, BGPPeer
+from libcalico.model.base.numorstring import MAX_AS_NUMBER
 from libcalico.model.checks import INTERFACE_PATTERN, Problems
-from libcalico.model.numorstring import MAX_AS_NUMBER
+from libcalico.model.resources.bgp import BGPConfiguration, BGPPassword, BGPPeer
 
 LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")

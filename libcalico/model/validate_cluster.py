@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from libcalico.model.affinity import BlockAffinityResource
 from libcalico.model.checks import SINGLE_LABEL, Problems
-from libcalico.model.cluster import FIXED_TIERS, ClusterInformation, Tier
-from libcalico.model.ipam import IPAMConfiguration
-from libcalico.model.migration import LiveMigration
-from libcalico.model.profile import Profile
-from libcalico.model.reservation import IPReservation
+from libcalico.model.resources.affinity import BlockAffinityResource
+from libcalico.model.resources.cluster import FIXED_TIERS, ClusterInformation, Tier
+from libcalico.model.resources.ipam import IPAMConfiguration
+from libcalico.model.resources.migration import LiveMigration
+from libcalico.model.resources.profile import Profile
+from libcalico.model.resources.reservation import IPReservation
 from libcalico.model.validate_rules import check_rules
 
 MAX_TIER_NAME = 63

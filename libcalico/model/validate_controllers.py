@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libcalico.model.checks import Problems
-from libcalico.model.controllers import (
+from libcalico.model.resources.controllers import (
     AutoHostEndpointConfig,
     ControllersConfig,
     KubeControllersConfiguration,

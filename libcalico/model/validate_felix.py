@@ -10,16 +10,16 @@ import re
 from collections.abc import Sequence
 from typing import get_type_hints
 
-from libcalico.model import numorstring
+from libcalico.model.base import numorstring
+from libcalico.model.base.meta import Duration
 from libcalico.model.checks import INTERFACE, SINGLE_LABEL, Problems
-from libcalico.model.felixconfig import (
+from libcalico.model.resources.felixconfig import (
     FelixConfiguration,
     FelixConfigurationSpec,
     HealthTimeoutOverride,
     ProtoPort,
     RouteTableRange,
 )
-from libcalico.model.meta import Duration
 
 LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 SWITCH = ("Enabled", "Disabled")

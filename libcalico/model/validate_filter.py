@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from libcalico.model.bgpfilter import BGPFilter, BGPFilterOperation, BGPFilterRule
 from libcalico.model.checks import INTERFACE_PATTERN, Problems
+from libcalico.model.resources.bgpfilter import BGPFilter, BGPFilterOperation, BGPFilterRule
 from libcalico.model.validate_bgp import MAX_PRIORITY
 
 OPERATORS = ("Equal", "NotEqual", "In", "NotIn")

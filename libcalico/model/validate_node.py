@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from libcalico.model import validate_bgp
 from libcalico.model.checks import Problems
-from libcalico.model.node import Node
-from libcalico.model.nodestatus import CalicoNodeStatus
+from libcalico.model.resources.node import Node
+from libcalico.model.resources.nodestatus import CalicoNodeStatus
 
 ADDRESS_TYPES = ("CalicoNodeIP", "InternalIP", "ExternalIP")
 CLASSES = ("Agent", "BGP", "Routes")

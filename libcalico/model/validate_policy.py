@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 
 from libcalico.model.checks import NAME, Problems
-from libcalico.model.policy import EGRESS, INGRESS, GlobalNetworkPolicy, NetworkPolicy, Policy
-from libcalico.model.sets import GlobalNetworkSet, NetworkSet
-from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
+from libcalico.model.resources.policy import (
+    EGRESS,
+    INGRESS,
+    GlobalNetworkPolicy,
+    NetworkPolicy,
+    Policy,
+)
+from libcalico.model.resources.sets import GlobalNetworkSet, NetworkSet
+from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
 from libcalico.model.validate_rules import check_direction, check_rules
 
 _L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

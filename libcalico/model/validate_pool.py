@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 from libcalico.model.checks import Problems
-from libcalico.model.pool import IPPool
+from libcalico.model.resources.pool import IPPool
 
 MODES = ("Never", "Always", "CrossSubnet")
 USES = ("Workload", "Tunnel", "LoadBalancer")

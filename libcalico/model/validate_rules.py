@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_network
 
-from libcalico.model import numorstring
+from libcalico.model.base import numorstring
 from libcalico.model.checks import Problems
-from libcalico.model.rules import EntityRule, HTTPMatch, ICMPFields, Rule, ServiceMatch
+from libcalico.model.resources.rules import EntityRule, HTTPMatch, ICMPFields, Rule, ServiceMatch
 
 ACTIONS = ("Allow", "Deny", "Log", "Pass")
 PROTOCOLS = ("TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite")

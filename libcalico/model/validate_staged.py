@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libcalico.model.checks import Problems
-from libcalico.model.policy import EGRESS, INGRESS
-from libcalico.model.staged import (
+from libcalico.model.resources.policy import EGRESS, INGRESS
+from libcalico.model.resources.staged import (
     KubernetesPolicyPeer,
     KubernetesPolicyPort,
     LabelSelector,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from libcalico.errors import NO_DOCUMENT
-from libcalico.model.meta import now_text
+from libcalico.model.base.meta import now_text
 from libcalico.process import paths
 
 

@@ -27,8 +27,8 @@ from libcalico import apiconfig
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import MuslinError
 from libcalico.model.keys import LifeSignKey, ResourceKey
-from libcalico.model.node import Node
-from libcalico.model.status import LifeSign
+from libcalico.model.resources.node import Node
+from libcalico.model.resources.status import LifeSign
 from node.identity import autodetect, interfaces, registration
 from node.identity.autodetect import Interface
 

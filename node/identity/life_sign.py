@@ -16,9 +16,9 @@ from libcalico import apiconfig
 from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.errors import DatastoreFull, MuslinError
+from libcalico.model.base.meta import now_text
 from libcalico.model.keys import LifeSignKey
-from libcalico.model.meta import now_text
-from libcalico.model.status import LifeSign
+from libcalico.model.resources.status import LifeSign
 from libcalico.process.backoff import Backoff
 from node.identity import interfaces, life
 

@@ -14,8 +14,8 @@ from ipaddress import ip_interface
 from msgspec.structs import replace
 
 from libcalico.errors import MuslinError
-from libcalico.model.meta import Metadata
-from libcalico.model.node import Node, NodeBGPSpec, NodeInterface, OrchRef
+from libcalico.model.base.meta import Metadata
+from libcalico.model.resources.node import Node, NodeBGPSpec, NodeInterface, OrchRef
 from node.identity.autodetect import Interface, IPAddress
 from node.settings.environment import IPInterface, Settings
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from libcalico import parsing
 from libcalico.errors import InvalidValue
-from libcalico.model.numorstring import as_number
+from libcalico.model.base.numorstring import as_number
 from libcalico.process import paths
 
 IPInterface = IPv4Interface | IPv6Interface

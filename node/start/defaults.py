@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from ipam.admin import overlap
 from ipam.records.pools import Pool
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.bgp import BGPConfiguration
-from libcalico.model.felixconfig import FelixConfiguration
-from libcalico.model.ipam import IPAMConfiguration, IPAMConfigurationSpec
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import IPNetwork
-from libcalico.model.meta import Metadata
-from libcalico.model.pool import IPPool, IPPoolSpec
+from libcalico.model.resources.bgp import BGPConfiguration
+from libcalico.model.resources.felixconfig import FelixConfiguration
+from libcalico.model.resources.ipam import IPAMConfiguration, IPAMConfigurationSpec
+from libcalico.model.resources.pool import IPPool, IPPoolSpec
 from node.settings.environment import ALLOW_OVERLAP, PoolWish
 
 POOL_NAMES = {4: "default-ipv4-ippool", 6: "default-ipv6-ippool"}

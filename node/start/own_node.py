@@ -28,9 +28,9 @@ from libcalico.datastore import UNHURRIED, connect
 from libcalico.datastore.interface import Datastore, Selection
 from libcalico.datastore.syncer import Syncer
 from libcalico.errors import InvalidValue, MuslinError
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Metadata
-from libcalico.model.node import Node
+from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from node.identity import kubernetes, life, registration
 from node.settings.environment import Settings

@@ -26,7 +26,7 @@ from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreError, MuslinError
 from libcalico.model.keys import ResourceKey
-from libcalico.model.node import Node
+from libcalico.model.resources.node import Node
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import beside
 from linux import monitor

@@ -35,7 +35,7 @@ from libcalico.datastore.interface import (
 from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
-from libcalico.model.node import Node
+from libcalico.model.resources.node import Node
 from libcalico.model.validate import validate
 from libcalico.process.backoff import Backoff
 from node.identity import autodetect, interfaces, kubernetes, life, registration

@@ -14,12 +14,12 @@ import yaml
 
 from libcalico.crds.schema import FIELDS
 from libcalico.crds.table import DEFINITIONS, GROUP
-from libcalico.model import affinity
-from libcalico.model.affinity import BlockAffinityResource
+from libcalico.model.base.overlay import item_struct
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.kinds import KINDS
-from libcalico.model.overlay import item_struct
+from libcalico.model.resources import affinity
+from libcalico.model.resources.affinity import BlockAffinityResource
 from libcalico.model.validate import problems
 from tests.libcalico.golden_data import documents, older
 from tests.libcalico.test_invalid_documents import TAKEN

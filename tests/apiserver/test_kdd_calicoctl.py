@@ -11,8 +11,8 @@ import yaml
 
 from calicoctl import datastream
 from libcalico.model import AffinityKey, Block, BlockAffinity, BlockKey, Handle, HandleKey
-from libcalico.model.ipam import Attribute
 from libcalico.model.keys import Key
+from libcalico.model.resources.ipam import Attribute
 from libcalico.process import paths
 from tests.apiserver import kdd
 from tests.calicoctl import test_every_kind as every

@@ -37,11 +37,11 @@ from libcalico.model import (
     NetworkPolicy,
     ResourceKey,
 )
-from libcalico.model.ipam import IPAMConfig
 from libcalico.model.keys import FelixStatusKey, IPAMConfigKey
 from libcalico.model.kinds import KINDS
-from libcalico.model.node import NodeBGPSpec
-from libcalico.model.status import FelixStatus
+from libcalico.model.resources.ipam import IPAMConfig
+from libcalico.model.resources.node import NodeBGPSpec
+from libcalico.model.resources.status import FelixStatus
 from tests.apiserver import kdd
 from tests.support.apiserver import ApiServer
 from tests.support.patience import patient

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from libcalico.datastore.etcd.keys import path_of
 from libcalico.model import codec
-from libcalico.model.ipam import Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, Key
+from libcalico.model.resources.ipam import Block, BlockAffinity
 from tests.bench._felix_world import Json, Store
 from tests.bench.felix import figures, prefixes
 from tests.bgp.routed import FIB, Felix, use_pool

@@ -29,8 +29,8 @@ from libcalico.model import (
     WorkloadEndpoint,
     WorkloadEndpointSpec,
 )
-from libcalico.model.ipam import Attribute, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
+from libcalico.model.resources.ipam import Attribute, BlockAffinity
 from tests.controllers.scrape import with_metrics
 from tests.support.apiserver import ADMIN
 

@@ -13,8 +13,8 @@ from bgp.agent.publish import Publisher
 from bgp.peering.peering import Settings
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
-from libcalico.model.ipam import BlockAffinity
 from libcalico.model.keys import AffinityKey, Key
+from libcalico.model.resources.ipam import BlockAffinity
 from tests.bgp.make import resource
 from tests.bgp.memory_speaker import Fabric, MemorySpeaker
 

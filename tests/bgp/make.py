@@ -11,10 +11,10 @@ from bgp.cluster.view import ClusterView
 from bgp.routes import filters
 from bgp.routes.bestpath import Candidate, Source
 from bgp.speaker.interface import Attributes, IPNetwork
-from libcalico.model.bgpfilter import BGPFilterSpec
 from libcalico.model.codec import resource_from_tree
-from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+from libcalico.model.resources.bgpfilter import BGPFilterSpec
+from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
 
 ME = "n1"
 

@@ -13,8 +13,8 @@ from bgp.routes import export
 from bgp.routes.offer import Manner, Terms, audiences, offers
 from bgp.speaker.interface import Family
 from libcalico.model.codec import resource_from_tree
-from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
+from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
 
 ME, OTHER = "n1", "n2"
 PLANNED = Changed.PEERING | Changed.EXPORT

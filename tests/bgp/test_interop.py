@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from libcalico.datastore.etcd.keys import path_of
-from libcalico.model.ipam import BlockAffinity
 from libcalico.model.keys import AffinityKey, ResourceKey
+from libcalico.model.resources.ipam import BlockAffinity
 from tests.bgp import bird_client
 from tests.bgp.world import ROUTER, ROUTER6, Node, World, cluster, eventually
 from tests.support import stopping

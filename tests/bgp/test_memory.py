@@ -12,7 +12,7 @@ from bgp.peering.passwords import SecretRef
 from bgp.peering.planned import MESH, NODE, PlannedPeer
 from bgp.routes.offer import NextHop
 from bgp.speaker.interface import Family, Route
-from libcalico.model.bgpfilter import (
+from libcalico.model.resources.bgpfilter import (
     BGPFilterOperation,
     BGPFilterPrefixLength,
     BGPFilterRule,

@@ -32,8 +32,8 @@ from typing import Any
 from libcalico.datastore.etcd.keys import path_of
 from libcalico.local import framing, node_api
 from libcalico.model import codec
-from libcalico.model.ipam import Attribute, Block, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, Key, ResourceKey
+from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
 from tests.support.netns import Namespace, network_namespace
 from tests.support.patience import HANG, patient
 

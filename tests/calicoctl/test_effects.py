@@ -19,8 +19,8 @@ from libcalico.model import (
     WorkloadEndpoint,
     WorkloadEndpointSpec,
 )
-from libcalico.model.ipam import Attribute
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey
+from libcalico.model.resources.ipam import Attribute
 from tests.calicoctl.conftest import Ctl
 from tests.calicoctl.test_commands import P1, TOR, WEP, document
 from tests.support.etcd import Etcd

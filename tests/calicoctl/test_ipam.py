@@ -15,8 +15,8 @@ from ipam.admin.library import AssignRequest
 from ipam.records.blocks import parse_address
 from libcalico.datastore.interface import Datastore, Delete, Put
 from libcalico.model import Handle, Node
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import HandleKey, ResourceKey
-from libcalico.model.meta import Metadata
 from tests.calicoctl.conftest import Ctl
 from tests.calicoctl.test_commands import P1, WEP, document
 from tests.support.etcd import Etcd

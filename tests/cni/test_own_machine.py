@@ -19,7 +19,7 @@ from ipam.allocator.affinities import claimed_network
 from libcalico.datastore.interface import Delete, Put, Selection
 from libcalico.model import Metadata, Node, ResourceKey
 from libcalico.model.keys import BlockKey
-from libcalico.model.node import NodeAddress, NodeBGPSpec, NodeSpec
+from libcalico.model.resources.node import NodeAddress, NodeBGPSpec, NodeSpec
 from tests.cni.world import NODE, World, node_world, pod_namespace, result_of, until
 
 GAP = 0.2

@@ -32,7 +32,7 @@ from libcalico.datastore.interface import Datastore, Put
 from libcalico.local.framing import Connection, UnixServer, serve_unix
 from libcalico.local.node_api import Await, Hello, InForce, Offer, Retract, Unreleased
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node, ResourceKey
-from libcalico.model.node import NodeBGPSpec, NodeSpec
+from libcalico.model.resources.node import NodeBGPSpec, NodeSpec
 from tests.cni.executable import BUILDS, Done
 from tests.support import stopping
 from tests.support.etcd import Etcd

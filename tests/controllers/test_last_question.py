@@ -29,7 +29,7 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable
 from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node, NodeSpec
 from libcalico.model.keys import AffinityKey, ResourceKey
-from libcalico.model.node import OrchRef
+from libcalico.model.resources.node import OrchRef
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_pool
 

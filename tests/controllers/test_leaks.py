@@ -15,7 +15,7 @@ from controllers.addresses.counts import count
 from controllers.addresses.leaks import GAP, ClusterView, PodView, Watchlist, judge
 from ipam.records.pools import Pool
 from libcalico.model import Block
-from libcalico.model.ipam import Attribute
+from libcalico.model.resources.ipam import Attribute
 
 CIDR = ip_network("10.70.0.0/29")
 POD = {"node": "n1", "namespace": "s", "pod": "p"}

@@ -11,9 +11,9 @@ from controllers.nodes.nodes import endpoint_change
 from libcalico.datastore.interface import Delete, Entry, Put
 from libcalico.errors import InvalidValue
 from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node, NodeBGPSpec, NodeSpec
-from libcalico.model.controllers import AutoHostEndpointConfig, Template
 from libcalico.model.keys import ResourceKey
-from libcalico.model.node import NodeAddress, NodeInterface
+from libcalico.model.resources.controllers import AutoHostEndpointConfig, Template
+from libcalico.model.resources.node import NodeAddress, NodeInterface
 
 labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)
 

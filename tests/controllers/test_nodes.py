@@ -20,10 +20,10 @@ from libcalico.model import (
     WorkloadEndpoint,
     WorkloadEndpointSpec,
 )
-from libcalico.model.controllers import AutoHostEndpointConfig
 from libcalico.model.keys import LifeSignKey, ResourceKey
-from libcalico.model.node import OrchRef
-from libcalico.model.status import LifeSign
+from libcalico.model.resources.controllers import AutoHostEndpointConfig
+from libcalico.model.resources.node import OrchRef
+from libcalico.model.resources.status import LifeSign
 from tests.controllers.running import running
 from tests.ipam.world import put_pool
 from tests.support.apiserver import ApiServer

@@ -7,8 +7,8 @@ import asyncio
 from controllers.addresses.orphan_handles import OrphanHandles
 from libcalico.datastore.interface import ABSENT, Put
 from libcalico.model import Block, Handle
-from libcalico.model.ipam import Attribute
 from libcalico.model.keys import HandleKey
+from libcalico.model.resources.ipam import Attribute
 from tests.ipam.memory import MemoryStore
 
 PERIOD = 900.0

@@ -14,8 +14,8 @@ from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.kubernetes.errors import Busy, ObjectNotFound, Unreachable
 from libcalico.model import Metadata, Node
 from libcalico.model.keys import LifeSignKey, ResourceKey
-from libcalico.model.node import NodeSpec, OrchRef
-from libcalico.model.status import LifeSign
+from libcalico.model.resources.node import NodeSpec, OrchRef
+from libcalico.model.resources.status import LifeSign
 from tests.support.etcd import SMALL_QUOTA, Etcd
 
 KEY = ResourceKey("Node", "n1")

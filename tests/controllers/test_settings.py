@@ -12,7 +12,7 @@ from controllers import status
 from controllers.main import main
 from controllers.settings import NEVER, default, effective
 from libcalico.errors import InvalidValue
-from libcalico.model.controllers import KubeControllersConfigurationSpec
+from libcalico.model.resources.controllers import KubeControllersConfigurationSpec
 from libcalico.model.validate import problems
 
 MANIFEST = "policy,namespace,serviceaccount,workloadendpoint,node,loadbalancer"
@@ -53,7 +53,7 @@ def test_the_environment_chooses_controllers_and_their_settings() -> None:
 
 
 def test_a_controller_that_the_object_leaves_out_runs_when_the_environment_names_it() -> None:
-    from libcalico.model.controllers import ControllersConfig
+    from libcalico.model.resources.controllers import ControllersConfig
 
     spec = replace(default().spec, controllers=ControllersConfig())
     assert effective(spec, {}).controllers.node is None

@@ -17,7 +17,7 @@ from felix.calc.policy.service_sets import Need
 from felix.calc.policy.sets import SetNeed
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, Run, TierView
 from libcalico.model import ResourceKey
-from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 from tests.felix.policy_objects import ME, Told
 
 Objects = dict[ResourceKey, Any]

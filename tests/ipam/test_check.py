@@ -16,8 +16,8 @@ from ipam.records import blocks
 from ipam.records.pools import Pool
 from ipam.records.snapshot import Snapshot, User
 from libcalico.model import Attribute, Block, BlockAffinity, Handle
-from libcalico.model.ipam import PENDING
 from libcalico.model.keys import AffinityKey
+from libcalico.model.resources.ipam import PENDING
 
 CIDR = ip_network("10.0.0.0/29")
 KEY = AffinityKey("n1", CIDR)

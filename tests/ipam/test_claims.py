@@ -25,8 +25,8 @@ from libcalico.model import (
     IPAMConfig,
     Metadata,
 )
-from libcalico.model.ipam import CONFIRMED, DEFAULT_IPAM_CONFIG, PENDING, PENDING_DELETION
 from libcalico.model.keys import AffinityKey, BlockKey, IPNetwork, ResourceKey
+from libcalico.model.resources.ipam import CONFIRMED, DEFAULT_IPAM_CONFIG, PENDING, PENDING_DELETION
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import allocate, put_node, put_pool
 from tests.support.etcd import Etcd

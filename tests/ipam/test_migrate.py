@@ -19,8 +19,8 @@ from ipam.records.snapshot import read
 from libcalico.datastore.interface import Change, Datastore, Delete, Entry, Put
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model import IPReservation, IPReservationSpec, WorkloadEndpoint, WorkloadEndpointSpec
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Metadata
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool
 

@@ -13,7 +13,7 @@ from ipam.records.pools import Pool
 from libcalico.errors import InvalidValue
 from libcalico.model import IPPool, IPPoolSpec, Metadata, Node
 from libcalico.model.keys import IPNetwork
-from libcalico.model.node import NodeAddress, NodeBGPSpec, NodeInterface, NodeSpec
+from libcalico.model.resources.node import NodeAddress, NodeBGPSpec, NodeInterface, NodeSpec
 
 
 def pool(cidr: str, name: str = "new", **spec: object) -> IPPool:

@@ -36,8 +36,8 @@ from libcalico.model import (
     WorkloadEndpoint,
     WorkloadEndpointSpec,
 )
-from libcalico.model.ipam import CONFIRMED
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPNetwork, Key, ResourceKey
+from libcalico.model.resources.ipam import CONFIRMED
 from libcalico.process.backoff import Backoff
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool, serving

@@ -19,7 +19,7 @@ from ipam.records.pools import Pool
 from libcalico.datastore.interface import Datastore, Put
 from libcalico.model import Node
 from libcalico.model.keys import ResourceKey
-from libcalico.model.node import NodeStatus
+from libcalico.model.resources.node import NodeStatus
 from tests.ipam.memory import MemoryStore
 from tests.ipam.world import put_node, put_pool
 from tests.support.etcd import Etcd

@@ -13,8 +13,8 @@ import pytest
 
 from libcalico.datastore.etcd.keys import key_of_path
 from libcalico.model import KINDS, BGPFilter, BlockAffinityResource, ResourceKey
+from libcalico.model.base.overlay import item_struct, struct_fields
 from libcalico.model.codec import decode_value, encode_value, resource_from_tree, shown_value
-from libcalico.model.overlay import item_struct, struct_fields
 from tests.libcalico.golden_data import Golden, compact, documents
 
 NEW = {"zebra": [1.5, {"b": 1, "a": None}], "text": "<&>"}

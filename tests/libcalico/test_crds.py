@@ -76,7 +76,7 @@ def _rules(tree: Any) -> list[str]:
 
 
 def test_a_field_that_no_struct_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from libcalico.model.pool import IPPoolSpec
+    from libcalico.model.resources.pool import IPPoolSpec
 
     monkeypatch.setitem(FIELDS, IPPoolSpec, {"cidrs": {}})
     with pytest.raises(TypeError, match="has no fields"):

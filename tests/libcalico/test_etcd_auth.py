@@ -35,7 +35,7 @@ from libcalico.model import (
 )
 from libcalico.model.keys import FelixStatusKey, HostEndpointStatusKey, WorkloadStatusKey
 from libcalico.model.kinds import KINDS
-from libcalico.model.status import EndpointStatus, FelixStatus
+from libcalico.model.resources.status import EndpointStatus, FelixStatus
 from tests.support.etcd import CALL, Etcd
 from tests.support.etcd_users import SCRIPT, enable_auth, end_logins, make_roles, with_user
 from tests.support.patience import HANG

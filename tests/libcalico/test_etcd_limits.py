@@ -28,7 +28,7 @@ from libcalico.errors import (
 )
 from libcalico.model import Handle, HandleKey, Metadata, Node
 from libcalico.model.keys import FelixStatusKey, ResourceKey
-from libcalico.model.status import FelixStatus
+from libcalico.model.resources.status import FelixStatus
 from tests.support.etcd import SMALL_QUOTA, Etcd
 from tests.support.patience import HANG
 

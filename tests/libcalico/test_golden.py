@@ -15,9 +15,9 @@ import pytest
 from libcalico.datastore.etcd.keys import key_of_path, path_of
 from libcalico.datastore.interface import Put, Selection
 from libcalico.model import KINDS, Block, BlockAffinity, Handle, IPAMConfig
+from libcalico.model.base.overlay import item_struct, struct_fields
 from libcalico.model.codec import decode_value, encode_value, resource_from_tree
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.overlay import item_struct, struct_fields
 from tests.libcalico.golden_data import Golden, documents, older
 from tests.support.etcd import Etcd
 

@@ -19,7 +19,7 @@ from libcalico.model import (
     ResourceKey,
     WorkloadEndpoint,
 )
-from libcalico.model.meta import Metadata
+from libcalico.model.base.meta import Metadata
 
 CIDR, OTHER = ip_network("10.0.0.0/26"), ip_network("10.0.0.64/26")
 HANDLE, CLAIM, ENDPOINT = (

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libcalico.model import KINDS
+from libcalico.model.base.shape import shape_problems, shown
 from libcalico.model.codec import resource_from_tree
-from libcalico.model.shape import shape_problems, shown
 from tests.size import examples
 
 

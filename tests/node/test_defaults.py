@@ -8,9 +8,9 @@ import pytest
 
 from ipam.records.pools import Pool
 from libcalico.errors import InvalidValue, MuslinError
-from libcalico.model.felixconfig import FelixConfiguration, FelixConfigurationSpec
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import IPNetwork
-from libcalico.model.meta import Metadata
+from libcalico.model.resources.felixconfig import FelixConfiguration, FelixConfigurationSpec
 from node.settings.environment import settings
 from node.start import defaults
 

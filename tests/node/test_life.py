@@ -20,7 +20,7 @@ from libcalico.datastore import connect
 from libcalico.datastore.interface import Put
 from libcalico.errors import MuslinError
 from libcalico.model.keys import LifeSignKey
-from libcalico.model.status import LifeSign
+from libcalico.model.resources.status import LifeSign
 from node import main
 from node.identity import interfaces, life
 from node.identity.life_sign import Signs

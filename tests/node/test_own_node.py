@@ -14,9 +14,15 @@ from ipam.admin import node_removal
 from ipam.records.tunnel_kinds import TUNNELS
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import FelixConfiguration
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Metadata
-from libcalico.model.node import Node, NodeBGPSpec, NodeSpec, NodeStatus, NodeWireguardSpec
+from libcalico.model.resources.node import (
+    Node,
+    NodeBGPSpec,
+    NodeSpec,
+    NodeStatus,
+    NodeWireguardSpec,
+)
 from node.settings.environment import settings
 from node.start import addresses, startup
 from node.start.own_node import Keeper, remembered

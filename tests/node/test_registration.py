@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace as changed
 
 from libcalico.errors import MuslinError
-from libcalico.model.meta import Metadata
-from libcalico.model.node import Node, NodeBGPSpec, NodeInterface, NodeSpec, OrchRef
+from libcalico.model.base.meta import Metadata
+from libcalico.model.resources.node import Node, NodeBGPSpec, NodeInterface, NodeSpec, OrchRef
 from node.identity import registration
 from node.identity.autodetect import Interface
 from node.settings.environment import settings

@@ -11,9 +11,9 @@ from libcalico import apiconfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Datastore, Entry, Put, Selection
 from libcalico.errors import MuslinError
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import ResourceKey
-from libcalico.model.meta import Metadata
-from libcalico.model.node import Node, NodeBGPSpec, NodeSpec
+from libcalico.model.resources.node import Node, NodeBGPSpec, NodeSpec
 from node.settings.environment import settings
 from node.start import startup
 from tests.support.etcd import Etcd

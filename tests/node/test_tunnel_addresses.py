@@ -20,7 +20,7 @@ from libcalico.datastore.interface import Datastore, Entry
 from libcalico.datastore.syncer import Update
 from libcalico.model import Metadata, Node
 from libcalico.model.keys import ResourceKey
-from libcalico.model.node import NodeAddress, NodeBGPSpec, NodeSpec
+from libcalico.model.resources.node import NodeAddress, NodeBGPSpec, NodeSpec
 from linux.netlink import open_in_netns
 from node.start import tunnel_addresses
 from node.start.tunnel_addresses import Keeper

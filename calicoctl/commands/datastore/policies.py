@@ -26,7 +26,7 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
-from libcalico.model.policy import OLD_PREFIX, TIERED_KINDS
+from libcalico.model.resources.policy import OLD_PREFIX, TIERED_KINDS
 
 ATTEMPTS = 5
 

@@ -55,7 +55,7 @@ from felix.calc.policy_model import (
 from felix.calc.services import ServiceSlice, SliceKey
 from libcalico.errors import InvalidValue
 from libcalico.model import Profile, ResourceKey, StagedKubernetesNetworkPolicy
-from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 
 KINDS = (
     "GlobalNetworkPolicy",

@@ -40,7 +40,7 @@ from libcalico.model import (
     StagedNetworkPolicy,
 )
 from libcalico.model.checks import SINGLE_LABEL
-from libcalico.model.policy import EGRESS, INGRESS, NetworkPolicySpec, tier_of
+from libcalico.model.resources.policy import EGRESS, INGRESS, NetworkPolicySpec, tier_of
 from libcalico.model.salvage import UNREADABLE
 from libcalico.policy_selectors import policy_selector
 from libcalico.selectors.selectors import Selector, parse

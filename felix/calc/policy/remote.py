@@ -23,7 +23,7 @@ from felix.calc.policy.population import Members, Ports
 from felix.calc.policy.sets import SetTable
 from libcalico.errors import NO_DOCUMENT, InvalidValue
 from libcalico.model import ResourceKey, WorkloadEndpoint, codec
-from libcalico.model.endpoint import WorkloadEndpointPort
+from libcalico.model.resources.endpoint import WorkloadEndpointPort
 from libcalico.policy_selectors import NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL
 
 MOST_PORTS = 10_000

@@ -26,8 +26,9 @@ from felix.calc.policy.service_sets import Need, ServiceNeed, service_set
 from felix.calc.policy.sets import port_set, selector_set
 from felix.calc.policy_model import ANYONE, EntityMatch, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
-from libcalico.model import EntityRule, Rule, numorstring
-from libcalico.model.rules import ICMPFields
+from libcalico.model import EntityRule, Rule
+from libcalico.model.base import numorstring
+from libcalico.model.resources.rules import ICMPFields
 from libcalico.policy_selectors import entity_selector
 from libcalico.selectors.selectors import Selector, parse
 

@@ -53,9 +53,9 @@ from libcalico.errors import (
     ValueTooLarge,
 )
 from libcalico.model import codec
+from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.meta import stamp
-from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 from libcalico.process import tasks
 
 PAGE = 2000

@@ -26,8 +26,8 @@ from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.objects import NODES, Node
 from libcalico.kubernetes.reflector import Reflector
 from libcalico.model import codec
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.meta import Metadata
 from libcalico.process.tasks import beside
 
 GROUP_VERSION = "policy.networking.k8s.io/v1alpha2"

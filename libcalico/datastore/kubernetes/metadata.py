@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from libcalico.model.policy import NAME_ANNOTATION
+from libcalico.model.resources.policy import NAME_ANNOTATION
 
 Tree = dict[str, Any]
 PACKED = "projectcalico.org/metadata"

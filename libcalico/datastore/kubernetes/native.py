@@ -22,8 +22,8 @@ from libcalico.datastore.interface import Selection
 from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, metadata
 from libcalico.datastore.kubernetes.metadata import Tree, native_metadata
 from libcalico.model import codec
+from libcalico.model.base.meta import Metadata
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.meta import Metadata
 
 NAMESPACE, ACCOUNT = "kns.", "ksa."
 

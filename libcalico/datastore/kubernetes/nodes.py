@@ -24,9 +24,9 @@ from libcalico.datastore.kubernetes.mapping import Asked, Collection, Place, enc
 from libcalico.datastore.kubernetes.metadata import V3, Tree, native_metadata
 from libcalico.errors import DatastoreError
 from libcalico.model import codec
+from libcalico.model.base.numorstring import as_number
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.node import NodeInterface
-from libcalico.model.numorstring import as_number
+from libcalico.model.resources.node import NodeInterface
 
 log = logging.getLogger(__name__)
 PREFIX = "projectcalico.org/"

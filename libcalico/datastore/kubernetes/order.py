@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put
 from libcalico.model import Handle
-from libcalico.model.ipam import PENDING, BlockAffinity
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, Key, ResourceKey
+from libcalico.model.resources.ipam import PENDING, BlockAffinity
 
 Before = Callable[[Key], Handle | None]
 Phase = list[Change]

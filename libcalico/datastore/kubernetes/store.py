@@ -52,7 +52,7 @@ from libcalico.kubernetes.errors import (
 )
 from libcalico.model import Handle, codec
 from libcalico.model.keys import HostKey, Key, ResourceKey, StatusKey
-from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 
 PAGE, SLICE = 500, 100
 TOGETHER = 16

@@ -17,7 +17,7 @@ from felix.calc.blocks import (
     own_blocks,
     unsettled,
 )
-from libcalico.model.ipam import Attribute, Block, BlockAffinity
+from libcalico.model.resources.ipam import Attribute, Block, BlockAffinity
 
 V4 = st.integers(26, 32).flatmap(
     lambda length: st.integers(0, 63).map(

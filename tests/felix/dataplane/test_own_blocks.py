@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from felix.calc.blocks import BlockFacts, IPNetwork, blackholes, own_blocks
 from felix.dataplane.routes.routes import RouteTable
-from libcalico.model.ipam import BlockAffinity
+from libcalico.model.resources.ipam import BlockAffinity
 from linux.prefixes import unpack
 from linux.routes import Route
 from tests.felix.dataplane.test_dataplane_parts import BOTH, ETH0, endpoint, view

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from felix.config.resolve import resolve
-from libcalico.model import EntityRule, Rule, rules
-from libcalico.model.rules import HTTPMatch, ICMPFields, RuleMetadata, ServiceAccountMatch
+from libcalico.model import EntityRule, Rule
+from libcalico.model.resources import rules
+from libcalico.model.resources.rules import HTTPMatch, ICMPFields, RuleMetadata, ServiceAccountMatch
 from tests.felix.policy_objects import Packet, World, namespace, pod, policy
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"

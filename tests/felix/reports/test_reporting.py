@@ -17,7 +17,7 @@ from felix.dataplane.loop import Dataplane
 from felix.reports.reporting import Reports, Sizes, life_sign, region_of
 from libcalico.datastore.interface import Put
 from libcalico.model.keys import FelixStatusKey
-from libcalico.model.status import FelixStatus
+from libcalico.model.resources.status import FelixStatus
 from tests.felix.world import NODE, World, eventually
 from tests.support.etcd import Etcd
 

@@ -15,8 +15,8 @@ from ipam.records.naming import rfc3339
 from libcalico.datastore.interface import CommitConflict, Delete, Put, Selection
 from libcalico.errors import DatastoreError
 from libcalico.model import BlockAffinity, IPAMConfig, IPPool, IPPoolSpec, Metadata, Node
-from libcalico.model.ipam import PENDING
 from libcalico.model.keys import AffinityKey, BlockKey, IPAMConfigKey, ResourceKey
+from libcalico.model.resources.ipam import PENDING
 from tests.ipam.model.calls import SteppedStore, at_once
 from tests.ipam.model.world import GONE, Host
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from ipam.records import blocks
 from ipam.records.blocks import IPAddress
-from libcalico.model.ipam import PENDING
 from libcalico.model.keys import AffinityKey, BlockKey
+from libcalico.model.resources.ipam import PENDING
 from tests.ipam.memory import MemoryStore
 from tests.ipam.model.calls import Call
 from tests.ipam.model.world import UP, Container

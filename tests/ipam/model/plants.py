@@ -17,8 +17,8 @@ from ipam.allocator.committer import settle
 from ipam.collector import collector, proof
 from ipam.records import blocks
 from libcalico.datastore.interface import Change, Put
-from libcalico.model.ipam import PENDING
 from libcalico.model.keys import BlockKey, HandleKey
+from libcalico.model.resources.ipam import PENDING
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from libcalico.errors import InvalidValue
+from libcalico.model.base.shape import shape_problems
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.kinds import KINDS
-from libcalico.model.shape import shape_problems
 from libcalico.model.validate import problems
 
 NAMESPACED = frozenset(kind.name for kind in KINDS.values() if kind.namespaced)

@@ -29,9 +29,9 @@ from libcalico.datastore.interface import (
 )
 from libcalico.errors import DatastoreUnavailable, InvalidValue
 from libcalico.model import codec
+from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.meta import stamp
-from libcalico.model.profile import DEFAULT_ALLOW, default_allow
+from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 from tests.simulation.stores.weather import Waiting, Weather, wake
 
 _BUILT_IN = ResourceKey("Profile", DEFAULT_ALLOW)

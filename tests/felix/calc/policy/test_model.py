@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from felix.calc.policy import PolicyEngine
 from libcalico.model import ResourceKey, Rule
-from libcalico.model.rules import ServiceAccountMatch
+from libcalico.model.resources.rules import ServiceAccountMatch
 from tests.felix.policy_brute import calculate
 from tests.felix.policy_objects import (
     ME,

@@ -11,7 +11,7 @@ from felix.calc.policy.rules import resolve
 from felix.calc.policy_model import EntityMatch, Verb
 from libcalico.errors import InvalidValue
 from libcalico.model import Rule
-from libcalico.model.rules import ICMPFields, RuleMetadata
+from libcalico.model.resources.rules import ICMPFields, RuleMetadata
 from tests.felix.policy_objects import allow, rule
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from libcalico.model import Rule
-from libcalico.model.profile import DEFAULT_ALLOW
-from libcalico.model.rules import HTTPMatch, ICMPFields, ServiceAccountMatch, ServiceMatch
+from libcalico.model.resources.profile import DEFAULT_ALLOW
+from libcalico.model.resources.rules import HTTPMatch, ICMPFields, ServiceAccountMatch, ServiceMatch
 from tests.felix.policy_objects import (
     ALLOW,
     Object,

@@ -16,7 +16,7 @@ from felix.calc.policy.sets import selector_set
 from felix.calc.policy_model import SetKind
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from libcalico.model import ResourceKey, Rule
-from libcalico.model.rules import ServiceMatch
+from libcalico.model.resources.rules import ServiceMatch
 from libcalico.selectors.selectors import parse
 from tests.felix.policy_objects import (
     Object,

@@ -9,7 +9,7 @@ import pytest
 
 from felix.calc.policy_model import Verb
 from libcalico.model import ResourceKey, Rule
-from libcalico.model.rules import ICMPFields, ServiceMatch
+from libcalico.model.resources.rules import ICMPFields, ServiceMatch
 from libcalico.model.salvage import salvage
 from tests.felix.policy_objects import (
     Object,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from libcalico.model.base import Struct, always
+from libcalico.model.base.base import Struct, always
 
 API_VERSION = "projectcalico.org/v3"
 Duration = Annotated[str, msgspec.Meta(extra={"go": "duration"})]

@@ -2,15 +2,15 @@
 
 The API has `deleted` as a boolean; etcd holds it as text (1.6). The structs have the
 boolean, and the codec writes `StoredBlockAffinity`. The allocator's claims are
-`libcalico.model.ipam.BlockAffinity`.
+`libcalico.model.resources.ipam.BlockAffinity`.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import force_setattr
 
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Metadata
 
 
 class BlockAffinitySpec(Struct, frozen=True):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
-from libcalico.model.rules import Rule
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.resources.rules import Rule
 
 DEFAULT_ALLOW = "projectcalico-default-allow"
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from libcalico.model import numorstring
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Duration, Metadata
+from libcalico.model.base import numorstring
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Duration, Metadata
 
 
 class HealthTimeoutOverride(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import force_setattr
 
-from libcalico.model import numorstring
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.base import numorstring
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Metadata
 
 
 class EndpointPort(Struct, frozen=True, kw_only=True):

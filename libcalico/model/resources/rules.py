@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from msgspec.structs import force_setattr
 
-from libcalico.model import numorstring
-from libcalico.model.base import Struct, always
+from libcalico.model.base import numorstring
+from libcalico.model.base.base import Struct, always
 
 
 class ServiceMatch(Struct, frozen=True):

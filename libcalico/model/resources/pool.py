@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 from libcalico.errors import InvalidValue
-from libcalico.model.base import Struct, always
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Condition, Metadata
 from libcalico.model.keys import IPNetwork
-from libcalico.model.meta import API_VERSION, Condition, Metadata
 
 
 class IPPoolSpec(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ tests/libcalico/test_etcd_keys.py.
 
 from __future__ import annotations
 
-from libcalico.model.base import Struct
+from libcalico.model.base.base import Struct
 
 STATES = ("up", "down", "error")
 

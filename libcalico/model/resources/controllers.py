@@ -6,8 +6,8 @@ what later releases call `migration`; both are kept as they were written.
 
 from __future__ import annotations
 
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Duration, Metadata
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Duration, Metadata
 
 
 class Template(Struct, frozen=True):

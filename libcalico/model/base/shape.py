@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from libcalico.errors import InvalidValue
-from libcalico.model.numorstring import as_number
+from libcalico.model.base.numorstring import as_number
 
 _NAMES: dict[Any, str] = {
     str: "text",

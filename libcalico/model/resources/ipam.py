@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Metadata
 
 CONFIRMED, PENDING, PENDING_DELETION = "confirmed", "pending", "pendingDeletion"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import force_setattr
 
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Duration, Metadata
-from libcalico.model.numorstring import ASNumber, as_number
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Duration, Metadata
+from libcalico.model.base.numorstring import ASNumber, as_number
 
 
 class SecretKeyRef(Struct, frozen=True, kw_only=True):

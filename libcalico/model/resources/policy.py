@@ -2,7 +2,8 @@
 
 How a policy is stored (1.12) is not how it is shown: `stored` and `shown` translate. Both
 are applied by the codec, so that nobody else sees the annotation that keeps the name. The
-staged forms of the two kinds (libcalico/model/staged.py) lie in tiers and are stored alike.
+staged forms of the two kinds (libcalico/model/resources/staged.py) lie in tiers and are stored
+alike.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import TypeVar
 
 from msgspec.structs import force_setattr, replace
 
-from libcalico.model import numorstring
-from libcalico.model.base import Struct, always
-from libcalico.model.meta import API_VERSION, Metadata
-from libcalico.model.rules import Rule
-from libcalico.model.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
+from libcalico.model.base import numorstring
+from libcalico.model.base.base import Struct, always
+from libcalico.model.base.meta import API_VERSION, Metadata
+from libcalico.model.resources.rules import Rule
+from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
 
 DEFAULT_TIER = "default"
 TIER_LABEL = "projectcalico.org/tier"

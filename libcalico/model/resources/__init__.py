@@ -1,0 +1,1 @@
+"""The kinds of resources, one module a kind."""
