@@ -18,7 +18,7 @@ from calicoctl.no_effect import no_effect
 from calicoctl.unenforced import notices, refused
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.base.meta import API_VERSION
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 ACCEPT_UNENFORCED = click.option(
     "--accept-unenforced", is_flag=True, help="Store also what this release does not enforce."

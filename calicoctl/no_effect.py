@@ -22,7 +22,7 @@ from libcalico.model.resources.bgp import (
     BGPPeerSpec,
 )
 from libcalico.model.resources.bgpfilter import BGPFilter, BGPFilterRule
-from libcalico.model.validate_bgp import peer_address
+from libcalico.model.validation.bgp import peer_address
 
 Wrong = tuple[str, object, str]
 """A field, its value, and what is allowed."""

@@ -45,7 +45,7 @@ from libcalico.datastore.interface import Datastore, Deferring
 from libcalico.datastore.syncer import Sink, SyncBatch, Syncer, Update
 from libcalico.errors import MuslinError
 from libcalico.model import Key, ResourceKey, WorkloadEndpoint
-from libcalico.model.lacking import Lacking
+from libcalico.model.enforcement.lacking import Lacking
 from libcalico.process import paths
 from libcalico.process.logs import level_number
 

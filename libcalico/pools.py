@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from libcalico.errors import InvalidValue
 from libcalico.model.keys import IPNetwork
 from libcalico.model.resources.pool import IPPool
-from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
+from libcalico.model.validation.pool import DEFAULT_BLOCK_SIZE
 
 MOVE = "create another pool, and move the pods to it with `calicoctl ipam migrate`"
 

@@ -43,8 +43,8 @@ from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.local import node_api
 from libcalico.model.base.meta import now_text
+from libcalico.model.enforcement.lacking import Lacking
 from libcalico.model.keys import Key, ResourceKey
-from libcalico.model.lacking import Lacking
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from bgp.speaker.interface import IPNetwork
-from libcalico.model.validate_filter import MAX_OPERATIONS, MAX_PREPENDED
+from libcalico.model.validation.bgpfilter import MAX_OPERATIONS, MAX_PREPENDED
 
 MAX_PRIORITY = 2_147_483_647
 NORMAL_PRIORITY = 1024

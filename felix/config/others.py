@@ -1,7 +1,7 @@
 """Calico's parameters that felix does not act on: names and defaults (data model 2.8).
 
 Together with `PARAMETERS` this is every parameter there is. Why nobody acts on one, and which
-values ask for nothing, says the table of fields (libcalico/model/enforcement_felix.py). Who
+values ask for nothing, says the table of fields (libcalico/model/enforcement/felix.py). Who
 makes one enforced takes its line away here.
 Tested in tests/felix/config/test_config_table.py.
 """

@@ -15,7 +15,7 @@ from libcalico.conversion import label_selector, tree
 from libcalico.conversion.tree import Tree
 from libcalico.errors import InvalidValue
 from libcalico.model.resources.rules import EntityRule
-from libcalico.model.validate_rules import MAX_NETS
+from libcalico.model.validation.rules import MAX_NETS
 from libcalico.selectors.selectors import parse
 
 INGRESS_PEERS = frozenset({"namespaces", "pods"})

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from libcalico.errors import InvalidValue
-from libcalico.model.checks import MAX_NAME, NAME
+from libcalico.model.validation.checks import MAX_NAME, NAME
 
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 

@@ -6,6 +6,6 @@ say across fields in `cel`, both by struct type and with the validators' own con
 columns and stored defaults stand in `table`.
 
 Invariants (tests/apiserver/test_crds.py, against a real kube-apiserver):
-  CRD-1  What `libcalico.model.validate` takes, the API server takes.
+  CRD-1  What `libcalico.model.validation.validate` takes, the API server takes.
   CRD-2  What it refuses by the rules named here, the API server refuses and names the field.
 """

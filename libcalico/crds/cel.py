@@ -19,9 +19,9 @@ from libcalico.model.resources.felixconfig import (
 from libcalico.model.resources.hostendpoint import HostEndpointSpec
 from libcalico.model.resources.policy import GlobalNetworkPolicySpec, NetworkPolicySpec
 from libcalico.model.resources.pool import IPPoolSpec
-from libcalico.model.validate_bgp import DEFAULT_ONLY
-from libcalico.model.validate_felix import MAX_TABLE_RANGE
-from libcalico.model.validate_pool import BLOCK_SIZES, DEFAULT_BLOCK_SIZE
+from libcalico.model.validation.bgp import DEFAULT_ONLY
+from libcalico.model.validation.felix import MAX_TABLE_RANGE
+from libcalico.model.validation.pool import BLOCK_SIZES, DEFAULT_BLOCK_SIZE
 
 
 def _on(name: str) -> str:

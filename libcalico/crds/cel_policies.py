@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from libcalico.crds.cel_words import Rule, among, some, true
-from libcalico.model.validate_rules import ICMP, ICMPV6, TCP, WITH_PORTS
+from libcalico.model.validation.rules import ICMP, ICMPV6, TCP, WITH_PORTS
 
 POLICY_RULE = (
     Rule(

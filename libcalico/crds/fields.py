@@ -21,16 +21,6 @@ from libcalico.crds.pieces import (
     words,
 )
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMConfigSpec
-from libcalico.model import validate_bgp as bgp_rules
-from libcalico.model import validate_cluster as cluster_rules
-from libcalico.model import validate_controllers as controller_rules
-from libcalico.model import validate_filter as filter_rules
-from libcalico.model import validate_node as node_rules
-from libcalico.model import validate_policy as policy_rules
-from libcalico.model import validate_pool as pool_rules
-from libcalico.model import validate_rules as rule_rules
-from libcalico.model import validate_staged as staged_rules
-from libcalico.model.checks import INTERFACE, INTERFACE_PATTERN, MAX_PORT_NAME
 from libcalico.model.resources import bgp, bgpfilter, controllers, nodestatus, rules, staged
 from libcalico.model.resources.cluster import TierSpec
 from libcalico.model.resources.hostendpoint import EndpointPort, HostEndpointSpec
@@ -43,6 +33,16 @@ from libcalico.model.resources.policy import (
 from libcalico.model.resources.pool import IPPoolSpec
 from libcalico.model.resources.reservation import IPReservationSpec
 from libcalico.model.resources.sets import NetworkSetSpec
+from libcalico.model.validation import bgp as bgp_rules
+from libcalico.model.validation import bgpfilter as filter_rules
+from libcalico.model.validation import cluster as cluster_rules
+from libcalico.model.validation import controllers as controller_rules
+from libcalico.model.validation import node as node_rules
+from libcalico.model.validation import policy as policy_rules
+from libcalico.model.validation import pool as pool_rules
+from libcalico.model.validation import rules as rule_rules
+from libcalico.model.validation import staged as staged_rules
+from libcalico.model.validation.checks import INTERFACE, INTERFACE_PATTERN, MAX_PORT_NAME
 
 SWITCH = words(("Enabled", "Disabled"))
 PORT: Piece = {

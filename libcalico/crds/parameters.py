@@ -16,7 +16,6 @@ from libcalico.crds.pieces import (
     pattern,
     words,
 )
-from libcalico.model import validate_felix as felix
 from libcalico.model.base.numorstring import PORT_NAME
 from libcalico.model.resources.felixconfig import (
     FelixConfigurationSpec,
@@ -24,6 +23,7 @@ from libcalico.model.resources.felixconfig import (
     ProtoPort,
     RouteTableRange,
 )
+from libcalico.model.validation import felix as felix
 
 ANY_PORT: Piece = {
     **limits(1, 65535),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
-from libcalico.model.checks import MAX_NAME, MAX_SELECTOR, NAME
+from libcalico.model.validation.checks import MAX_NAME, MAX_SELECTOR, NAME
 
 Piece = Mapping[str, Any]
 MAX_INT64 = 2**63 - 1

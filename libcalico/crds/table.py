@@ -18,9 +18,9 @@ from libcalico.crds.cluster_policies import (
     ClusterNetworkPolicyStatus,
 )
 from libcalico.crds.stored import BlockAffinitySpec, IPAMBlockSpec, IPAMConfigSpec, IPAMHandleSpec
-from libcalico.model.checks import SINGLE_LABEL
 from libcalico.model.kinds import KINDS
-from libcalico.model.validate_cluster import MAX_TIER_NAME
+from libcalico.model.validation.checks import SINGLE_LABEL
+from libcalico.model.validation.cluster import MAX_TIER_NAME
 
 GROUP, VERSION = "crd.projectcalico.org", "v1"
 AGE = (("Age", "date", ".metadata.creationTimestamp"),)

@@ -29,8 +29,8 @@ from libcalico.model.resources.staged import (
     StagedKubernetesNetworkPolicy,
     StagedNetworkPolicy,
 )
-from libcalico.model.validate_endpoint import expected_name
-from libcalico.model.validate_pool import DEFAULT_BLOCK_SIZE
+from libcalico.model.validation.endpoint import expected_name
+from libcalico.model.validation.pool import DEFAULT_BLOCK_SIZE
 
 R = TypeVar("R", bound=Resource)
 

@@ -36,7 +36,7 @@ from libcalico.errors import DatastoreError, DatastoreUnavailable, MuslinError
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.node import Node
-from libcalico.model.validate import validate
+from libcalico.model.validation.validate import validate
 from libcalico.process.backoff import Backoff
 from node.identity import autodetect, interfaces, kubernetes, life, registration
 from node.settings.environment import AddressWish, IPInterface, Settings, node_name, settings

@@ -20,7 +20,7 @@ from libcalico.model.defaults import apply_defaults
 from libcalico.model.kinds import KINDS
 from libcalico.model.resources import affinity
 from libcalico.model.resources.affinity import BlockAffinityResource
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 from tests.libcalico.golden_data import documents, older
 from tests.libcalico.test_invalid_documents import TAKEN
 

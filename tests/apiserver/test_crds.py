@@ -18,7 +18,7 @@ from libcalico.crds.table import DEFINITIONS, GROUP
 from libcalico.errors import InvalidValue
 from libcalico.model.codec import resource_from_tree, shown_value
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 from tests.apiserver.crd_documents import body, mutated, path_of, valid_trees
 from tests.libcalico.test_invalid_documents import REFUSED, TAKEN
 from tests.support.apiserver import ApiRefused, ApiServer

@@ -21,7 +21,7 @@ from libcalico.datastore.interface import Datastore, Entry, Put
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.nodestatus import CalicoNodeStatusStatus
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 from tests.bgp.agents import Cluster, affinity, node, resource
 from tests.bgp.memory_speaker import MemorySpeaker
 from tests.support.etcd import Etcd

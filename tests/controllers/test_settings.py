@@ -13,7 +13,7 @@ from controllers.main import main
 from controllers.settings import NEVER, default, effective
 from libcalico.errors import InvalidValue
 from libcalico.model.resources.controllers import KubeControllersConfigurationSpec
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 MANIFEST = "policy,namespace,serviceaccount,workloadendpoint,node,loadbalancer"
 

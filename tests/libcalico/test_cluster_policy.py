@@ -15,7 +15,7 @@ from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.model import EntityRule, GlobalNetworkPolicy, Rule, RuleMetadata
 from libcalico.model.codec import shown_value
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 from tests.size import examples
 
 PODS = "projectcalico.org/orchestrator == 'k8s'"

@@ -14,7 +14,7 @@ from libcalico.conversion.ports import simplified
 from libcalico.errors import InvalidValue, UnsupportedKind
 from libcalico.model import EntityRule, NetworkPolicy, Rule, key_of
 from libcalico.model.codec import encode_value
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 K8S = "projectcalico.org/orchestrator == 'k8s'"
 

@@ -17,7 +17,7 @@ from libcalico import conversion
 from libcalico.conversion.ports import simplified
 from libcalico.errors import InvalidValue
 from libcalico.model import NetworkPolicy, Rule
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 from libcalico.policy_selectors import entity_selector
 from libcalico.selectors.selectors import parse
 from tests.libcalico.test_conversion import policy

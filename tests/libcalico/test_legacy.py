@@ -17,7 +17,7 @@ from libcalico.legacy.pools import merged
 from libcalico.model import IPPool, IPPoolSpec, Metadata
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 POOL = """\
 apiVersion: v1

@@ -10,7 +10,7 @@ from libcalico import names
 from libcalico.datastore.etcd.keys import key_of_path
 from libcalico.errors import InvalidValue
 from libcalico.model import WorkloadEndpoint, codec
-from libcalico.model.validate_endpoint import expected_name
+from libcalico.model.validation.endpoint import expected_name
 from tests.libcalico.golden_data import pairs
 
 

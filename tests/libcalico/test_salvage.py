@@ -16,7 +16,7 @@ from libcalico.errors import InvalidValue
 from libcalico.model import ResourceKey, Rule
 from libcalico.model.codec import decode_value
 from libcalico.model.salvage import KINDS_OF_POLICY, salvage
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 from tests.support.etcd import Etcd
 from tests.support.patience import patient
 

@@ -11,8 +11,8 @@ from libcalico.datastore.etcd.keys import key_of_path
 from libcalico.errors import InvalidValue
 from libcalico.model import KINDS, IPPool, IPPoolSpec, Metadata, ResourceKey, codec
 from libcalico.model.defaults import apply_defaults
-from libcalico.model.validate import problems, validate
-from libcalico.model.validate_bgp import peer_address
+from libcalico.model.validation.bgp import peer_address
+from libcalico.model.validation.validate import problems, validate
 from libcalico.pools import check_create, check_update
 from tests.libcalico.golden_data import pairs
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from libcalico.model import codec
-from libcalico.model.validate import problems, validate
+from libcalico.model.validation.validate import problems, validate
 
 
 def resource(kind: str, spec: dict[str, Any], name: str = "x", **metadata: Any) -> Any:

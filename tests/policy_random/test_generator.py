@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 import yaml
 
-from libcalico.model import codec, defaults, validate
+from libcalico.model import codec, defaults
+from libcalico.model.validation import validate
 from tests.policy_random import coverage, flows
 from tests.policy_random.generator import imaginary_pods, make_world
 from tests.policy_random.oracle import Oracle

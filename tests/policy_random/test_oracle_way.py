@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 import yaml
 
-from libcalico.model import codec, defaults, validate
+from libcalico.model import codec, defaults
+from libcalico.model.validation import validate
 from tests.policy_random import node_site
 from tests.policy_random.coverage import POLICIES, drop, in_kind
 from tests.policy_random.flows import TCP, UDP

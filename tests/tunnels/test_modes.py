@@ -19,8 +19,8 @@ import pytest
 from felix.config.parameters import PARAMETERS
 from felix.dataplane.devices.mtu import IPIP_HEADER, VXLAN_HEADER, VXLAN_V6_HEADER
 from libcalico.model import codec
-from libcalico.model.validate import problems
-from libcalico.model.validate_pool import MODES
+from libcalico.model.validation.pool import MODES
+from libcalico.model.validation.validate import problems
 from node.settings.environment import BACKENDS
 from tests.bench import modes as bench
 from tests.support import uml

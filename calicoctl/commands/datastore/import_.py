@@ -21,7 +21,7 @@ from libcalico import apiconfig
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.kinds import key_of
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 _MADE_AT_START = frozenset(
     {"Node", "Tier", "KubeControllersConfiguration", "FelixConfiguration", "BGPConfiguration"}

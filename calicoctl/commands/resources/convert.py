@@ -30,7 +30,7 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.legacy import convert_document, is_legacy
 from libcalico.model.base.meta import API_VERSION
 from libcalico.model.codec import resource_from_tree, shown_value
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 _PREFIXES = {
     "NetworkPolicy": conversion.POLICY_PREFIX,

@@ -18,7 +18,7 @@ from calicoctl.commands.resources.common import KindType, keys_of, options_of, r
 from calicoctl.session import Options, datastore
 from libcalico.errors import MuslinError
 from libcalico.model.keys import ResourceKey
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 
 @click.command("label")

@@ -25,7 +25,7 @@ from felix.calc.policy.items import Item
 from felix.calc.policy.operations import Operations
 from felix.calc.policy_model import EndpointPolicy, Run, TierView
 from libcalico.model import ResourceKey, Tier
-from libcalico.model.checks import SINGLE_LABEL
+from libcalico.model.validation.checks import SINGLE_LABEL
 
 HOST_ENDPOINT = "HostEndpoint"
 Views = dict[tuple[bool, frozenset[str]], EndpointPolicy]

@@ -39,9 +39,9 @@ from libcalico.model import (
     StagedGlobalNetworkPolicy,
     StagedNetworkPolicy,
 )
-from libcalico.model.checks import SINGLE_LABEL
 from libcalico.model.resources.policy import EGRESS, INGRESS, NetworkPolicySpec, tier_of
 from libcalico.model.salvage import UNREADABLE
+from libcalico.model.validation.checks import SINGLE_LABEL
 from libcalico.policy_selectors import policy_selector
 from libcalico.selectors.selectors import Selector, parse
 

@@ -2,7 +2,7 @@
 
 The decoder stops at the first wrong value; an operator wants to see all of them at once.
 So a tree that was written by hand is held against the struct types, which stay the only
-description of the fields. Values are judged by `libcalico.model.validate`, types here.
+description of the fields. Values are judged by `libcalico.model.validation.validate`, types here.
 
 Invariant SHAPE-1: a tree without problems decodes (tests/libcalico/test_shape.py).
 """

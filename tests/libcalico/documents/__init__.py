@@ -16,7 +16,7 @@ from libcalico.model.base.shape import shape_problems
 from libcalico.model.codec import resource_from_tree
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.kinds import KINDS
-from libcalico.model.validate import problems
+from libcalico.model.validation.validate import problems
 
 NAMESPACED = frozenset(kind.name for kind in KINDS.values() if kind.namespaced)
 

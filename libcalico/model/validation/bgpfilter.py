@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from libcalico.model.checks import INTERFACE_PATTERN, Problems
 from libcalico.model.resources.bgpfilter import BGPFilter, BGPFilterOperation, BGPFilterRule
-from libcalico.model.validate_bgp import MAX_PRIORITY
+from libcalico.model.validation.bgp import MAX_PRIORITY
+from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems
 
 OPERATORS = ("Equal", "NotEqual", "In", "NotIn")
 _COMMUNITY = re.compile(r"(0|[1-9]\d{0,9}):(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,9}))?")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from libcalico.model.checks import Problems
 from libcalico.model.resources.pool import IPPool
+from libcalico.model.validation.checks import Problems
 
 MODES = ("Never", "Always", "CrossSubnet")
 USES = ("Workload", "Tunnel", "LoadBalancer")

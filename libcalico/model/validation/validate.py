@@ -14,20 +14,18 @@ from collections.abc import Callable
 from typing import Any
 
 from libcalico.errors import InvalidValue
-from libcalico.model import (
-    validate_bgp,
-    validate_cluster,
-    validate_controllers,
-    validate_endpoint,
-    validate_felix,
-    validate_filter,
-    validate_node,
-    validate_policy,
-    validate_pool,
-    validate_staged,
-)
-from libcalico.model.checks import Problems
 from libcalico.model.kinds import KINDS, Resource
+from libcalico.model.validation import bgp as validate_bgp
+from libcalico.model.validation import bgpfilter as validate_filter
+from libcalico.model.validation import cluster as validate_cluster
+from libcalico.model.validation import controllers as validate_controllers
+from libcalico.model.validation import endpoint as validate_endpoint
+from libcalico.model.validation import felix as validate_felix
+from libcalico.model.validation import node as validate_node
+from libcalico.model.validation import policy as validate_policy
+from libcalico.model.validation import pool as validate_pool
+from libcalico.model.validation import staged as validate_staged
+from libcalico.model.validation.checks import Problems
 
 
 def problems(resource: Resource) -> list[InvalidValue]:

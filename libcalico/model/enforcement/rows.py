@@ -1,4 +1,4 @@
-"""The rows of `libcalico.model.enforcement`, kind by kind; Felix's parameters have a file.
+"""The rows of `libcalico.model.enforcement.states`, kind by kind; Felix's parameters have a file.
 
 A row covers the fields inside it that have none of their own.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from libcalico.model.enforcement import Row, State
-from libcalico.model.enforcement_felix import FELIX
+from libcalico.model.enforcement.felix import FELIX
+from libcalico.model.enforcement.states import Row, State
 
 Rows = dict[str, Row]
 

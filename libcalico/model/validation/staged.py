@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from libcalico.model.checks import Problems
 from libcalico.model.resources.policy import EGRESS, INGRESS
 from libcalico.model.resources.staged import (
     KubernetesPolicyPeer,
@@ -14,7 +13,8 @@ from libcalico.model.resources.staged import (
     StagedKubernetesNetworkPolicy,
     StagedNetworkPolicy,
 )
-from libcalico.model.validate_policy import check_policy, check_policy_name
+from libcalico.model.validation.checks import Problems
+from libcalico.model.validation.policy import check_policy, check_policy_name
 
 ACTIONS = ("Set", "Delete", "Learn", "Ignore")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")

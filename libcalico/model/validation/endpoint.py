@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from libcalico import names
 from libcalico.errors import InvalidValue
-from libcalico.model.checks import CONTAINER_ID, INTERFACE, Problems, address_of
 from libcalico.model.resources.endpoint import WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.resources.hostendpoint import HostEndpoint
+from libcalico.model.validation.checks import CONTAINER_ID, INTERFACE, Problems, address_of
 
 PORT_PROTOCOLS = ("TCP", "UDP", "SCTP", 6, 17, 132)
 INTERFACE_RULE = "must be 1 to 15 letters, digits, '_', '.' and '-'"

@@ -12,7 +12,6 @@ from typing import get_type_hints
 
 from libcalico.model.base import numorstring
 from libcalico.model.base.meta import Duration
-from libcalico.model.checks import INTERFACE, SINGLE_LABEL, Problems
 from libcalico.model.resources.felixconfig import (
     FelixConfiguration,
     FelixConfigurationSpec,
@@ -20,6 +19,7 @@ from libcalico.model.resources.felixconfig import (
     ProtoPort,
     RouteTableRange,
 )
+from libcalico.model.validation.checks import INTERFACE, SINGLE_LABEL, Problems
 
 LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 SWITCH = ("Enabled", "Disabled")

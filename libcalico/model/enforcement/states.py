@@ -91,7 +91,7 @@ def felix_parameter(name: str) -> Row | None:
 @cache
 def table() -> Mapping[str, Mapping[str, Row]]:
     """kind -> field path -> row, as written down."""
-    from libcalico.model.enforcement_rows import METADATA, ROWS
+    from libcalico.model.enforcement.rows import METADATA, ROWS
 
     return {kind: {**METADATA, **rows} for kind, rows in ROWS.items()}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from libcalico.model import validate_bgp
-from libcalico.model.checks import Problems
 from libcalico.model.resources.node import Node
 from libcalico.model.resources.nodestatus import CalicoNodeStatus
+from libcalico.model.validation import bgp as validate_bgp
+from libcalico.model.validation.checks import Problems
 
 ADDRESS_TYPES = ("CalicoNodeIP", "InternalIP", "ExternalIP")
 CLASSES = ("Agent", "BGP", "Routes")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from libcalico.model.checks import NAME, Problems
 from libcalico.model.resources.policy import (
     EGRESS,
     INGRESS,
@@ -14,7 +13,8 @@ from libcalico.model.resources.policy import (
 )
 from libcalico.model.resources.sets import GlobalNetworkSet, NetworkSet
 from libcalico.model.resources.staged import StagedGlobalNetworkPolicy, StagedNetworkPolicy
-from libcalico.model.validate_rules import check_direction, check_rules
+from libcalico.model.validation.checks import NAME, Problems
+from libcalico.model.validation.rules import check_direction, check_rules
 
 _L = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _ONE_DOT = re.compile(rf"{_L}(\.{_L})?")

@@ -6,8 +6,8 @@ import re
 from ipaddress import ip_address
 
 from libcalico.model.base.numorstring import MAX_AS_NUMBER
-from libcalico.model.checks import INTERFACE_PATTERN, Problems
 from libcalico.model.resources.bgp import BGPConfiguration, BGPPassword, BGPPeer
+from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems
 
 LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from libcalico.model.checks import Problems
 from libcalico.model.resources.controllers import (
     AutoHostEndpointConfig,
     ControllersConfig,
     KubeControllersConfiguration,
     Template,
 )
+from libcalico.model.validation.checks import Problems
 
 SWITCH = ("Enabled", "Disabled")
 LOG_LEVELS = ("None", "Debug", "Info", "Warning", "Error", "Fatal", "Panic")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 
 from libcalico.model.base import numorstring
-from libcalico.model.checks import Problems
 from libcalico.model.resources.rules import EntityRule, HTTPMatch, ICMPFields, Rule, ServiceMatch
+from libcalico.model.validation.checks import Problems
 
 ACTIONS = ("Allow", "Deny", "Log", "Pass")
 PROTOCOLS = ("TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite")

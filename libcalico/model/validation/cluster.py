@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from libcalico.model.checks import SINGLE_LABEL, Problems
 from libcalico.model.resources.affinity import BlockAffinityResource
 from libcalico.model.resources.cluster import FIXED_TIERS, ClusterInformation, Tier
 from libcalico.model.resources.ipam import IPAMConfiguration
 from libcalico.model.resources.migration import LiveMigration
 from libcalico.model.resources.profile import Profile
 from libcalico.model.resources.reservation import IPReservation
-from libcalico.model.validate_rules import check_rules
+from libcalico.model.validation.checks import SINGLE_LABEL, Problems
+from libcalico.model.validation.rules import check_rules
 
 MAX_TIER_NAME = 63
 MAX_BLOCKS, MAX_COOLDOWN = 1_000_000, 1_200

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from libcalico.model.enforcement import Row, State
+from libcalico.model.enforcement.states import Row, State
 
 ENFORCED = """
     ipv6Support routeRefreshInterval interfaceRefreshInterval iptablesRefreshInterval

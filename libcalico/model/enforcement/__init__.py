@@ -1,0 +1,1 @@
+"""Which fields are enforced, which are only stored."""

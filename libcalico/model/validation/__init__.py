@@ -1,0 +1,1 @@
+"""What Calico refuses, refused in the same places: one module a kind."""
