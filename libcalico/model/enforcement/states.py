@@ -3,7 +3,7 @@
 A field that is accepted and then ignored in silence misleads; so each field of each kind
 has a row: `enforced`, `in part`, `stored` (returned untouched, without effect, and named
 to whoever sets it) or `information` (it asks for nothing: status, names kept for others).
-The rows are in `enforcement_rows.py` and `enforcement_felix.py`; `docs/fields.md` is made
+The rows are in `rows.py` and `felix.py`; `docs/fields.md` is made
 of them (libcalico/model/fields.py).
 
 Invariants (tests/libcalico/test_enforcement.py):
