@@ -2,7 +2,7 @@
 
 Encryption that does not happen is worse than none: asking for it is refused unless the
 operator says that it is known. Everything else that is stored without effect never widens
-access, and is named on standard error; the table is `libcalico.model.enforcement.states`.
+access, and is named on standard error; the table is `libcalico.model.enforcement.table`.
 Tested in `tests/calicoctl/test_validate.py`.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from libcalico.errors import InvalidValue
-from libcalico.model.enforcement.states import not_enforced
+from libcalico.model.enforcement.table import not_enforced
 
 ENCRYPTION = ("wireguardEnabled", "wireguardEnabledV6")
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from controllers.addresses.collection import Collection
 from controllers.addresses.counts import Counts
 
-if TYPE_CHECKING:
-    from controllers.process import Process
 
-
-def render(process: Process) -> bytes:
-    """The text of all metrics, as of now."""
+def render(*, works: bool, parts: Iterable[Any], collection: Collection | None) -> bytes:
+    """The text of all metrics, as of now; `works`: this process, of all, does the work."""
     registry = CollectorRegistry()
     leading = Gauge("muslin_controllers_leading", "This process works.", registry=registry)
-    leading.set(process.elector.leading)
+    leading.set(works)
     queue = Gauge("muslin_controllers_queue", "Names that wait.", ["controller"], registry=registry)
     failing = Gauge(
         "muslin_controllers_failing", "Names that failed last.", ["controller"], registry=registry
@@ -30,16 +29,16 @@ def render(process: Process) -> bytes:
     writes = Counter(
         "muslin_controllers_writes", "Objects written.", ["controller"], registry=registry
     )
-    for part in process.parts:
+    for part in parts:
         if hasattr(part, "queue"):
             queue.labels(part.name).set(len(part.queue))
             in_sync.labels(part.name).set(part.in_sync)
             failing.labels(part.name).set(part.queue.failing)
             writes.labels(part.name).inc(part.writes)
     page = generate_latest(registry)
-    if process.collection is not None:
-        page += _IPAM.page(process.collection.counts) + _released(process.collection.released)
-        page += _held(process.collection.nodes_held)
+    if collection is not None:
+        page += _IPAM.page(collection.counts) + _released(collection.released)
+        page += _held(collection.nodes_held)
     return page
 
 

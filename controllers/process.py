@@ -156,8 +156,13 @@ class Process:
                 group.create_task(self._compact(self._store, settings.compaction))
             if settings.running.prometheusMetricsPort:
                 port = settings.running.prometheusMetricsPort
-                server = HealthServer(ANYWHERE, port, metrics=lambda: metrics.render(self))
+                server = HealthServer(ANYWHERE, port, metrics=self._metrics)
                 group.create_task(server.run())
+
+    def _metrics(self) -> bytes:
+        return metrics.render(
+            works=self.elector.leading, parts=self.parts, collection=self.collection
+        )
 
     def _build(self, settings: Settings) -> list[Any]:
         chosen, client, store = settings.controllers, self._writer, self._fenced

@@ -13,7 +13,7 @@ from typing import Any
 from felix.config.others import CLUSTER, DATASTORE, OTHERS, TYPHA
 from felix.config.parameters import PARAMETERS
 from felix.config.rows import Parameter
-from libcalico.model.enforcement.states import felix_parameter
+from libcalico.model.enforcement.table import felix_parameter
 from libcalico.model.resources.felixconfig import FelixConfigurationSpec
 
 PROTOCOLS = {6: "tcp", 17: "udp"}

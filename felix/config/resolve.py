@@ -5,7 +5,7 @@ matches the node's labels, FelixConfiguration `default`, built-in default. Where
 differ, the first by name counts and the other is named. An empty value counts as unset; `none`
 is the type's zero. A value that cannot be parsed is named and the built-in default is used, so
 a typing error never takes a node down; an unknown parameter is named and ignored, and so is
-one of Calico's that has no effect here (libcalico/model/enforcement/states.py) when its value asks
+one of Calico's that has no effect here (libcalico/model/enforcement/table.py) when its value asks
 for one. Tested in tests/felix/config/test_config.py.
 """
 
@@ -22,7 +22,7 @@ from felix.config.others import ELSEWHERE, FIELD_OF, TYPHA
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.rows import Parameter
 from libcalico.errors import InvalidValue
-from libcalico.model.enforcement.states import felix_parameter
+from libcalico.model.enforcement.table import felix_parameter
 from libcalico.process import paths
 from libcalico.selectors import selectors
 

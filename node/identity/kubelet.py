@@ -20,7 +20,7 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import Forbidden, ObjectNotFound
 from libcalico.kubernetes.objects import LEASES, Address, Object, Resource
 from libcalico.process import paths
-from node.identity.life import Life, told
+from node.identity.machines import Life, told
 
 NAMESPACE = "kube-node-lease"
 DURATION = 40

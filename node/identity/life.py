@@ -19,7 +19,6 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from libcalico.model.resources.node import Node
 from libcalico.model.resources.status import LifeSign
 from node.identity import autodetect, interfaces, registration
 from node.identity.autodetect import Interface
+from node.identity.machines import Life, Machine, told
 
 INTERVAL, TTL = 15.0, 60
 """Seconds between two life signs of calico-node, and for how long one stands."""
@@ -42,42 +42,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 Wait = Callable[[float], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """This machine: its boot, its network namespace (some nodes share a kernel), and its looks."""
-
-    boot: str
-    network: int
-    host: str
-    addresses: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return told(self.host, self.boot, self.addresses)
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A life sign of some machine: `beat` is another one each time.
-
-    `whole`: machine and beat were written at once; else the machine may be the one before.
-    `vouched`: another program says that it lives, without a beat.
-    """
-
-    ours: bool
-    beat: str
-    told: str
-    interval: float
-    whole: bool = True
-    vouched: bool = False
-
-
 Read = Callable[[], Awaitable[Life | None]]
-
-
-def told(host: str, boot: str, addresses: Iterable[str]) -> str:
-    """A machine, for an operator."""
-    shown = ", ".join(addresses) or "none"
-    return f"host {host or 'unknown'}, addresses {shown}, boot id {boot or 'unknown'}"
 
 
 def this_machine(found: Iterable[Interface]) -> Machine:

@@ -15,7 +15,8 @@ from libcalico.model import KINDS, FelixConfigurationSpec, ResourceKey, fields
 from libcalico.model.codec import decode_value, resource_from_tree
 from libcalico.model.defaults import apply_defaults
 from libcalico.model.enforcement.lacking import Lacking
-from libcalico.model.enforcement.states import State, felix_parameter, not_enforced, row_of, table
+from libcalico.model.enforcement.states import State
+from libcalico.model.enforcement.table import felix_parameter, not_enforced, row_of, table
 from tests.libcalico.golden_data import documents, pairs
 
 ROOT = Path(__file__).parents[2]

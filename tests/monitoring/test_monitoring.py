@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
@@ -22,6 +22,9 @@ from controllers.addresses.counts import Counts
 from manifests.image.wheels import ROOT
 from tests.felix.world import METRICS_PORT, make_world
 from tests.monitoring import promtool
+
+if TYPE_CHECKING:
+    from controllers.addresses.collection import Collection
 
 FOLDER = ROOT / "manifests" / "monitoring"
 DASHBOARDS = sorted(FOLDER.glob("dashboard-*.json"))
@@ -58,11 +61,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     queue = type("Queue", (list,), {"failing": 0})()
     part = SimpleNamespace(name="node", queue=queue, writes=0, in_sync=True)
     collection = SimpleNamespace(counts=counts, released=0, nodes_held=0)
-    process = SimpleNamespace(
-        elector=SimpleNamespace(leading=True), parts=[part], collection=collection
-    )
     text = generate_latest(own).decode() + generate_latest(REGISTRY).decode()
-    text += controllers.metrics.render(process).decode()  # type: ignore[arg-type]
+    known = cast("Collection", collection)
+    text += controllers.metrics.render(works=True, parts=[part], collection=known).decode()
     with make_world(tmp_path_factory.mktemp("world")) as world:
         world.etcd.start()
         world.write_cluster()

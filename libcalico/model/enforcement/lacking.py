@@ -1,7 +1,7 @@
 """What the objects that a process follows ask for and do not get: said once, kept for status.
 
 For agents: `update` per change, `conditions` for the status. Which fields those are says
-`libcalico.model.enforcement.states`. Tested in tests/libcalico/test_enforcement.py.
+`libcalico.model.enforcement.table`. Tested in tests/libcalico/test_enforcement.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from libcalico.model.enforcement.states import not_enforced
+from libcalico.model.enforcement.table import not_enforced
 from libcalico.model.keys import Key
 
 

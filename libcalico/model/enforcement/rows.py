@@ -1,4 +1,4 @@
-"""The rows of `libcalico.model.enforcement.states`, kind by kind; Felix's parameters have a file.
+"""The rows of `libcalico.model.enforcement.table`, kind by kind; Felix's parameters have a file.
 
 A row covers the fields inside it that have none of their own.
 """

@@ -1,6 +1,6 @@
 """The FelixConfiguration resource (data model 2.8): every parameter of Felix's that is stored.
 
-Which of them this release acts on is one table elsewhere (libcalico/model/enforcement/states.py);
+Which of them this release acts on is one table elsewhere (libcalico/model/enforcement/table.py);
 their meaning and defaults are Felix's (felix/config). The order is the order of the bytes.
 """
 

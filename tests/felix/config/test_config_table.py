@@ -9,7 +9,7 @@ from felix.config.others import DATASTORE, OTHERS, TYPHA
 from felix.config.parameters import PARAMETERS
 from felix.config.resolve import resolve
 from libcalico.model import FelixConfigurationSpec
-from libcalico.model.enforcement.states import felix_parameter
+from libcalico.model.enforcement.table import felix_parameter
 
 ROOT = Path(__file__).parents[3]
 FIELDS = set(FelixConfigurationSpec.__struct_fields__)

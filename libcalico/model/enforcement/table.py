@@ -1,0 +1,129 @@
+"""What this release does with every field of the data model: one table.
+
+A field that is accepted and then ignored in silence misleads; so each field of each kind
+has a row: `enforced`, `in part`, `stored` (returned untouched, without effect, and named
+to whoever sets it) or `information` (it asks for nothing: status, names kept for others).
+The rows are in `rows.py` and `felix.py`; `docs/fields.md` is made of them
+(libcalico/model/fields.py).
+
+Invariants (tests/libcalico/test_enforcement.py):
+  ENF-1  Every field of every struct has a row, its own or that of the struct around it.
+  ENF-2  What a resource asks for and does not get is named, with its path and the reason;
+         a value that asks for no more than what happens anyway is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from libcalico.model.base.overlay import item_struct, struct_fields
+from libcalico.model.enforcement.states import Row, State
+from libcalico.model.resources.rules import Rule
+
+_UNSET = msgspec.NODEFAULT
+INSTEAD = {
+    "Allow": "this Allow rule matches nothing",
+    "Pass": "this Pass rule denies what the rest of it matches",
+    "Log": "this Log rule logs nothing",
+}
+"""What becomes of a rule of which a match is not enforced: never more than was asked for."""
+
+
+def not_enforced(resource: Any) -> list[tuple[str, str]]:
+    """(field path, reason) of everything that a resource asks for and does not get."""
+    return list(_walk(resource.kind, resource, "", "", ""))
+
+
+def row_of(kind: str, path: str) -> Row | None:
+    """The row of a field: `spec.ingress.source.nets`; its own, or that of what is around it."""
+    rows = table().get(kind, {})
+    while path:
+        if path in rows:
+            return rows[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def felix_parameter(name: str) -> Row | None:
+    """The row of a parameter of Felix's by its name in the environment, the file or the API."""
+    field = _felix_fields().get(name.lower())
+    return row_of("FelixConfiguration", f"spec.{field}") if field else None
+
+
+@cache
+def table() -> Mapping[str, Mapping[str, Row]]:
+    """kind -> field path -> row, as written down."""
+    from libcalico.model.enforcement.rows import METADATA, ROWS
+
+    return {kind: {**METADATA, **rows} for kind, rows in ROWS.items()}
+
+
+@cache
+def _felix_fields() -> Mapping[str, str]:
+    from libcalico.model.resources.felixconfig import FelixConfigurationSpec
+
+    return {name.lower(): name for name in struct_fields(FelixConfigurationSpec)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of which something may lack: itself, or something within."""
+
+    attribute: str
+    name: str
+    pattern: str
+    default: Any
+    row: Row | None
+    descend: bool
+    many: bool
+
+
+@cache
+def _fields(kind: str, class_: Any, pattern: str) -> tuple[_Field, ...]:
+    """The fields of a struct that have to be looked at: of most objects they are few."""
+    hints, defaults, found = struct_fields(class_), _defaults(class_), []
+    for attribute, name in zip(class_.__struct_fields__, hints, strict=True):
+        below = f"{pattern}.{name}" if pattern else name
+        row = table().get(kind, {}).get(below)
+        inner, many = item_struct(hints[name])
+        opens = inner is not None and (row is None or row.state is State.ENFORCED)
+        descend = opens and bool(_fields(kind, inner, below))
+        silent = row is None or row.state in (State.ENFORCED, State.INFORMATION)
+        if descend or not silent:
+            told = None if silent else row
+            found.append(_Field(attribute, name, below, defaults[attribute], told, descend, many))
+    return tuple(found)
+
+
+def _walk(kind: str, value: Any, pattern: str, path: str, action: str) -> Iterator[tuple[str, str]]:
+    action = getattr(value, "action", action) if isinstance(value, Rule) else action
+    for field in _fields(kind, value.__class__, pattern):
+        found = getattr(value, field.attribute)
+        if found is None or found == field.default:
+            continue
+        where = f"{path}.{field.name}" if path else field.name
+        row = field.row
+        if row is not None and row.lacks(found, value):
+            yield where, f"{row.why}; {_instead(action)}" if action else row.why
+        if field.descend:
+            for index, item in enumerate(found if field.many else [found]):
+                item_path = f"{where}[{index}]" if field.many else where
+                yield from _walk(kind, item, field.pattern, item_path, action)
+
+
+def _instead(action: str) -> str:
+    return INSTEAD.get(action, "this rule applies without that match")
+
+
+@cache
+def _defaults(type_: Any) -> dict[str, Any]:
+    found = {}
+    for field in msgspec.structs.fields(type_):
+        made = field.default_factory
+        found[field.name] = made() if made is not _UNSET else field.default
+    return found
