@@ -98,7 +98,7 @@ async def test_a_label_that_changes_reaches_the_endpoint(cluster: ApiServer, sto
             assert await app("v2")
             # Deleted, it is its node's to remove.
             cluster.call("DELETE", f"{pods}/web?gracePeriodSeconds=0")
-            await until(lambda: not part._pods)
+            await until(lambda: ("lab", "web") not in part._pods)
             assert await app("v2")
         again = EndpointLabels(client, store)
         async with running(again):
