@@ -42,7 +42,7 @@ from ipam.allocator.committer import settle
 from ipam.allocator.requests import Allocate, Companion
 from ipam.allocator.restoration import Use
 from ipam.allocator.view import View
-from ipam.records import blocks
+from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import AddressInUse
 from ipam.records.naming import pod_attributes
@@ -301,8 +301,7 @@ class Restorer:
         handle = _handle(record)
         found = await self._read([record.key, handle])
         entry = found[handle]
-        cidrs = (entry.value.block or {}) if entry else {}
-        blocks_by_handle = {BlockKey(ip_network(cidr, strict=False)) for cidr in cidrs}
+        blocks_by_handle = set(handles.block_keys(entry.value)) if entry else set()
         return found | await self._read(self._blocks_of(record) | blocks_by_handle)
 
     # -- putting back --------------------------------------------------------------------------

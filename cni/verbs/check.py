@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import ip_network
 
 from cni.node.services import Services
 from cni.request import chain
@@ -43,10 +42,10 @@ from cni.verbs.comparison import (
 )
 from cni.verbs.delegation import Delegate, Line, is_delegated
 from cni.veth.wiring import open_pod
-from ipam.records import blocks
+from ipam.records import blocks, handles
 from libcalico.errors import DatastoreUnavailable, MuslinError
 from libcalico.model import WorkloadEndpoint
-from libcalico.model.keys import BlockKey, HandleKey, Key
+from libcalico.model.keys import HandleKey, Key
 from linux import addresses, links, neighbours, routes
 from linux.errors import KernelError
 from linux.netlink import Socket
@@ -241,8 +240,7 @@ async def read_stored(services: Services, attachment: Attachment, until: float) 
         async with asyncio.timeout_at(until):
             found = await services.store.get_many([key, handle_key])
             handle = found[handle_key]
-            cidrs = (handle.value.block or {}) if handle else {}
-            block_keys: list[Key] = [BlockKey(ip_network(cidr, strict=False)) for cidr in cidrs]
+            block_keys: list[Key] = [*handles.block_keys(handle.value)] if handle else []
             stored = await services.store.get_many(block_keys) if block_keys else {}
     except (DatastoreUnavailable, TimeoutError) as error:
         log.info("the datastore could not be compared: %s", str(error) or "timeout")

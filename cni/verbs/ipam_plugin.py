@@ -39,14 +39,14 @@ from cni.verbs.delete import forget_flows, remember
 from cni.veth.wiring import GATEWAYS
 from ipam.allocator.requests import Allocate, Release
 from ipam.allocator.service import Ticket
-from ipam.records import blocks
+from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
 from ipam.records.naming import pod_attributes
 from ipam.records.pools import containing
 from libcalico.datastore.interface import Entry
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
-from libcalico.model.keys import BlockKey, HandleKey, Key
+from libcalico.model.keys import HandleKey, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +197,15 @@ async def holdings(services: Services, attachment: Attachment) -> Holdings:
         wanted.append(attachment.endpoint_key)
     found = await services.store.get_many(wanted)
     recorded: set[str] = set()
-    cidrs: set[str] = set()
+    keys: set[Key] = set()
     for key, entry in found.items():
         if entry is None:
             continue
         if isinstance(key, HandleKey):
-            cidrs |= set(entry.value.block or {})
+            keys |= set(handles.block_keys(entry.value))
         elif entry.value.spec.containerID == attachment.container_id:
             recorded = {text.partition("/")[0] for text in entry.value.spec.ipNetworks}
-    keys: list[Key] = [BlockKey(ip_network(cidr, strict=False)) for cidr in sorted(cidrs)]
-    stored = await services.store.get_many(keys) if keys else {}
+    stored = await services.store.get_many(sorted(keys, key=str)) if keys else {}
     held = {
         handle_id: _of_handle(attachment, handle_id, stored, recorded) for handle_id in handle_ids
     }

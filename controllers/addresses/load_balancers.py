@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from ipaddress import ip_network
 
 from controllers.addresses.service_wishes import handle_of, steps, wish_of
 from controllers.mirror.mirror import PERIOD
@@ -21,7 +20,7 @@ from controllers.mirror.objects import SERVICES, Service
 from controllers.queue import WorkQueue
 from ipam.allocator.assign import AssignRequest, assign_ip, auto_assign
 from ipam.allocator.release import Release, release_by_handle, release_ips
-from ipam.records import blocks
+from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError, NotAllocated
 from ipam.records.naming import go_timestamp
@@ -32,7 +31,7 @@ from libcalico.kubernetes.client import Client
 from libcalico.kubernetes.errors import ObjectNotFound
 from libcalico.kubernetes.names import Name
 from libcalico.kubernetes.reflector import Reflector
-from libcalico.model.keys import BlockKey, HandleKey
+from libcalico.model.keys import HandleKey
 
 log = logging.getLogger(__name__)
 
@@ -208,8 +207,7 @@ class LoadBalancers:
         entry = await self._store.get(HandleKey(handle))
         if entry is None:
             return []
-        keys = [BlockKey(ip_network(cidr, strict=False)) for cidr in entry.value.block or {}]
-        found = await self._store.get_many(keys)
+        found = await self._store.get_many(handles.block_keys(entry.value))
         return [
             one.address
             for block in found.values()

@@ -12,7 +12,7 @@ from ipaddress import ip_network
 
 from ipam.allocator.draft import Draft, Step
 from ipam.allocator.requests import Allocate, Answer, Companion, Granted, Release, Short, Unclaimed
-from ipam.records import blocks
+from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import NotOwner
 from ipam.records.pools import Pool, serving, within
@@ -244,8 +244,7 @@ def _is_released(request: Release, address: IPAddress) -> bool:
 
 
 def _blocks_of(draft: Draft, handle: Handle | None) -> list[BlockKey]:
-    stored = (handle.block or {}) if handle else {}
-    keys = [BlockKey(ip_network(cidr, strict=False)) for cidr in stored]
+    keys = handles.block_keys(handle)
     unknown = [key for key in keys if not draft.knows(key)]
     if unknown:
         raise Missing(*unknown)

@@ -20,7 +20,7 @@ from ipam.allocator.draft import Draft, Step
 from ipam.allocator.facts import read_facts
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
-from ipam.records import blocks, pools
+from ipam.records import blocks, handles, pools
 from ipam.records.blocks import IPAddress
 from ipam.records.edit import Edit, handle_of
 from ipam.records.errors import IPAMError, NotAllocated, NotOwner
@@ -77,7 +77,7 @@ async def release_by_handle(store: Datastore, handle_id: str) -> list[IPAddress]
     if entry is None:
         raise NotAllocated(f"handle {handle_id!r} does not exist: nothing is allocated under it")
     config = await get_config(store)
-    keys = [BlockKey(ip_network(cidr, strict=False)) for cidr in entry.value.block or {}]
+    keys = handles.block_keys(entry.value)
     view = View()
     released: list[IPAddress] = []
     for key in keys:

@@ -8,7 +8,24 @@ are accepted here and never trusted as a reason to keep an address.
 
 from __future__ import annotations
 
+import logging
+from ipaddress import ip_network
+
 from libcalico.model import Handle
+from libcalico.model.keys import BlockKey
+
+log = logging.getLogger(__name__)
+
+
+def block_keys(handle: Handle | None) -> list[BlockKey]:
+    """The blocks in which a handle holds addresses; what names none is logged and left out."""
+    found: list[BlockKey] = []
+    for text in (handle.block or {}) if handle else {}:
+        try:
+            found.append(BlockKey(ip_network(text, strict=False)))
+        except ValueError:
+            log.error("a handle names the block %r, which is no network", text)
+    return found
 
 
 def add(handle: Handle | None, cidr: str, count: int) -> Handle:

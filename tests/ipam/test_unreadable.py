@@ -9,6 +9,7 @@ from ipam.admin.check import check
 from ipam.admin.node_removal import clean_up
 from ipam.admin.tunnels import VXLAN
 from ipam.admin.usage import reservations, utilisation
+from ipam.allocator import requests
 from ipam.allocator.assign import AssignRequest, auto_assign
 from ipam.allocator.release import Release, release_ips
 from ipam.collector.collector import Collector
@@ -17,6 +18,7 @@ from ipam.records import pools, snapshot
 from libcalico.datastore.interface import Put, Selection
 from libcalico.errors import InvalidValue
 from libcalico.model import (
+    Handle,
     IPPool,
     IPPoolSpec,
     IPReservation,
@@ -25,10 +27,10 @@ from libcalico.model import (
     WorkloadEndpoint,
     WorkloadEndpointSpec,
 )
-from libcalico.model.keys import ResourceKey
+from libcalico.model.keys import HandleKey, ResourceKey
 from libcalico.pools import network_of
 from tests.ipam.memory import MemoryStore
-from tests.ipam.world import put_node, put_pool
+from tests.ipam.world import put_node, put_pool, serving
 
 POD = {"node": "n1", "namespace": "default", "pod": "web"}
 WEP = ResourceKey("WorkloadEndpoint", "n1-k8s-web-eth0", "default")
@@ -138,3 +140,21 @@ async def test_reports_and_checks_go_on_and_name_them() -> None:
         "IPPool(no-size)",
         "WorkloadEndpoint(default/n1-k8s-web-eth0)",
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("by_allocator", [False, True])
+async def test_a_handle_that_names_no_network_gives_back_what_it_holds(
+    caplog: pytest.LogCaptureFixture, by_allocator: bool
+) -> None:
+    store, handle = await world(), HandleKey("net.c0")
+    got = await auto_assign(store, AssignRequest("n1", "net.c0", POD, num4=1))
+    held = store.entries[handle].value.block | {"10.65.300.0/26": 1}
+    await store.commit([Put(handle, Handle(block=held))])
+    if by_allocator:
+        async with serving(store, "n1") as allocator:
+            released = (await allocator.perform(requests.Release("net.c0"))).addresses
+    else:
+        released = tuple(await library.release_by_handle(store, "net.c0"))
+    assert released == (got.ipv4[0].ip,)
+    assert "a handle names the block '10.65.300.0/26', which is no network" in caplog.text
