@@ -32,6 +32,7 @@ class Source:
 
     `in_cluster`: a node of this cluster sent it, `node` is its name. `client`: we reflect for
     it; `own_cluster` is our cluster id, if we reflect. `filters` are the peering's BGPFilters.
+    `leaving`: its peering is gone, and the session about to end.
     """
 
     peer: IPAddress
@@ -46,6 +47,7 @@ class Source:
     client: bool = False
     own_cluster: str = ""
     filters: tuple[str, ...] = ()
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def acceptable(candidate: Candidate) -> str:
     id in CLUSTER_LIST (RFC 4456 8).
     """
     source, attributes = candidate.source, candidate.attributes
+    if source.leaving:
+        return "its peering is gone"
     if attributes.as_path.count(source.local_as) > source.allowed_local_as:
         return f"AS loop: {source.local_as} is in the path"
     if attributes.originator_id == source.own_router_id:

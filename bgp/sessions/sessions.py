@@ -1,13 +1,16 @@
 """The sessions as they are: what each event of the speaker means for status and routes.
 
 Holds who is up, what their OPEN said, and what graceful restart keeps. Decides nothing about
-which sessions there are. Tested in tests/bgp/test_agent.py.
+which sessions there are. The speaker fulfils a wish later, or never if it is taken back: a session
+ends with an event, not with the wish for its end. Tested in tests/bgp/test_agent.py and
+test_late_speaker.py.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from bgp.decide.routing import Routing
 from bgp.peering.planned import PlannedPeer
@@ -16,12 +19,12 @@ from bgp.sessions.graceful_restart import Action, Helper, StartGate, Verb
 from bgp.sessions.metrics import Metrics
 from bgp.sessions.status import ESTABLISHED, PeerStatus
 from bgp.speaker.interface import (
-    DownReason,
     EndOfRib,
     Event,
     Family,
     IPAddress,
     PathsReceived,
+    Peer,
     PeerDown,
     PeerOpen,
     PeerProgress,
@@ -50,25 +53,26 @@ class Sessions:
         self.speaker_up = False
         self._begun = 0
         """How many sessions have come up since the start."""
+        self._definitions: dict[IPAddress, Peer] = {}
+        """By which definition the last session with a peer came up."""
         self._sources: dict[IPAddress, Source] = {}
         self._spoken: set[tuple[IPAddress, Family]] = set()
 
     def hold(
         self, planned: Mapping[IPAddress, PlannedPeer], reflectors: Collection[str] = ()
     ) -> None:
-        """These are the sessions now. `reflectors`: the names of the nodes that reflect."""
+        """These are the sessions to be. `reflectors`: the names of the nodes that reflect."""
         old, self.planned = self.planned, dict(planned)
         for address in old.keys() - self.planned.keys():
-            self._act(self.helper.forget(address))
-            self.status.pop(address, None)
-            self._sources.pop(address, None)
-            self._silent(address)
-            self._metrics.forget(str(address))
+            if self.up(address):
+                self._know(address)  # until the speaker has ended it, or it is wished again
+            else:
+                self._forget(address)
         for address, each in self.planned.items():
-            if address not in old:
+            if address not in self.status:
                 self.status[address] = PeerStatus(_waiting(each))
-            elif old[address] != each and old[address].peer == each.peer:
-                self._know(each)
+            elif old.get(address) != each:
+                self._know(address)
         clients = [each for each in planned.values() if each.client and each.node not in reflectors]
         for gate, some in zip(self._gates, (planned.values(), clients), strict=True):
             gate.expect(
@@ -117,25 +121,27 @@ class Sessions:
         self._act(self.helper.expired(now))
 
     def _on_up(self, event: PeerUp, now: float) -> None:
-        planned = self.planned.get(event.peer)
-        if planned is None:
-            return
         message = self.helper.peer_open(event.peer)
-        self._know(planned, fresh=True)
-        self._act(self.helper.up(event.peer, planned.peer.families, now))
+        self._definitions[event.peer] = event.definition
+        self._know(event.peer)
+        self._act(self.helper.up(event.peer, event.definition.families, now))
         for gate in self._gates:
             gate.up(event.peer, bool(message and message.restart_time is not None), now)
         self._begun += 1
-        self.status[event.peer].session = self._begun
-        self.status[event.peer].change(ESTABLISHED)
+        status = self.status.setdefault(event.peer, PeerStatus(""))
+        status.session = self._begun
+        status.change(ESTABLISHED)
         self._metrics.ups.inc()
         self._metrics.peer_ups.labels(str(event.peer)).inc()
         log.info("session up", extra={"peer": event.peer})
 
-    def _know(self, planned: PlannedPeer, fresh: bool = False) -> None:
-        """What the table knows of a session that is up; its older paths are judged anew."""
-        address, peer = planned.peer.address, planned.peer
-        if not fresh and address not in self._sources:
+    def _know(self, address: IPAddress) -> None:
+        """What the table knows of a session that came up; its older paths are judged anew.
+
+        The session's own part is as it came up, ours as it is planned now.
+        """
+        peer, planned = self._definitions.get(address), self.planned.get(address)
+        if peer is None:
             return
         message = self.helper.peer_open(address)
         source = Source(
@@ -145,13 +151,18 @@ class Sessions:
             remote_as=peer.remote_as,
             router_id=(message.router_id if message else None) or peer.router_id,
             own_router_id=peer.router_id,
-            in_cluster=planned.in_cluster,
-            allowed_local_as=planned.allowed_local_as,
-            node=planned.node,
-            client=planned.client,
-            own_cluster=planned.own_cluster,
-            filters=planned.filters,
+            leaving=planned is None,
         )
+        if planned is not None:
+            source = replace(
+                source,
+                in_cluster=planned.in_cluster,
+                allowed_local_as=planned.allowed_local_as,
+                node=planned.node,
+                client=planned.client,
+                own_cluster=planned.own_cluster,
+                filters=planned.filters,
+            )
         if self._sources.get(address) != source:
             self._sources[address] = source
             self._routing.choose(self._routing.rib.source_changed(source))
@@ -163,7 +174,9 @@ class Sessions:
         planned = self.planned.get(event.peer)
         level = logging.INFO if planned is None else logging.WARNING
         log.log(level, "session down: %s", event.detail, extra={"peer": event.peer})
-        if planned is not None and event.reason is not DownReason.REMOVED:
+        if planned is None:
+            self._forget(event.peer)
+        else:
             self.status[event.peer].change(_waiting(planned), event.detail)
 
     def _on_progress(self, event: PeerProgress) -> None:
@@ -180,8 +193,18 @@ class Sessions:
             self._metrics.speaker_restarts.inc()
             log.warning("the speaker is down: %s", event.detail)
         self._act(self.helper.speaker_down(now))
+        for address in self.status.keys() - self.planned.keys():
+            self._forget(address)
         for address, planned in self.planned.items():
             self.status[address].change(_waiting(planned), event.detail)
+
+    def _forget(self, address: IPAddress) -> None:
+        """There is neither a session with this address nor a wish for one."""
+        self._act(self.helper.forget(address))
+        for table in (self.status, self._definitions, self._sources):
+            table.pop(address, None)
+        self._silent(address)
+        self._metrics.forget(str(address))
 
     def _silent(self, peer: IPAddress) -> None:
         self._spoken -= {(peer, family) for family in Family}

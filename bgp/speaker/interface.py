@@ -14,6 +14,8 @@ Invariants (tests/bgp/test_speaker_contract.py runs them against every speaker):
   SPK-4  When the speaker itself dies, its sessions end without NOTIFICATION and
          `SpeakerDown` comes in place of a `PeerDown` of each peer.
   SPK-5  Stopping a speaker sends no CEASE: peers keep our routes for the restart time.
+  SPK-6  A session is by the definition that its `PeerUp` names, until an event ends it. A wish
+         that is taken back before it was fulfilled ends none.
 """
 
 from __future__ import annotations
@@ -188,9 +190,10 @@ class PeerOpen:
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
-    """The session is Established."""
+    """The session is Established, by this definition."""
 
     peer: IPAddress
+    definition: Peer
 
 
 @dataclass(frozen=True, slots=True)

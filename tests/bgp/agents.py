@@ -30,8 +30,8 @@ class Cluster:
     speakers: dict[str, MemorySpeaker] = field(default_factory=dict)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def add(self, name: str, **more: Any) -> Agent:
-        speaker = self.speakers[name] = MemorySpeaker(self.fabric)
+    def add(self, name: str, kind: type[MemorySpeaker] = MemorySpeaker, **more: Any) -> Agent:
+        speaker = self.speakers[name] = kind(self.fabric)
         publisher = Publisher(Path("/nonexistent/node.sock"))
         agent = self.agents[name] = Agent(name, speaker, publisher, Settings(), **more)
         self.tasks.append(asyncio.create_task(agent.follow_speaker()))

@@ -123,7 +123,7 @@ class MemorySpeaker:
                 families,
             )
         )
-        self._events.put_nowait(PeerUp(mine.address))
+        self._events.put_nowait(PeerUp(mine.address, mine))
         self._up[mine.address] = {}
 
     def _close(self, address: IPAddress, reason: DownReason) -> None:

@@ -129,6 +129,8 @@ class Lab:
     space: Namespace
     directory: Path
     heard: Heard = field(init=False)
+    reader: asyncio.Task[None] = field(init=False)
+    """Who hears the speaker's events; cancelled where somebody else shall hear them."""
     bird: subprocess.Popen[bytes] | None = None
 
     @property
@@ -303,13 +305,13 @@ def namespace() -> Iterator[Lab]:
 async def running(lab: Lab) -> AsyncIterator[None]:
     """The speaker, started in the namespace of this thread."""
     lab.heard = Heard(ExaBGPSpeaker(lab.directory / "run"))
-    task = asyncio.create_task(lab.heard.run())
+    lab.reader = asyncio.create_task(lab.heard.run())
     try:
         yield
     finally:
         await lab.speaker.close()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        lab.reader.cancel()
+        await asyncio.gather(lab.reader, return_exceptions=True)
 
 
 def story(body: Callable[[Lab], Awaitable[None]], timeout: float = 60) -> None:

@@ -6,11 +6,21 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
+from typing import Any
 
+from bgp.agent.agent import Agent
+from bgp.agent.publish import Publisher
+from bgp.peering.peering import Settings
 from bgp.speaker.exabgp.speaker import STAYS_DEAD
 from bgp.speaker.interface import DownReason, PeerDown, PeerUp, SpeakerUp
+from libcalico.datastore.interface import Entry
+from libcalico.datastore.syncer import SyncBatch, Update
+from libcalico.model.keys import Key
+from tests.bgp.make import resource
 from tests.bgp.session_lab import (
     BIRD,
+    ME,
     RAW,
     Lab,
     RawPeer,
@@ -112,3 +122,42 @@ def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
         assert lab.speaker._failures == 2
 
     story(body)
+
+
+def test_a_router_that_is_deleted_and_made_again_in_one_breath_is_still_heard() -> None:
+    """Its session stays, and so does what it brings: to the agent, not to the speaker alone."""
+
+    async def body(lab: Lab) -> None:
+        lab.start_bird(session(asn=64500), static("10.50.0.0/24"))
+        agent = Agent("n1", lab.speaker, Publisher(Path("/nonexistent/node.sock")), Settings())
+        lab.reader.cancel()
+        me = resource("Node", "n1", {"bgp": {"ipv4Address": f"{ME}/32"}})
+        tor = resource("BGPPeer", "tor", {"peerIP": str(BIRD), "asNumber": 64500})
+        other = resource("BGPPeer", "other", {"peerIP": str(RAW[0]), "asNumber": 64501})
+        following = asyncio.create_task(agent.follow_speaker())
+
+        def learned() -> set[str]:
+            return {str(prefix) for prefix in agent.publisher.current}
+
+        await agent.take(batch(me, tor))
+        await until("learned", lambda: learned() == {"10.50.0.0/24"}, 60)
+        await agent.take(batch(other))  # a reload that is due anyway
+        await agent.take(batch((tor[0], None)))
+        assert learned() == set()
+        await agent.take(batch(tor))
+        assert learned() == {"10.50.0.0/24"}
+        lab.start_bird(session(asn=64500), static("10.50.0.0/24", "10.50.1.0/24"))
+        await until("heard on", lambda: learned() == {"10.50.0.0/24", "10.50.1.0/24"}, 60)
+        await until("reloaded", lambda: len(lab.speaker._applied) == 2)
+        assert agent.sessions.up(BIRD)
+        assert agent.sessions.status[BIRD].session == 1
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    story(body)
+
+
+def batch(*changes: tuple[Key, Any]) -> SyncBatch:
+    """What the datastore says; None: it is deleted."""
+    updates = [Update(key, Entry(key, value, 1, b"") if value else None) for key, value in changes]
+    return SyncBatch(updates, True)

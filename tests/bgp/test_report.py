@@ -98,7 +98,7 @@ async def test_metrics_of_each_peer() -> None:
     agent.metrics = agent.sessions._metrics = Metrics(registry)
     gone = ip_address("fd00::fe")
     agent.doctor.found[gone] = Diagnosis(Cause.REFUSED, "seen", "fix")
-    agent.on_event(PeerUp(TOR))
+    agent.on_event(PeerUp(TOR, agent.sessions.planned[TOR].peer))
     agent.describe()
 
     def value(name: str, **labels: str) -> float | None:

@@ -127,7 +127,7 @@ def story(factory: Factory, body: Callable[[Listener, Listener, int], Awaitable[
 
 
 def test_contract(factory: Factory) -> None:
-    """SPK-1, 2, 3 and 5, as one life of a session."""
+    """SPK-1, 2, 3, 5 and 6, as one life of a session."""
 
     async def body(a: Listener, b: Listener, port: int) -> None:
         await a.speaker.announce([R1])
@@ -141,6 +141,7 @@ def test_contract(factory: Factory) -> None:
         await b.until(count(EndOfRib))
         seen = [event for event in b.heard if isinstance(event, (PeerOpen, PeerUp, EndOfRib))]
         assert [type(event) for event in seen] == [PeerOpen, PeerUp, EndOfRib]
+        assert seen[1] == PeerUp(A, peer(B, A, port))  # SPK-6
         opened = seen[0]
         assert isinstance(opened, PeerOpen)
         assert (opened.asn, opened.restart_time) == (64512, 120)

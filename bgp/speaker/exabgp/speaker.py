@@ -435,7 +435,7 @@ class ExaBGPSpeaker:
         if session.up:  # a new session took the old one's place without a word
             self._down(session, DownReason.CLOSED, "replaced")
         hearing = session.start(said)
-        self._events.put_nowait(PeerUp(said.peer))
+        self._events.put_nowait(PeerUp(said.peer, session.peer))
         self._command(self._offers.up(said.peer, hearing))
 
     def _on_refresh(self, said: protocol.Refresh) -> None:
