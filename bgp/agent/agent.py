@@ -215,8 +215,9 @@ class Agent:
         if not self.in_sync and last != Last():
             log.warning("no word from the datastore: going on with the last decisions")
             self.picture.take_filters(last.filters)
-            self.routing.remember(last.routes)
             await self._apply_plan(Plan(tuple(last.peers)))
+            self.routing.have(last.own, last.ranges)
+            self._decide_terms()
             await self._tell_speaker()
 
     # -- decisions
@@ -231,8 +232,6 @@ class Agent:
                 return  # without them a restart would withdraw their addresses
         if not self.in_sync:
             self.in_sync, changed = True, EVERYTHING | Changed.IMPORT
-            self.routing.forget()  # what was remembered is decided anew
-            self._announced = False
         if Changed.FILTERS in changed:
             self.picture.decide_filters()
         if Changed.PEERING in changed:
@@ -243,17 +242,25 @@ class Agent:
         if Changed.EXPORT in changed:
             self.picture.decide_own()
         if changed & EVERYTHING:
-            self.picture.decide_terms(self.plan.peers, self.handover)
+            self._decide_terms()
         if Changed.IMPORT in changed:
             self.picture.decide_owners()
         await self._tell_speaker()
         if changed:
             specs = self.picture.filters_of(self.plan.peers)
             known, secrets = self.picture.known_passwords.values, self.plan.secrets
-            last = Last(list(self.plan.peers), list(self.routing.own_routes()), specs)
+            last = Last(list(self.plan.peers), self.routing.own, self.routing.ranges)
+            last.terms, last.filters = self.routing.terms, specs
             last.services = self.picture.service_addresses
             last.secrets = {ref: value for ref, value in known.items() if ref in secrets}
             self._memory.save(last)
+
+    def _decide_terms(self) -> None:
+        """What is taken from whom, and told to whom; before the datastore spoke: as it was."""
+        if self.in_sync:
+            self.picture.decide_terms(self.plan.peers, self.handover)
+        else:
+            self.picture.recall(self._before.terms, self.plan.peers)
 
     async def _tell_speaker(self) -> None:
         if self.routing.take_changed() or not self._announced:
@@ -395,7 +402,7 @@ class Agent:
                 del peers[address]
             await self._hold(peers, self.plan)
         if gone or self.handover.successors != heard:
-            self.picture.decide_terms(self.plan.peers, self.handover)
+            self._decide_terms()
 
     # -- felix
 
@@ -419,9 +426,10 @@ class Agent:
         elif isinstance(message, node_api.Fact):
             self._local_addresses = message.local_addresses
             self._set_own()
-            if self.picture.take_networks(message.networks) and self.in_sync:
-                self.picture.decide_own()
-                self.picture.decide_terms(self.plan.peers, self.handover)
+            if self.picture.take_networks(message.networks):
+                if self.in_sync:
+                    self.picture.decide_own()
+                self._decide_terms()
                 self.routing.judge_again()
             self._timer.set()
 

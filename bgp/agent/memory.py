@@ -1,8 +1,8 @@
 """The last decisions, on tmpfs: so that a restart works while the datastore is away.
 
 A restarted agent asks the datastore first. If that does not answer, the peers would drop
-our routes when the restart time ends, though nothing here has changed. So the last sessions
-and announcements are kept in the run directory (it may hold keys: 0400, as ExaBGP's
+our routes when the restart time ends, though nothing here has changed. So the last sessions,
+own routes and terms of export are kept in the run directory (it may hold keys: 0400, as ExaBGP's
 configuration), and taken up again after a short wait. The datastore's word replaces them
 as soon as it comes; sessions that are the same then do not notice. So do passwords and services,
 which the Kubernetes API tells: it may be away where the datastore is not.
@@ -21,10 +21,13 @@ from typing import Any
 
 import msgspec
 
+from bgp.cluster.view import PoolView
 from bgp.peering.passwords import SecretRef
 from bgp.peering.planned import PlannedPeer
-from bgp.routes.offer import NextHop
-from bgp.speaker.interface import Family, IPNetwork, Origin, Peer, Route
+from bgp.routes.export import Kind
+from bgp.routes.offer import NextHop, Terms
+from bgp.routes.tagging import Tags
+from bgp.speaker.interface import Family, IPNetwork, Peer
 from libcalico.errors import NO_DOCUMENT
 from libcalico.model.resources.bgpfilter import BGPFilterSpec
 
@@ -33,19 +36,20 @@ log = logging.getLogger(__name__)
 PATIENCE = 3.0
 """How long a start waits for the datastore before it remembers, in seconds."""
 
-_LISTS = ("communities", "large_communities", "as_path", "extended_communities", "cluster_list")
-
 
 @dataclass
 class Last:
-    """The last decisions: sessions, this node's own routes, the BGPFilters of the sessions.
+    """The last decisions: sessions, own routes, terms of export, the BGPFilters of the sessions.
 
-    And what they were made of that others tell than the datastore: `services` are the single
-    addresses that were announced, `secrets` the passwords.
+    `ranges` are the service ranges that no node routes to another; of the terms only what the
+    datastore tells is kept. And what all this was made of that others tell: `services` are the
+    single addresses that were announced, `secrets` the passwords.
     """
 
     peers: list[PlannedPeer] = field(default_factory=list)
-    routes: list[Route] = field(default_factory=list)
+    own: dict[IPNetwork, Kind] = field(default_factory=dict)
+    ranges: frozenset[IPNetwork] = frozenset()
+    terms: Terms = field(default_factory=Terms)
     filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
     services: frozenset[IPNetwork] = frozenset()
     secrets: dict[SecretRef, str] = field(default_factory=dict, repr=False)
@@ -91,10 +95,19 @@ class Memory:
 
 def encode(last: Last) -> bytes:
     """The decisions as JSON; equal ones give equal bytes."""
-    ordered = sorted(last.routes, key=lambda route: (route.prefix.version, str(route)))
+    terms = last.terms
     tree = {
         "peers": last.peers,
-        "routes": ordered,
+        "own": {str(net): kind for net, kind in last.own.items()},
+        "ranges": sorted(map(str, last.ranges)),
+        "terms": {
+            "pools": terms.pools,
+            "tags": terms.tags,
+            "cluster_id": terms.cluster_id,
+            "services": terms.services,
+            "priorities": {str(version): value for version, value in terms.priorities.items()},
+            "draining": terms.draining,
+        },
         "filters": last.filters,
         "services": sorted(map(str, last.services)),
         "secrets": sorted([*ref, value] for ref, value in last.secrets.items()),
@@ -107,7 +120,9 @@ def decode(raw: bytes) -> Last:
     tree = msgspec.json.decode(raw)
     return Last(
         [_planned(each) for each in tree["peers"]],
-        [_route(each) for each in tree["routes"]],
+        {ip_network(text): Kind(kind) for text, kind in tree["own"].items()},
+        frozenset(map(ip_network, tree["ranges"])),
+        _terms(tree["terms"]),
         msgspec.convert(tree["filters"], dict[str, BGPFilterSpec]),
         frozenset(map(ip_network, tree.get("services", ()))),
         {SecretRef(name, key): value for name, key, value in tree.get("secrets", ())},
@@ -127,15 +142,15 @@ def _planned(tree: dict[str, Any]) -> PlannedPeer:
     return PlannedPeer(**values)
 
 
-def _route(tree: dict[str, Any]) -> Route:
-    values = {**tree, "prefix": ip_network(tree["prefix"])}
-    if values["next_hop"] is not None:
-        values["next_hop"] = ip_address(values["next_hop"])
-    if values["peers"] is not None:
-        values["peers"] = frozenset(ip_address(each) for each in values["peers"])
-    for name in _LISTS:
-        values[name] = tuple(values[name])
-    values["origin"] = Origin(values["origin"])
-    if values["originator_id"] is not None:
-        values["originator_id"] = IPv4Address(values["originator_id"])
-    return Route(**values)
+def _terms(tree: dict[str, Any]) -> Terms:
+    tags = tree["tags"]
+    entries = tuple((ip_network(cidr), tuple(values)) for cidr, values in tags["entries"])
+    pools = [PoolView(**{**each, "cidr": ip_network(each["cidr"])}) for each in tree["pools"]]
+    return Terms(
+        pools=tuple(pools),
+        tags=Tags(entries, tuple(tags["problems"])),
+        cluster_id=tree["cluster_id"],
+        services=tuple(map(ip_network, tree["services"])),
+        priorities={int(version): value for version, value in tree["priorities"].items()},
+        draining=tree["draining"],
+    )

@@ -24,6 +24,7 @@ from bgp.peering.peering import Plan, Settings
 from bgp.peering.planned import PlannedPeer
 from bgp.routes import tagging
 from bgp.routes.export import Kind
+from bgp.routes.offer import Terms, audiences
 from bgp.routes.validity import Facts
 from bgp.speaker.interface import IPAddress, IPNetwork
 from libcalico.model.resources.bgpfilter import BGPFilterSpec
@@ -161,6 +162,17 @@ class Picture:
         rules, interface = self._filters.rules, self._interfaces.towards
         self._routing.agree(
             terms.of_export(self.view, peers, rules, self.tags, interface, handover)
+        )
+
+    def recall(self, told: Terms, peers: Iterable[PlannedPeer]) -> None:
+        """Tell these sessions what they were told before: the datastore has not spoken yet."""
+        self._routing.agree(
+            replace(
+                told,
+                audiences=audiences((each.peer.address, each.manner) for each in peers),
+                filters=self._filters.rules,
+                interface=self._interfaces.towards,
+            )
         )
 
     def _ranges(self) -> services.Ranges:

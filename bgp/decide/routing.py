@@ -41,6 +41,7 @@ class Routing:
         self.intake = Intake()
         self.rib = Rib(self.intake.judge)
         self.own: dict[IPNetwork, Kind] = {}
+        self.ranges: frozenset[IPNetwork] = frozenset()
         self.terms = Terms()
         self.offered: dict[IPNetwork, tuple[Route, ...]] = {}
         self.too_long: dict[IPNetwork, int] = {}
@@ -59,6 +60,7 @@ class Routing:
         """This node's own routes, and the service ranges that no node routes to another."""
         old, self.own = self.own, own
         dirty = {net for net in old.keys() | own.keys() if old.get(net) is not own.get(net)}
+        self.ranges = ranges
         kept = ranges | {net for net, kind in own.items() if kind is Kind.SERVICE}
         dirty |= kept ^ self._kept_here
         self._kept_here = kept
@@ -174,21 +176,6 @@ class Routing:
     def routes(self) -> frozenset[Route]:
         """Everything that is offered."""
         return frozenset(self._all)
-
-    def own_routes(self) -> frozenset[Route]:
-        """What is offered of this node's own."""
-        return frozenset(route for net in self.own for route in self.offered.get(net, ()))
-
-    def remember(self, routes: Iterable[Route]) -> None:
-        """Offer these until the datastore speaks: an earlier life's own routes."""
-        for route in routes:
-            self.offered[route.prefix] = (*self.offered.get(route.prefix, ()), route)
-            self._all.add(route)
-
-    def forget(self) -> None:
-        """Offer nothing: all is decided anew."""
-        self.offered.clear()
-        self._all.clear()
 
 
 def best_path(prefix: IPNetwork, best: list[Candidate]) -> node_api.Path | None:

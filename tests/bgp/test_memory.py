@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from bgp.agent.memory import Last, Memory
+from bgp.cluster.view import PoolView
 from bgp.peering.passwords import SecretRef
 from bgp.peering.planned import MESH, NODE, PlannedPeer
-from bgp.routes.offer import NextHop
-from bgp.speaker.interface import Family, Route
+from bgp.routes.export import Kind
+from bgp.routes.offer import NextHop, Terms
+from bgp.routes.tagging import Tags
+from bgp.speaker.interface import Family
 from libcalico.model.resources.bgpfilter import (
     BGPFilterOperation,
     BGPFilterPrefixLength,
@@ -48,17 +51,23 @@ FILTERS = {
         ]
     )
 }
-ROUTES = {
-    Route(ip_network("10.65.0.0/26")),
-    Route(
-        ip_network("fd65::/64"),
-        next_hop=ip_address("fd00::1"),
-        peers=frozenset({ip_address("fd00::2")}),
-        local_pref=7,
-        communities=("1:2",),
-        as_path=(1, 2),
-    ),
+OWN = {
+    ip_network("10.65.0.0/26"): Kind.BLOCK,
+    ip_network("fd65::7/128"): Kind.HOST,
+    ip_network("10.96.0.0/12"): Kind.SERVICE,
 }
+RANGES = frozenset({ip_network("10.96.0.0/12"), ip_network("fd96::/112")})
+TERMS = Terms(
+    pools=(
+        PoolView(ip_network("10.65.0.0/16"), True),
+        PoolView(ip_network("fd65::/48"), False, tunnelled=True),
+    ),
+    tags=Tags(((ip_network("10.65.0.0/16"), ("1:2", "1:2:3")),), ("a problem",)),
+    cluster_id="1.2.3.4",
+    services=(ip_network("198.51.100.0/24"), ip_network("fd98::/112")),
+    priorities={4: 512, 6: 1024},
+    draining=True,
+)
 SERVICES = frozenset({ip_network("198.51.100.7/32"), ip_network("fd98::7/128")})
 SECRETS = {SecretRef("tor", "key"): "canary", SecretRef("mesh", "key"): "canary-2"}
 
@@ -66,13 +75,13 @@ SECRETS = {SecretRef("tor", "key"): "canary", SecretRef("mesh", "key"): "canary-
 def test_round_trip(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "run" / "last.json")
     assert memory.load() is None
-    last = Last(PEERS, list(ROUTES), FILTERS, SERVICES, SECRETS)
+    last = Last(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS)
     memory.save(last)
     memory.save(last)
     loaded = memory.load()
     assert loaded is not None
     assert loaded.peers == PEERS
-    assert set(loaded.routes) == ROUTES
+    assert (loaded.own, loaded.ranges, loaded.terms) == (OWN, RANGES, TERMS)
     assert loaded.filters == FILTERS
     assert loaded.services == SERVICES
     assert loaded.secrets == SECRETS
@@ -83,7 +92,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"peers":[{}],"routes":[]}', '{"peers":1}', '{"peers":[],"routes":[]}']
+    "text", ["", "{", "[]", '{"peers":[{}],"own":{}}', '{"peers":1}', '{"peers":[],"own":{}}']
 )
 def test_broken(tmp_path: Path, text: str) -> None:
     path = tmp_path / "last.json"
