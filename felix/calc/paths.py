@@ -141,9 +141,12 @@ class PathTable:
             try:
                 prefix = parse(path.prefix)
             except ValueError as error:
-                via = str(error)
+                self._accuse(path.prefix, str(error))
+                continue
             if isinstance(via, str):
                 self._accuse(path.prefix, via)
+                if paths.pop(prefix, None) is not None:
+                    changed[prefix] = None  # the path before it holds no longer (RFC 7606 2)
                 continue
             if malformed:
                 self._accuse(path.prefix, "")

@@ -139,3 +139,16 @@ def test_a_malformed_path_is_remembered_by_name() -> None:
     assert "10.65.1.0/33" in table.malformed
     table.change([], ["10.65.1.0/33"])
     assert table.malformed == {}
+
+
+def test_a_malformed_path_ends_the_one_before_it() -> None:
+    """What bgp tells now is not the old way (RFC 7606 2, treat-as-withdraw)."""
+    table = PathTable()
+    table.change([Path("10.65.1.0/26", ["10.99.1.2"])], [])
+    prefix = parse("10.65.1.0/26")
+    assert table.change([Path("10.65.1.0/26", ["0.0.0.0"])], []) == {prefix}
+    assert table.paths == {}
+    assert table.malformed == {"10.65.1.0/26": "its next hop 0.0.0.0 is no host address"}
+    assert table.change([Path("10.65.1.0/26", ["0.0.0.0"])], []) == set()
+    assert table.change([Path("10.65.1.0/26", ["10.99.1.3"])], []) == {prefix}
+    assert table.malformed == {}
