@@ -28,6 +28,7 @@ from bgp.speaker.interface import (
 )
 from libcalico import durations
 from libcalico.errors import MuslinError
+from libcalico.model.validation.checks import A_HOST, is_host
 from libcalico.selectors import selectors
 
 DEFAULT_AS = 64512
@@ -153,6 +154,9 @@ def _terms(view: ClusterView, local: Local, spec: Any) -> _Terms:
         if name not in view.filters:
             raise NotHeld(f"spec.filters: there is no BGPFilter {name!r}")
         bgp_filters.compiled(name, view.filters[name])
+    if spec.numAllowedLocalASNumbers is not None and spec.numAllowedLocalASNumbers < 0:
+        value = spec.numAllowedLocalASNumbers  # it would refuse every path
+        raise NotHeld(f"spec.numAllowedLocalASNumbers: {value} is not valid: 0 or more")
     keepalive = _seconds("keepaliveTime", spec.keepaliveTime, 0)
     return _Terms(
         restart_time=_seconds("maxRestartTime", spec.maxRestartTime, DEFAULT_RESTART_TIME),
@@ -184,6 +188,8 @@ def _reachable_by(spec: Any) -> IPAddress | None:
     gateway = ip_address(spec.reachableBy)
     if gateway.version != parse_peer_ip(spec.peerIP)[0].version:
         raise NotHeld(f"spec.reachableBy: {gateway} is not valid: must be of the peer's family")
+    if not is_host(gateway):
+        raise NotHeld(f"spec.reachableBy: {gateway} is not valid: must be {A_HOST}")
     return gateway
 
 

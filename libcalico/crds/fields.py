@@ -174,7 +174,7 @@ TABLE: dict[type, dict[str, Piece]] = {
         "peerSelector": SELECTOR,
         "nextHopMode": words(("Auto", "Self", "Keep")),
         "sourceAddress": words(("UseNodeIP", "None")),
-        "numAllowedLocalASNumbers": limits(-(2**31), 2**31 - 1),
+        "numAllowedLocalASNumbers": limits(*bgp_rules.LOCAL_AS_NUMBERS),
         "ttlSecurity": limits(0, 255),
         "reachableBy": address(),
         "filters": each(name(empty=False)),

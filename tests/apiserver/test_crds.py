@@ -41,6 +41,7 @@ LEFT_TO_US = frozenset(
         "peer-address-port",
         "peer-address-port-0",
         "peer-address-brackets",
+        "peer-reachable-host",
         "peer-reachable-family",
         "filter-cidr",
         "filter-family",

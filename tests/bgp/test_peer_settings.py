@@ -85,6 +85,21 @@ def test_the_mesh_has_a_password_or_is_not_held() -> None:
     assert "spec.nodeMeshPassword" in plan(view).refused[0].reason
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("numAllowedLocalASNumbers", -1),
+        *(("reachableBy", nobody) for nobody in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "fd00::1")),
+    ],
+)
+def test_a_setting_that_would_shut_everything_out_is_refused(field: str, value: object) -> None:
+    """It may have been stored past the validators; the session would be up, and take nothing."""
+    view = view_of()
+    put(view, "BGPPeer", "tor", {**TOR, field: value})
+    (refused,) = plan(view).refused
+    assert f"spec.{field}: {value} is not valid" in refused.reason
+
+
 @pytest.mark.promise("F-44")
 def test_filters_must_exist_and_be_readable() -> None:
     view = view_of()

@@ -24,6 +24,7 @@ WE_ALONE_REFUSE = {
     "NetworkPolicy-rules-many", "NetworkPolicy-nets-many", "NetworkPolicy-ports-many",
     "pool-selector-long",
     # Values that nothing could use: it stores them, and what reads them fails or drops them.
+    "peer-local-as-numbers", "peer-reachable-host",
     "node-address-type", "node-address-none", "wep-dscp", "wep-dscp-name",
     "NetworkPolicy-icmp-not-v6", "NetworkPolicy-selector-not", "felix-name", "felix-selector",
     "felix-failsafe", "felix-failsafe-net", "felix-dscp", "controllers-template-name-case",

@@ -11,6 +11,7 @@ from libcalico.model.validation.checks import INTERFACE_PATTERN, Problems
 
 LOG_LEVELS = ("Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 COMMUNITY = re.compile(r"\d+:\d+(:\d+)?")
+LOCAL_AS_NUMBERS = (0, 2**31 - 1)
 MAX_PRIORITY = 2_147_483_646
 MAX_COMMUNITIES = MAX_ADVERTISEMENTS = 500
 DEFAULT_ONLY = (
@@ -148,14 +149,14 @@ def check_peer(peer: BGPPeer, found: Problems) -> None:
     found.duration("spec.maxRestartTime", spec.maxRestartTime)
     found.duration("spec.keepaliveTime", spec.keepaliveTime)
     local = spec.numAllowedLocalASNumbers
-    found.limits("spec.numAllowedLocalASNumbers", local, -(2**31), 2**31 - 1)
+    found.limits("spec.numAllowedLocalASNumbers", local, *LOCAL_AS_NUMBERS)
     for index, name in enumerate(spec.filters):
         if not name:
             found.add(f"spec.filters[{index}]", name, "must name a BGPFilter")
         found.name(f"spec.filters[{index}]", name)
     found.limits("spec.ttlSecurity", spec.ttlSecurity, 0, 255)
     if spec.reachableBy:
-        found.address("spec.reachableBy", spec.reachableBy)
+        found.host("spec.reachableBy", spec.reachableBy)
         if not spec.peerIP:
             found.add("spec.reachableBy", spec.reachableBy, "needs spec.peerIP")
         elif peer_ip is not None and (":" in peer_ip[0]) != (":" in spec.reachableBy):

@@ -97,6 +97,13 @@ class Problems(list[InvalidValue]):
         if found is None or "%" in value or (version and found.version != version):
             self.add(field, value, f"must be an IP{f'v{version}' if version else ''} address")
 
+    def host(self, field: str, value: str) -> None:
+        """The address of a host, to which packets can be sent; empty is allowed."""
+        before = len(self)
+        self.address(field, value)
+        if value and len(self) == before and not is_host(ip_address(value)):
+            self.add(field, value, f"must be {A_HOST}")
+
     def network(self, field: str, value: str, version: int = 0, host_bits: bool = False) -> None:
         """A CIDR or bare address; without `host_bits` the bits behind the mask must be 0."""
         wanted = f"an IPv{version} CIDR" if version else "a CIDR"
@@ -240,6 +247,15 @@ class Problems(list[InvalidValue]):
             good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
         if not good:
             self.add(field, key, "must be a name of at most 63 characters, or dns.prefix/name")
+
+
+A_HOST = "the address of a host: not unspecified, loopback, multicast or broadcast"
+
+
+def is_host(address: IPv4Address | IPv6Address) -> bool:
+    """Whether one host, another one perhaps, can have the address."""
+    nobody = address.is_unspecified or address.is_loopback or address.is_multicast
+    return not nobody and address != IPv4Address("255.255.255.255")
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:

@@ -88,6 +88,8 @@ REFUSED = [
     _peer("keepalive", "peerIP: 1.2.3.4, keepaliveTime: '30'", "keepaliveTime", "duration"),
     _peer("ttl", "peerIP: 1.2.3.4, ttlSecurity: 256", "ttlSecurity", "255"),
     _peer("reachable", "peerIP: 1.2.3.4, reachableBy: gw", "reachableBy", "IP address"),
+    _peer("local-as-numbers", "peerIP: 1.2.3.4, numAllowedLocalASNumbers: -1", "numAllowedLocalASNumbers", "0 to"),
+    _peer("reachable-host", "peerIP: 1.2.3.4, reachableBy: 0.0.0.0", "reachableBy", "a host"),
     _peer("reachable-family", "peerIP: 1.2.3.4, reachableBy: 'fd00::1'", "reachableBy", "family"),
     _peer("reachable-alone", "peerSelector: all(), reachableBy: 1.2.3.4", "reachableBy", "spec.peerIP"),
     _peer("filter", "peerIP: 1.2.3.4, filters: [a, B]", "filters[1]", "lower-case"),
