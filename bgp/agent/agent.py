@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -215,7 +216,7 @@ class Agent:
         if not self.in_sync and last != Last():
             log.warning("no word from the datastore: going on with the last decisions")
             self.picture.take_filters(last.filters)
-            await self._apply_plan(Plan(tuple(last.peers)))
+            await self._apply_plan(Plan(tuple(last.peers), local_as=last.local_as))
             self.routing.have(last.own, last.ranges)
             self._decide_terms()
             await self._tell_speaker()
@@ -247,13 +248,23 @@ class Agent:
             self.picture.decide_owners()
         await self._tell_speaker()
         if changed:
-            specs = self.picture.filters_of(self.plan.peers)
-            known, secrets = self.picture.known_passwords.values, self.plan.secrets
-            last = Last(list(self.plan.peers), self.routing.own, self.routing.ranges)
-            last.terms, last.filters = self.routing.terms, specs
-            last.services = self.picture.service_addresses
-            last.secrets = {ref: value for ref, value in known.items() if ref in secrets}
-            self._memory.save(last)
+            self._keep()
+
+    def _keep(self) -> None:
+        """Remember what is decided."""
+        known, plan = self.picture.known_passwords.values, self.plan
+        self._memory.save(
+            Last(
+                peers=list(plan.peers),
+                own=self.routing.own,
+                ranges=self.routing.ranges,
+                terms=self.routing.terms,
+                filters=self.picture.filters_of(plan.peers),
+                services=self.picture.service_addresses,
+                secrets={ref: value for ref, value in known.items() if ref in plan.secrets},
+                local_as=plan.local_as,
+            )
+        )
 
     def _decide_terms(self) -> None:
         """What is taken from whom, and told to whom; before the datastore spoke: as it was."""
@@ -289,7 +300,7 @@ class Agent:
         """Hold exactly these sessions."""
         ordered = tuple(sorted(peers.values(), key=lambda each: _order(each.peer.address)))
         old = self.plan.peers
-        self.plan = Plan(ordered, plan.refused, plan.secrets)
+        self.plan = replace(plan, peers=ordered)
         # A source says what it knows only after the first plan has asked it.
         unread = plan.secrets - self.picture.known_passwords.values.keys()
         self.gate.lacking = bool(plan.refused and unread)
@@ -401,6 +412,7 @@ class Agent:
             for address in gone:
                 del peers[address]
             await self._hold(peers, self.plan)
+            self._keep()
         if gone or self.handover.successors != heard:
             self._decide_terms()
 
@@ -429,6 +441,7 @@ class Agent:
             if self.picture.take_networks(message.networks):
                 if self.in_sync:
                     self.picture.decide_own()
+                    self._keep()
                 self._decide_terms()
                 self.routing.judge_again()
             self._timer.set()

@@ -53,6 +53,7 @@ class Last:
     filters: dict[str, BGPFilterSpec] = field(default_factory=dict)
     services: frozenset[IPNetwork] = frozenset()
     secrets: dict[SecretRef, str] = field(default_factory=dict, repr=False)
+    local_as: int = 0
 
 
 class Memory:
@@ -108,6 +109,7 @@ def encode(last: Last) -> bytes:
             "priorities": {str(version): value for version, value in terms.priorities.items()},
             "draining": terms.draining,
         },
+        "local_as": last.local_as,
         "filters": last.filters,
         "services": sorted(map(str, last.services)),
         "secrets": sorted([*ref, value] for ref, value in last.secrets.items()),
@@ -126,6 +128,7 @@ def decode(raw: bytes) -> Last:
         msgspec.convert(tree["filters"], dict[str, BGPFilterSpec]),
         frozenset(map(ip_network, tree.get("services", ()))),
         {SecretRef(name, key): value for name, key, value in tree.get("secrets", ())},
+        tree["local_as"],
     )
 
 

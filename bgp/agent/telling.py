@@ -19,11 +19,10 @@ def describe(agent: Agent) -> dict[str, Any]:
     peers = [_peer(agent, planned) for planned in agent.plan.peers]
     rib, first = agent.routing.rib, agent.plan.peers[0].peer if agent.plan.peers else None
     agent.metrics.tell(peers, agent.published, rib.rejected)
-    alive = "running" if agent.sessions.speaker_up else "restarting"
     return {
         "router_id": str(first.router_id) if first else "",
-        "local_as": first.local_as if first else 0,
-        "speaker": alive if first else "stopped",
+        "local_as": agent.plan.local_as,
+        "speaker": _speaker(agent),
         "start_complete": agent.gate.passed,
         "datastore": agent.connected,
         "felix": agent.publisher.connected,
@@ -36,6 +35,13 @@ def describe(agent: Agent) -> dict[str, Any]:
             for subject, reason in agent.conditions()[:CONDITIONS_SHOWN]
         ],
     }
+
+
+def _speaker(agent: Agent) -> str:
+    sessions = agent.sessions
+    if sessions.speaker_idle or not agent.plan.peers:
+        return "stopped"
+    return "running" if sessions.speaker_up else "restarting"
 
 
 def sent(agent: Agent, address: IPAddress) -> int:

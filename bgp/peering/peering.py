@@ -43,12 +43,14 @@ class Refused:
 class Plan:
     """All sessions of this node, ordered by address; and what was refused.
 
-    `secrets`: the passwords that the plan needs, known or not.
+    `secrets`: the passwords that the plan needs, known or not. `local_as`: this node's AS
+    number, which a single session may replace (`localASNumber`).
     """
 
     peers: tuple[PlannedPeer, ...] = ()
     refused: tuple[Refused, ...] = ()
     secrets: frozenset[SecretRef] = frozenset()
+    local_as: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def plan(view: ClusterView, settings: Settings, passwords: Passwords | None = No
     for name, spec in sorted(view.peers.items()):
         collect(f"BGPPeer({name})", lambda spec=spec: expansion.explicit(view, local, spec))  # type: ignore[misc]
     peers = sorted(found.values(), key=lambda each: _order(each.peer.address))
-    return Plan(tuple(peers), tuple(refused), frozenset(local.secrets))
+    return Plan(tuple(peers), tuple(refused), frozenset(local.secrets), local.asn)
 
 
 def _order(address: IPAddress) -> tuple[int, int]:

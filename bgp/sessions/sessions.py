@@ -50,7 +50,7 @@ class Sessions:
         self.planned: dict[IPAddress, PlannedPeer] = {}
         self.status: dict[IPAddress, PeerStatus] = {}
         self.helper = Helper()
-        self.speaker_up = False
+        self.speaker_up = self.speaker_idle = False
         self._begun = 0
         """How many sessions have come up since the start."""
         self._definitions: dict[IPAddress, Peer] = {}
@@ -112,7 +112,7 @@ class Sessions:
         elif isinstance(event, PeerProgress):
             self._on_progress(event)
         elif isinstance(event, SpeakerUp):
-            self.speaker_up = True
+            self.speaker_up, self.speaker_idle = True, False
         elif isinstance(event, SpeakerDown):
             self._on_speaker_down(event, now)
 
@@ -187,9 +187,9 @@ class Sessions:
         status.change(info, event.detail)
 
     def _on_speaker_down(self, event: SpeakerDown, now: float) -> None:
-        self.speaker_up = False
+        self.speaker_up, self.speaker_idle = False, event.idle
         self._spoken.clear()
-        if self.planned:  # without peers it is ended on purpose
+        if not event.idle:
             self._metrics.speaker_restarts.inc()
             log.warning("the speaker is down: %s", event.detail)
         self._act(self.helper.speaker_down(now))

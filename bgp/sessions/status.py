@@ -3,7 +3,7 @@
 Schema (`time` and `pid` are added by `libcalico.process.status_file`):
 
     {"router_id": "10.99.1.1", "local_as": 64512,
-     "speaker": "running" | "stopped" | "restarting",
+     "speaker": "running" | "stopped" | "restarting",    stopped: no session is to be held now
      "start_complete": bool,          all peers have sent End-of-RIB since our start, or the
                                       deadline passed: felix holds a complete snapshot
      "datastore": bool, "felix": bool connected right now

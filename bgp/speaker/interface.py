@@ -242,11 +242,12 @@ class SpeakerDown:
     """The speaker died with all its sessions; it comes back by itself.
 
     `attempts` counts the starts in a row that did not settle; `Speaker.conditions` names a
-    speaker that stays dead.
+    speaker that stays dead. `idle`: it was ended on purpose, as there is no session to hold now.
     """
 
     detail: str = ""
     attempts: int = 0
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 from bgp import main
 from bgp.agent.agent import SpeakerBroken
-from bgp.speaker.interface import SpeakerFailed
+from bgp.speaker.interface import DownReason, PeerDown, SpeakerDown, SpeakerFailed, SpeakerUp
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.errors import InvalidValue
@@ -91,6 +91,35 @@ async def test_own_speaker_crash_moves_no_route() -> None:
     await cluster.calm()
     assert told == []
     assert n1.describe()["peers"][0]["stale"] == 0
+    await cluster.stop()
+
+
+async def test_a_speaker_that_holds_no_session_is_stopped() -> None:
+    """Its only peer is held down for a limit: that is the reason, and stays it."""
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    cluster.add("n2")
+    await cluster.say(*BASE)
+    assert n1.describe()["speaker"] == "running"
+    why = "more than 2 paths; held down for 60 s"
+    n1.on_event(PeerDown(ip_address("10.0.0.2"), DownReason.LIMIT, why))
+    n1.on_event(SpeakerDown(idle=True))
+    told = n1.describe()
+    assert (told["speaker"], told["peers"][0]["error"]) == ("stopped", why)
+    n1.on_event(SpeakerUp())
+    assert n1.describe()["speaker"] == "running"
+    n1.on_event(SpeakerDown("exabgp ended", 1))
+    assert n1.describe()["speaker"] == "restarting"
+    await cluster.stop()
+
+
+async def test_the_as_number_of_the_status_is_the_nodes() -> None:
+    """One session may have another one (`localASNumber`)."""
+    cluster = Cluster()
+    n1 = cluster.add("n1")
+    spec = {"peerIP": "10.0.0.3", "node": "n1", "asNumber": 64999, "localASNumber": 65001}
+    await cluster.say(node(1), resource("BGPPeer", "p", spec))
+    assert n1.describe()["local_as"] == 64512
     await cluster.stop()
 
 

@@ -75,7 +75,7 @@ SECRETS = {SecretRef("tor", "key"): "canary", SecretRef("mesh", "key"): "canary-
 def test_round_trip(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "run" / "last.json")
     assert memory.load() is None
-    last = Last(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS)
+    last = Last(PEERS, OWN, RANGES, TERMS, FILTERS, SERVICES, SECRETS, 64512)
     memory.save(last)
     memory.save(last)
     loaded = memory.load()
@@ -85,6 +85,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert loaded.filters == FILTERS
     assert loaded.services == SERVICES
     assert loaded.secrets == SECRETS
+    assert loaded.local_as == 64512
     assert "canary" not in repr(loaded)
     assert (tmp_path / "run" / "last.json").stat().st_mode & 0o777 == 0o400
     memory.save(Last())

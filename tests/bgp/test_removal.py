@@ -13,7 +13,7 @@ from bgp.agent.agent import Agent
 from bgp.agent.publish import Publisher
 from bgp.peering.peering import Settings
 from bgp.speaker.exabgp.speaker import STAYS_DEAD
-from bgp.speaker.interface import DownReason, PeerDown, PeerUp, SpeakerUp
+from bgp.speaker.interface import DownReason, PeerDown, PeerUp, SpeakerDown, SpeakerUp
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
 from libcalico.model.keys import Key
@@ -111,6 +111,8 @@ def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
             assert lab.speaker.conditions() == []
             await lab.speaker.configure([])
             await until("it is ended", lambda: not lab.speaker.running)
+            await until("told", lambda n=number: len(lab.heard.of(SpeakerDown)) == n)  # type: ignore[misc]
+            assert lab.heard.of(SpeakerDown)[-1] == SpeakerDown("", 1, idle=True)
         await lab.speaker.configure([mine])
         # One that ends by itself, at once after that, is the first one.
         await until("it runs", lambda: lab.speaker.child_pid is not None)
@@ -118,6 +120,9 @@ def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
         assert child is not None, "a kill of 0 would be one of the whole run"
         os.kill(child, signal.SIGKILL)
         await until("again", lambda: len(lab.heard.of(SpeakerUp)) == STAYS_DEAD + 3)
+        died = lab.heard.of(SpeakerDown)[-1]
+        assert isinstance(died, SpeakerDown)
+        assert not died.idle
         assert lab.speaker.conditions() == []
         assert lab.speaker._failures == 2
 

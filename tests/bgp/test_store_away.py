@@ -9,9 +9,11 @@ import pytest
 
 from bgp.agent.agent import Agent
 from bgp.agent.memory import Memory
+from bgp.decide.handover import Handover
 from bgp.speaker.interface import Announced, Attributes, PathsReceived, Withdrawn
 from libcalico.local.node_api import Fact
 from tests.bgp.agents import Cluster, affinity, node, resource
+from tests.support.patience import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -105,4 +107,21 @@ async def test_filters_know_the_interfaces_that_felix_names_later(tmp_path: Path
     assert story.cluster.table("n1") == {}
     assert agent.routing.terms.interface(ip_address("10.0.0.9")) == "eth0", "for export, too"
     assert story.announced() == {OWN}
+    await story.cluster.stop()
+
+
+async def test_a_session_that_was_given_up_is_not_remembered(tmp_path: Path) -> None:
+    story = Story(tmp_path, "n2", "n3")
+    handover = story.n1.handover = Handover(linger=0, limit=0)
+    await story.cluster.say(*NODES, node(3))
+    others = [ip_address("10.0.0.2"), ip_address("10.0.0.3")]
+    assert [each.peer.address for each in story.n1.plan.peers] == others
+    peer = {"peerIP": "10.0.0.3", "asNumber": 64512, "node": "n1"}
+    mesh = resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
+    await story.cluster.say(mesh, resource("BGPPeer", "n3", peer))
+    await until(lambda: not handover.held, "the end of the mesh")
+    assert [each.peer.address for each in story.n1.plan.peers] == others[1:]
+    agent = await story.again()
+    assert [each.peer.address for each in agent.plan.peers] == others[1:]
+    assert agent.describe()["local_as"] == 64512
     await story.cluster.stop()

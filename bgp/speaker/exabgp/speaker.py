@@ -343,7 +343,8 @@ class ExaBGPSpeaker:
 
     def _on_end(self) -> None:
         self._child = None
-        if self._wanted:
+        idle = not self._target()
+        if not idle:
             said = " | ".join(children.readable(line) for line in self._last_words)
             log.warning("exabgp ended; its last words: %s", said)
             self._trouble = self._trouble or said
@@ -356,7 +357,8 @@ class ExaBGPSpeaker:
         self.restarts += 1
         if self._reload is not None and not self._reload.done():
             self._reload.set_result(False)
-        self._events.put_nowait(SpeakerDown("exabgp ended", self._failures))
+        detail = "" if idle else "exabgp ended"
+        self._events.put_nowait(SpeakerDown(detail, self._failures, idle))
         self._wake.set()
 
     def _on_lines(self, api: list[bytes], logged: list[bytes]) -> None:
