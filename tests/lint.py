@@ -6,13 +6,19 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import grimp
 
 from tests.simulation import planting
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 SMALL, LARGEST, SHARE = 300, 600, 0.9
+PRODUCT = (
+    "bgp", "calicoctl", "cni", "controllers", "felix", "ipam", "lab", "libcalico", "linux", "node",
+)  # fmt: skip
 
 CHECKS = (
     ("ruff check", ["ruff", "check", "."]),
@@ -51,9 +57,20 @@ def sizes() -> list[str]:
     return found
 
 
+def circles() -> list[str]:
+    """Modules of the product that import each other, one circle at a time."""
+    graph = grimp.build_graph(*PRODUCT, cache_dir=None)
+    imports = {one: graph.find_modules_directly_imported_by(one) for one in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return [" imports ".join(reversed(error.args[1]))]
+    return []
+
+
 def strays() -> list[str]:
     """Docstrings that send the reader to a test that is not there."""
-    named = re.compile(r"tests/[a-z_0-9]+/test_[a-z_0-9]+\.py")
+    named = re.compile(r"tests/(?:[a-z_0-9]+/)+test_[a-z_0-9]+\.py")
     return [
         f"{path.relative_to(ROOT)}: {name} does not exist"
         for path in python_files()
@@ -162,6 +179,7 @@ def main() -> None:
     looks = (
         ("file sizes", sizes()),
         ("tests that docstrings name", strays()),
+        ("import circles", circles()),
         ("tasks without an owner", bare_tasks()),
         ("blind suppressions", blind_suppressions()),
         ("readers that nesting ends", narrow_readers()),

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from bgp.agent.publish import Publisher
+from bgp.decide.handover import Handover
+from bgp.decide.routing import Routing
+from bgp.peering.peering import Plan
 from bgp.peering.planned import PlannedPeer
-from bgp.speaker.interface import IPAddress
-
-if TYPE_CHECKING:
-    from bgp.agent.agent import Agent
+from bgp.sessions.graceful_restart import StartGate
+from bgp.sessions.metrics import Metrics
+from bgp.sessions.probing import Doctor
+from bgp.sessions.sessions import Sessions
+from bgp.speaker.interface import IPAddress, Speaker
 
 REFUSED_SHOWN = 20
 CONDITIONS_SHOWN = 100
 
 
-def describe(agent: Agent) -> dict[str, Any]:
+class Parts(Protocol):
+    """What the status is made of; the agent is made of it too."""
+
+    plan: Plan
+    routing: Routing
+    sessions: Sessions
+    handover: Handover
+    gate: StartGate
+    metrics: Metrics
+    doctor: Doctor
+    speaker: Speaker
+    publisher: Publisher
+    felix_refused: dict[str, str]
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def published(self) -> int: ...
+
+    def conditions(self) -> list[tuple[str, str]]: ...
+
+
+def describe(agent: Parts) -> dict[str, Any]:
     """The content of the status file."""
     peers = [_peer(agent, planned) for planned in agent.plan.peers]
     rib, first = agent.routing.rib, agent.plan.peers[0].peer if agent.plan.peers else None
@@ -37,20 +65,20 @@ def describe(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _speaker(agent: Agent) -> str:
+def _speaker(agent: Parts) -> str:
     sessions = agent.sessions
     if sessions.speaker_idle or not agent.plan.peers:
         return "stopped"
     return "running" if sessions.speaker_up else "restarting"
 
 
-def sent(agent: Agent, address: IPAddress) -> int:
+def sent(agent: Parts, address: IPAddress) -> int:
     """How many routes a peer is offered, as far as the speaker counts them."""
     count = getattr(agent.speaker, "sent", None)
     return count(address) if count else 0
 
 
-def _peer(agent: Agent, planned: PlannedPeer) -> dict[str, Any]:
+def _peer(agent: Parts, planned: PlannedPeer) -> dict[str, Any]:
     address, rib = planned.peer.address, agent.routing.rib
     status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
     received, stale = rib.count(address)
