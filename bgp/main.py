@@ -25,12 +25,12 @@ from bgp.agent.memory import Memory
 from bgp.agent.publish import Publisher
 from bgp.agent.report import Reporter
 from bgp.bird import birdctl
+from bgp.cluster.resolving import Resolver
 from bgp.cluster.services import ServiceSource
 from bgp.cluster.view import NodeView, router_id
 from bgp.idle import backend, idle
 from bgp.peering.passwords import FilePasswords, PasswordSource
 from bgp.peering.peering import Settings
-from bgp.routes.resolving import Resolver
 from bgp.speaker.exabgp.speaker import ExaBGPSpeaker
 from bgp.speaker.interface import DEFAULT_HOLD_TIME, DEFAULT_MAX_PREFIXES
 from libcalico import apiconfig, command_line, parsing

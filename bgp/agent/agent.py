@@ -23,6 +23,7 @@ from bgp.agent import telling
 from bgp.agent.memory import PATIENCE, Last, Memory
 from bgp.agent.publish import Publisher
 from bgp.bird.birdctl import ControlServer
+from bgp.cluster.resolving import HOPS_A_SECOND, PAUSE, Resolver, unresolved
 from bgp.cluster.services import ServiceSource
 from bgp.cluster.view import Changed, ClusterView
 from bgp.decide.handover import Handover
@@ -32,7 +33,6 @@ from bgp.peering import reflectors
 from bgp.peering.passwords import PasswordSource
 from bgp.peering.peering import Plan, Settings
 from bgp.peering.planned import PlannedPeer
-from bgp.routes.resolving import HOPS_A_SECOND, PAUSE, Resolver, unresolved
 from bgp.sessions.graceful_restart import START_DEADLINE, StartGate
 from bgp.sessions.metrics import Metrics
 from bgp.sessions.probing import Doctor

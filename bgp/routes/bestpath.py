@@ -3,7 +3,7 @@
 RFC 4271 section 9.1, with the steps of RFC 4456 section 9 for reflected routes, in this
 order: LOCAL_PREF; length of AS_PATH; ORIGIN; MULTI_EXIT_DISC among paths of one neighbouring
 AS; eBGP before iBGP; (metric to the next hop: unknown here, so equal; paths whose next hop cannot
-be reached are no candidates, see `bgp.routes.resolving`); what is left is used
+be reached are no candidates, see `bgp.cluster.resolving`); what is left is used
 together, as several next hops. For the one best of them: lower ORIGINATOR_ID or router id,
 shorter CLUSTER_LIST, lower peer address.
 

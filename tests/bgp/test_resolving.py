@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgp.routes.resolving import LOOKS, Resolver, kernel_way
+from bgp.cluster.resolving import LOOKS, Resolver, kernel_way
 from bgp.routes.rib import Rib
 from bgp.speaker.interface import (
     Announced,
