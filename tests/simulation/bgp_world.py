@@ -9,7 +9,7 @@ the other nodes, and each peer exactly the node's own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from bgp.agent.agent import Agent, selections
 from bgp.agent.publish import Publisher
 from bgp.peering.peering import Settings
-from bgp.speaker.interface import Event
+from bgp.speaker.interface import Event, Peer
 from libcalico.datastore.syncer import Syncer
 from libcalico.local import framing, node_api
 from libcalico.model.keys import AffinityKey, BlockKey, ResourceKey
@@ -33,16 +33,40 @@ NODES = {f"n{number}": f"10.99.0.{number}" for number in (1, 2, 3)}
 BLOCKS = tuple(f"10.65.{number}.0/26" for number in range(6))
 QUIET = 260.0
 """Longer than a start may take, and than a session is kept for its successors."""
+RELOAD = 2.0
+"""How long a speaker takes at most to do what it is told."""
 WHOLE = 0.15
 """How often quiet lasts as long as it may."""
 
 
 class LateSpeaker(MemorySpeaker):
-    """Hears of everything a little later."""
+    """Hears of everything a little later, and does what it is told later still."""
 
     def __init__(self, fabric: Fabric, chance: Random) -> None:
         super().__init__(fabric)
         self._chance = chance
+        self._wish: Collection[Peer] = ()
+        self._reload: asyncio.Task[None] | None = None
+
+    async def configure(self, peers: Collection[Peer]) -> None:
+        """A reload takes its time; one that was wished meanwhile follows it."""
+        self._wish = peers
+        if self._reload is None or self._reload.done():
+            self._reload = asyncio.create_task(self._fulfil())
+
+    async def _fulfil(self) -> None:
+        done: Collection[Peer] | None = None
+        while done is not self._wish:
+            await asyncio.sleep(self._chance.random() * RELOAD)
+            done = self._wish
+            await super().configure(done)
+
+    async def close(self) -> None:
+        """And whatever was wished last."""
+        if self._reload is not None:
+            self._reload.cancel()
+            await asyncio.wait([self._reload])
+        await super().close()
 
     async def events(self) -> AsyncIterator[Event]:
         """In order, late."""
