@@ -69,14 +69,19 @@ def circles() -> list[str]:
 
 
 def strays() -> list[str]:
-    """Docstrings that send the reader to a test that is not there."""
+    """Docstrings that send the reader to a test that is not there, by its path or its name."""
     named = re.compile(r"tests/(?:[a-z_0-9]+/)+test_[a-z_0-9]+\.py")
-    return [
-        f"{path.relative_to(ROOT)}: {name} does not exist"
-        for path in python_files()
-        for name in sorted(set(named.findall(path.read_text())))
-        if not (ROOT / name).exists()
-    ]
+    alone = re.compile(r"(?<![\w/])test_[a-z_0-9]+\.py")
+    files = python_files()
+    known = {path.name for path in files}
+    found: list[str] = []
+    for path in files:
+        text, place = path.read_text(), path.relative_to(ROOT)
+        lost = {name for name in named.findall(text) if not (ROOT / name).exists()}
+        if place.parts[0] in PRODUCT:
+            lost |= set(alone.findall(text)) - known
+        found += [f"{place}: {name} does not exist" for name in sorted(lost)]
+    return found
 
 
 # Below `libcalico.process.tasks`, so not by it; each awaits what it starts, or takes its exception.

@@ -15,7 +15,7 @@ Invariants:
          the destination's ingress.
   EXP-3  What the datastore cannot tell (which interface a packet takes) makes the answer
          uncertain and never changes a verdict in silence.
-Tested in tests/felix/explain/test_explain.py, test_explain_random.py.
+Tested in tests/felix/explain/test_explain.py, test_random.py.
 """
 
 from __future__ import annotations

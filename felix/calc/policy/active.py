@@ -10,7 +10,7 @@ Invariants:
   ACT-2  A change makes only those endpoints dirty whose list may differ.
   ACT-3  doNotTrack and preDNAT policies act on host endpoints only, applyOnForward adds to what
          they do; workload endpoints see the normal ones alone (reference section 6).
-Tested in tests/felix/calc/policy/test_order.py and test_policy_calc_hosts.py.
+Tested in tests/felix/calc/policy/test_order.py and test_hosts.py.
 """
 
 from __future__ import annotations

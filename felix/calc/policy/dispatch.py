@@ -4,7 +4,7 @@ A selector hangs on its anchor: the pairs of label and value, or the label, with
 it cannot match. Labels are looked up one by one; who hangs there is asked, and those that consist
 of their anchor alone (`has(app)`, `app == 'db'`, `app in {...}`) need not even be asked. A selector
 without an anchor is asked every time.
-Tested in tests/felix/calc/policy/test_population.py, test_policy_calc_sets.py.
+Tested in tests/felix/calc/policy/test_population.py, test_sets.py.
 """
 
 from __future__ import annotations

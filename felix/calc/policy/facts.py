@@ -15,7 +15,7 @@ Invariants:
   NWA-5  A policy for host endpoints whose stage contradicts the rest of it (both doNotTrack and
          preDNAT; preDNAT with egress) closes in the stage that counts first. It never touches
          workload endpoints, whatever it says.
-Tested in tests/felix/calc/policy/test_unreadable.py and test_policy_calc_hosts.py (NWA-5).
+Tested in tests/felix/calc/policy/test_unreadable.py and test_hosts.py (NWA-5).
 """
 
 from __future__ import annotations

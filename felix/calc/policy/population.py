@@ -16,7 +16,7 @@ Invariants:
   COL-2  `holders` of an address has exactly the items that have it among their members.
   COL-3  A label set is interned by its bytes, or has a pair that no other has and is found by
          that: pods with a label of their own, such as their name, need no second dict.
-Tested in tests/felix/calc/policy/test_population.py, test_policy_calc_model.py.
+Tested in tests/felix/calc/policy/test_population.py, test_model.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ to the next tier; a log rule, which decides nothing, is left out.
 What Calico refuses raises `InvalidValue`: nobody knows what such a rule means, and its whole
 policy closes (`felix.calc.policy.facts`).
 
-Tested in tests/felix/calc/policy/test_rules.py, test_policy_calc_services.py.
+Tested in tests/felix/calc/policy/test_rules.py, test_services.py.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ Invariants:
   SET-1  A set that rules need is announced with all of its members before anything else of it.
   SET-2  `added` was absent and `removed` present in what was told before; never both.
   SET-3  After the last step all is as if everything had happened at once.
-Tested in tests/felix/calc/policy/test_sets.py, test_policy_calc_model.py,
-test_policy_calc_slices.py.
+Tested in tests/felix/calc/policy/test_sets.py, test_model.py,
+test_slices.py.
 """
 
 from __future__ import annotations
