@@ -6,6 +6,7 @@ variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_BGP_MAX_PREFIXES (paths of
 CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR (/etc/calico/bgp-passwords),
 CALICO_ADVERTISE_CLUSTER_IPS, CALICO_BIRD_CTL_DIR (/var/run/calico; none: no sockets). A stop
 sends no CEASE: peers keep our routes for the restart time, felix keeps the kernel's.
+Tested in tests/bgp/test_agent.py.
 """
 
 from __future__ import annotations

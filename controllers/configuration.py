@@ -1,4 +1,7 @@
-"""The configuration object: created where there is none, followed, and its status written."""
+"""The configuration object: created where there is none, followed, and its status written.
+
+Tested in tests/controllers/test_process.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Environment: the datastore's variables, KUBECONFIG (else the pod's service account), what
 `controllers.settings` names, POD_NAMESPACE (of the lease), CALICO_LOG_FORMAT.
+Tested in tests/controllers/test_process.py.
 """
 
 from __future__ import annotations

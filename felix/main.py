@@ -1,4 +1,7 @@
-"""The process `calico-felix`: names itself, finds out which node it is, runs the agent."""
+"""The process `calico-felix`: names itself, finds out which node it is, runs the agent.
+
+Tested in tests/felix/kernel/test_forwarding.py.
+"""
 
 from __future__ import annotations
 

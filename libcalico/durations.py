@@ -1,4 +1,7 @@
-"""Go's duration text (`1m30s`, `250ms`), as Calico's API spells times."""
+"""Go's duration text (`1m30s`, `250ms`), as Calico's API spells times.
+
+Tested in tests/libcalico/test_process.py.
+"""
 
 from __future__ import annotations
 

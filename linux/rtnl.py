@@ -1,4 +1,7 @@
-"""Numbers of rtnetlink (linux/rtnetlink.h, if_link.h, neighbour.h, if_addr.h) and IP helpers."""
+"""Numbers of rtnetlink (linux/rtnetlink.h, if_link.h, neighbour.h, if_addr.h) and IP helpers.
+
+Tested in tests/linux/test_routes.py.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 init containers and tests; `calico-node shutdown` says that the node goes, for preStop hooks;
 `calico-node checksystem` tells whether this machine can be a node; `calico-node cleanup` leaves a
 machine that is given up as it was. Documented in docs/node.md.
+Tested in tests/node/test_node_process.py.
 """
 
 from __future__ import annotations

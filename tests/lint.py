@@ -57,6 +57,22 @@ def sizes() -> list[str]:
     return found
 
 
+def untested() -> list[str]:
+    """Product files without a test of their name that do not name one either."""
+    files = python_files()
+    known = {path.name for path in files}
+    return [
+        f"{place}: name the test that covers it (`Tested in tests/...`)"
+        for path in files
+        for place in [path.relative_to(ROOT)]
+        if place.parts[0] in PRODUCT and place.parts[0] != "lab" and not path.name.startswith("__")
+        if f"test_{path.name}" not in known
+        and not re.search(
+            r"tests/|test_\w+\.py", ast.get_docstring(ast.parse(path.read_text())) or ""
+        )
+    ]
+
+
 def circles() -> list[str]:
     """Modules of the product that import each other, one circle at a time."""
     graph = grimp.build_graph(*PRODUCT, cache_dir=None)
@@ -184,6 +200,7 @@ def main() -> None:
     looks = (
         ("file sizes", sizes()),
         ("tests that docstrings name", strays()),
+        ("tests of product files", untested()),
         ("import circles", circles()),
         ("tasks without an owner", bare_tasks()),
         ("blind suppressions", blind_suppressions()),

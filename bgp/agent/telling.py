@@ -1,4 +1,7 @@
-"""What the agent says of itself in its status file (schema: `bgp.sessions.status`)."""
+"""What the agent says of itself in its status file (schema: `bgp.sessions.status`).
+
+Tested in tests/bgp/test_agent.py.
+"""
 
 from __future__ import annotations
 

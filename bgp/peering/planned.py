@@ -1,4 +1,7 @@
-"""A session that this node shall hold, and what this node brings to all of them: plain values."""
+"""A session that this node shall hold, and what this node brings to all of them: plain values.
+
+Tested in tests/bgp/test_peering.py.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ The table `_RULES` is the whole of it: for each attribute its flags, a parser th
 `ValueError`, and whether a wrong one withdraws the prefixes or is left out. Sections of RFC
 7606 stand beside the rows. An attribute we do not know is left out (so a reflected path does
 not carry it on); an unknown *well-known* one ends the session (RFC 4271 6.3).
+Tested in tests/bgp/test_wire.py.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 Invariants:
   DIAG-2  What could not be had is named in `index.json` with the reason; it ends nothing.
   DIAG-3  The archive appears under its name when it is complete; nothing unredacted is on disk.
+Tested in tests/calicoctl/test_diags.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Files that go into an archive, and the secrets that they give away about everything else."""
+"""Files that go into an archive, and the secrets that they give away about everything else.
+
+Tested in tests/calicoctl/test_diags.py.
+"""
 
 from __future__ import annotations
 

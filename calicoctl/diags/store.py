@@ -1,4 +1,7 @@
-"""Every object of the datastore as stored, one file a kind."""
+"""Every object of the datastore as stored, one file a kind.
+
+Tested in tests/calicoctl/test_diags.py.
+"""
 
 from __future__ import annotations
 

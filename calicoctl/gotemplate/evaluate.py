@@ -1,4 +1,4 @@
-"""Running a parsed template over data."""
+"""Running a parsed template over data. Tested in tests/calicoctl/test_gotemplate.py."""
 
 from __future__ import annotations
 

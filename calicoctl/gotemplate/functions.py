@@ -1,4 +1,7 @@
-"""The functions of a template; `and` and `or` stop early, so they live in the evaluation."""
+"""The functions of a template; `and` and `or` stop early, so they live in the evaluation.
+
+Tested in tests/calicoctl/test_gotemplate.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From template text to nodes."""
+"""From template text to nodes. Tested in tests/calicoctl/test_gotemplate.py."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ A field of a Go struct is the JSON name with other capitals (`.Spec.CIDR`, `.Obj
 it is found whatever the letter case; the fields of the metadata are the object's own
 (`.Name`), as with an embedded struct. A value that is not set prints `<nil>`, a key that a
 map lacks `<no value>`.
+Tested in tests/calicoctl/test_gotemplate.py.
 """
 
 from __future__ import annotations

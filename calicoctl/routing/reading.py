@@ -1,4 +1,7 @@
-"""The stored objects that decide about BGP sessions, as one view."""
+"""The stored objects that decide about BGP sessions, as one view.
+
+Tested in tests/calicoctl/test_bgp_topology.py.
+"""
 
 from __future__ import annotations
 

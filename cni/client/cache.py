@@ -3,6 +3,7 @@
 One file `results/NETWORK-CONTAINER-INTERFACE` below the cache directory, 0600 in 0700, in the
 form that every runtime's library writes (LIB-02), so that one tool can take down what another
 put up. A DEL without it still works; a CHECK does not.
+Tested in tests/cni_conformance/test_library.py.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ be read as what its suffix says ends the search with an error, as in the runtime
 would otherwise get another network than the one in front.
 
 Source: CNI specification 1.1.0 section 1, conformance LIB-08, LIB-09, VER-12, CHK-10.
+Tested in tests/cni_conformance/test_library.py.
 """
 
 from __future__ import annotations

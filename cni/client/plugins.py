@@ -1,6 +1,7 @@
 """Run one plugin: found by its bare name, fed by stdin, killed at its deadline.
 
 Source: CNI specification 1.1.0 section 2, conformance LIB-07, ENV-08, ENV-30, OUT-05.
+Tested in tests/cni_conformance/test_library.py.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ new one is there (INS-06).
 The version (INS-11): a chain works at a version that each of its plugins speaks. Ours is 1.0.0,
 and where every plugin says 1.1.0 too, `cniVersions` offers that to runtimes that know the key;
 older ones read 1.0.0. A template's version is lowered where a plugin does not speak it.
+Tested in tests/cni_conformance/test_install_beside.py.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ lock of one that was killed. Whoever holds it may therefore sweep every unfinish
 
 Every access goes through the directory's descriptor and refuses to follow a link in the last
 component (INST-2, INST-3).
+Tested in tests/cni/test_install_places.py.
 """
 
 from __future__ import annotations

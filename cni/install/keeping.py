@@ -7,6 +7,7 @@ seconds and compares: a watch on mounted files misses the swap of a link (F-19).
 In our manifest the init container installs the executables alone, and the daemon writes the
 configuration as soon as its socket answers (INS-10): the configuration is what makes a runtime
 call the plugin and the kubelet call the node Ready. Nobody removes it on shutdown.
+Tested in tests/cni_conformance/test_install_keeping.py.
 """
 
 from __future__ import annotations

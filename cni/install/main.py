@@ -2,6 +2,7 @@
 
 By hand it does everything and ends. In a container, where the host's directories are mounted
 below /host, it does the same and then stays, as Calico's does, unless SLEEP=false.
+Tested in tests/cni/test_install.py.
 """
 
 from __future__ import annotations

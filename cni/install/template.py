@@ -4,6 +4,7 @@ Templates come from ConfigMaps that people wrote for Calico's installer: text th
 when every `__NAME__` is replaced. Values are written as the inside of a JSON string, so that no
 value can add a key. What nobody fills in is an error, named: half a configuration would only
 fail later, in every pod. Pure.
+Tested in tests/cni/test_install_variables.py.
 """
 
 from __future__ import annotations

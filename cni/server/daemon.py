@@ -3,6 +3,7 @@
 It holds the datastore connection, the allocator with this node's blocks, the line to felix
 and the socket on which the executable calls. Killed at any moment, it resumes from datastore,
 kernel, journal and records (`cni.node.records`), and traffic does not notice.
+Tested in tests/cni/test_daemon_add.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One call of the twin: what was asked, where the answer goes, and how long it may take."""
+"""One call of the twin: what was asked, where the answer goes, and how long it may take.
+
+Tested in tests/cni/test_twin.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The twin's conversation with the daemon: see `cni/socket/protocol.py` for what is said."""
+"""The twin's conversation with the daemon: see `cni/socket/protocol.py` for what is said.
+
+Tested in tests/cni/test_twin.py.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 The checker takes exactly RFC 8259: one value, UTF-8 without BOM, no lone surrogates, nothing
 behind it, at most `DEPTH` objects and lists inside one another; what is wrong and at which
 byte is said as `cni/executable/json.h` says it (TWIN-1).
+Tested in tests/cni/test_vectors.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The pods of the cluster, reduced to what is judged: where they run, and their addresses."""
+"""The pods of the cluster, reduced to what is judged: where they run, and their addresses.
+
+Tested in tests/controllers/test_collection.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A second event loop in a thread: for what must go on while the first one is held up.
 
 Python gives the interpreter to a waiting thread every few milliseconds, whatever the other does.
+Tested in tests/controllers/test_leader.py.
 """
 
 from __future__ import annotations

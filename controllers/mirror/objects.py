@@ -1,4 +1,7 @@
-"""The objects of Kubernetes that controllers read, as far as they read them."""
+"""The objects of Kubernetes that controllers read, as far as they read them.
+
+Tested in tests/controllers/test_mirrors.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 A Calico Node names its Kubernetes node in `spec.orchRefs`; one that names none is no business of
 ours (data model 8.4).
+Tested in tests/controllers/test_nodes.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What is asked about: the first packet of a connection, and kinds of such packets."""
+"""What is asked about: the first packet of a connection, and kinds of such packets.
+
+Tested in tests/felix/explain/test_explain.py.
+"""
 
 from __future__ import annotations
 

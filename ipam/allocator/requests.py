@@ -2,6 +2,7 @@
 
 A request may bring a companion: one further object (the pod's WorkloadEndpoint) that
 changes in the same transaction as block and handle. The allocator does not know what it is.
+Tested in tests/ipam/test_planner.py.
 """
 
 from __future__ import annotations

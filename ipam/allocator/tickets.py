@@ -1,4 +1,7 @@
-"""A request under way, and the two moments that its caller may wait for."""
+"""A request under way, and the two moments that its caller may wait for.
+
+Tested in tests/ipam/test_service.py.
+"""
 
 from __future__ import annotations
 

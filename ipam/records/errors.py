@@ -1,4 +1,7 @@
-"""Why an address could not be had: each error is one sentence that names the pools."""
+"""Why an address could not be had: each error is one sentence that names the pools.
+
+Tested in tests/ipam/test_service.py.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ A handle is a promise to find an address again by its owner. It changes in the v
 transaction that changes the block, so that the two cannot disagree (IPAM-5). Calico writes
 the handle first and the block later, and so may leave counts that overstate; such counts
 are accepted here and never trusted as a reason to keep an address.
+Tested in tests/ipam/test_blocks.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The texts that an allocation carries: attributes of a pod and Go's way to write a time."""
+"""The texts that an allocation carries: attributes of a pod and Go's way to write a time.
+
+Tested in tests/ipam/test_blocks.py.
+"""
 
 from __future__ import annotations
 

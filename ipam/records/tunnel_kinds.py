@@ -1,5 +1,6 @@
 """The kinds of tunnels whose addresses come from pools: where a Node names them, and how they are
 held (data model 4.2).
+Tested in tests/ipam/test_tunnels.py.
 """
 
 from __future__ import annotations

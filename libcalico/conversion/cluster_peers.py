@@ -2,6 +2,7 @@
 
 A network is of one family and so is a rule of Calico's: networks of both become two ends.
 Nodes are their addresses, which the caller knows; a selector that finds none matches nothing.
+Tested in tests/libcalico/test_cluster_policy.py.
 """
 
 from __future__ import annotations

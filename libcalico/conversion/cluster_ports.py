@@ -1,4 +1,7 @@
-"""What a rule of a ClusterNetworkPolicy says of protocols and ports, as Calico's rules say it."""
+"""What a rule of a ClusterNetworkPolicy says of protocols and ports, as Calico's rules say it.
+
+Tested in tests/libcalico/test_cluster_policy.py.
+"""
 
 from __future__ import annotations
 

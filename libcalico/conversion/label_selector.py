@@ -3,6 +3,7 @@
 The text is stored verbatim, and controllers of both kinds compare it to find out whether
 a policy changed: quotes and blanks are part of the contract (data model 3.4). Label names
 and values are checked first; they come from users and end up between quotes.
+Tested in tests/libcalico/test_conversion.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Ports of a Kubernetes rule, grouped as Calico groups them: one list for each protocol."""
+"""Ports of a Kubernetes rule, grouped as Calico groups them: one list for each protocol.
+
+Tested in tests/libcalico/test_conversion.py.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 A profile carries their labels to every endpoint that names it, under a prefix, so that
 selectors over namespaces and accounts are selectors over labels. The profile of a
 namespace lets everything pass: policy alone closes an endpoint, as Kubernetes wants it.
+Tested in tests/libcalico/test_conversion.py.
 """
 
 from __future__ import annotations

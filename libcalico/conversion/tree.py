@@ -3,6 +3,7 @@
 Kubernetes' API server checks its objects; a file has been checked by nobody. So a field of
 the wrong type, or one that the type does not have, is an error here and never ignored: a
 misspelt `form:` in place of `from:` would otherwise admit everybody.
+Tested in tests/libcalico/test_conversion.py.
 """
 
 from __future__ import annotations

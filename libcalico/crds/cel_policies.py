@@ -1,4 +1,7 @@
-"""The rules in CEL of policies and their rules, staged ones and all."""
+"""The rules in CEL of policies and their rules, staged ones and all.
+
+Tested in tests/libcalico/test_crds.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One CustomResourceDefinition as YAML, and the files that `./run crds` writes. Pure."""
+"""One CustomResourceDefinition as YAML, and the files that `./run crds` writes. Pure.
+
+Tested in tests/libcalico/test_crds.py.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 The types say the shape; the tables `fields`, `parameters` and `cel` add what the validators
 say. Fields that no struct has are pruned by the API server, as with Calico's own definitions,
 and `kubectl` names them; where machines write (`OPEN`) they are kept.
+Tested in tests/libcalico/test_crds.py.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ Invariants:
         do not know survive.
   DS-3  A watch delivers every change after its revision once, in order, or raises
         `Compacted`; it never skips in silence.
+Tested in tests/libcalico/test_etcd_store.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Pools, nodes and BGP peers of the first generation as v3 trees."""
+"""Pools, nodes and BGP peers of the first generation as v3 trees.
+
+Tested in tests/libcalico/test_legacy.py.
+"""
 
 from __future__ import annotations
 

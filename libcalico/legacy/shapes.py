@@ -2,6 +2,7 @@
 
 The structs only say which fields there are and of what type: what v1 had no field for is
 refused by `libcalico.model.base.shape`. JSON names with a dash or an underscore are renamed.
+Tested in tests/libcalico/test_legacy.py.
 """
 
 from __future__ import annotations

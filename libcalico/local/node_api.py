@@ -11,6 +11,7 @@ From `cni`: `Offer` an endpoint as soon as it is known, `Await` its being in for
 From `calicoctl`: `Ask` what felix decides about a packet and what the kernel has counted, answered
 by `Told`; `WatchDrops`, answered by `Watching` and then one `Dropped` for each denied packet that
 the kernel told of; `CountDrops`, answered by `DropCounts`.
+Tested in tests/libcalico/test_framing.py.
 """
 
 from __future__ import annotations

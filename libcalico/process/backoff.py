@@ -1,4 +1,7 @@
-"""Capped, jittered exponential back-off: the waiting of every owner that retries."""
+"""Capped, jittered exponential back-off: the waiting of every owner that retries.
+
+Tested in tests/libcalico/test_process.py.
+"""
 
 from __future__ import annotations
 

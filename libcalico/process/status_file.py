@@ -2,6 +2,7 @@
 
 `calicoctl node status` reads these without root. A reader sees the old file or the new
 one, never a half.
+Tested in tests/libcalico/test_process.py.
 """
 
 from __future__ import annotations

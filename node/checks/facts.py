@@ -2,6 +2,7 @@
 
 `None` (or an empty `why` beside it) means that a fact could not be found out; a check then says
 so and passes no judgement. The edge that fills this in is `node/gather/`.
+Tested in tests/node/test_checks.py.
 """
 
 from __future__ import annotations

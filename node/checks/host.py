@@ -1,4 +1,7 @@
-"""Checks of the machine around the kernel: its name, clock, disk, limits and other managers."""
+"""Checks of the machine around the kernel: its name, clock, disk, limits and other managers.
+
+Tested in tests/node/test_checks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Certificates in files and of endpoints: what they say, and whether the authority signed them."""
+"""Certificates in files and of endpoints: what they say, and whether the authority signed them.
+
+Tested in tests/node/test_checksystem.py.
+"""
 
 from __future__ import annotations
 

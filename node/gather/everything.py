@@ -1,4 +1,7 @@
-"""All facts of this machine, gathered in the order that keeps programs before gRPC."""
+"""All facts of this machine, gathered in the order that keeps programs before gRPC.
+
+Tested in tests/node/test_checksystem.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Facts about the machine: name, clock, disk, limits, processes and who listens."""
+"""Facts about the machine: name, clock, disk, limits, processes and who listens.
+
+Tested in tests/node/test_checksystem.py.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ Run as `python -I launch.py PARENT UID ACTION CONFIGURATION`; `ACTION` is `serve
 - What else ExaBGP does otherwise than we need is put right in `patches.py` and `signals.py`.
 
 Standard library and ExaBGP only.
+Tested in tests/bgp/test_exabgp.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the speaker knows of one configured peer's session. Pure: lines in, events out."""
+"""What the speaker knows of one configured peer's session. Pure: lines in, events out.
+
+Tested in tests/bgp/test_exabgp.py.
+"""
 
 from __future__ import annotations
 

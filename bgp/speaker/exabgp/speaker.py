@@ -17,6 +17,7 @@ not the clock: when this whole machine stood still, nobody is to blame.
 What a peer said and nobody can read is asked for once more: by a route refresh, or by a new
 session with a peer that knows none (BGP-7). Not at once again and again: what is unreadable
 may stay so.
+Tested in tests/bgp/test_speaker_contract.py.
 """
 
 from __future__ import annotations

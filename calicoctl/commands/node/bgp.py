@@ -1,4 +1,7 @@
-"""`node bgp`: the table of its commands; each lies in a module of its own."""
+"""`node bgp`: the table of its commands; each lies in a module of its own.
+
+Tested in tests/calicoctl/test_node_status_bgp.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`node run`: the flags; what happens is in `calicoctl.node.start`."""
+"""`node run`: the flags; what happens is in `calicoctl.node.start`.
+
+Tested in tests/calicoctl/test_node_run.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the resource commands share: options to a session, arguments to keys and documents."""
+"""What the resource commands share: options to a session, arguments to keys and documents.
+
+Tested in tests/calicoctl/test_commands.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`get`: show resources by kind, by name or by file."""
+"""`get`: show resources by kind, by name or by file. Tested in tests/calicoctl/test_commands.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the main loop knows about its own success: for readiness, waiters, status and metrics."""
+"""What the main loop knows about its own success: for readiness, waiters, status and metrics.
+
+Tested in tests/felix/dataplane/test_settled.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The channel to one etcd endpoint, and the calls on it."""
+"""The channel to one etcd endpoint, and the calls on it.
+
+Tested in tests/libcalico/test_etcd_failover.py.
+"""
 
 from __future__ import annotations
 

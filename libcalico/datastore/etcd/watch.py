@@ -12,6 +12,7 @@ does not.
 
 A stream goes over a connection of our own (stream.py); whatever is unusual while it begins, and it
 is begun again through gRPC, which knows errors, logins and other endpoints.
+Tested in tests/libcalico/test_syncer_model.py.
 """
 
 from __future__ import annotations

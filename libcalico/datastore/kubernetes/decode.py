@@ -1,4 +1,7 @@
-"""API objects as entries, also where they cannot be understood."""
+"""API objects as entries, also where they cannot be understood.
+
+Tested in tests/libcalico/test_kubernetes_objects.py.
+"""
 
 from __future__ import annotations
 

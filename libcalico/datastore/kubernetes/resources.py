@@ -1,4 +1,7 @@
-"""The custom resources that hold a v3 resource as it is: spec and status, metadata packed."""
+"""The custom resources that hold a v3 resource as it is: spec and status, metadata packed.
+
+Tested in tests/libcalico/test_kubernetes_objects.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Guards are resourceVersions, told with the write itself, so that between reading and writing
 nothing is assumed. What a write replaces is remembered for as long as it may have to come back.
+Tested in tests/apiserver/test_kdd_store.py.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ writes is declared with `always(...)`. The order of the fields is the order of t
 
 Structs are frozen and, holding no reference cycles, are not tracked by the cyclic
 collector, which otherwise costs more than the parser.
+Tested in tests/libcalico/test_codec.py.
 """
 
 from __future__ import annotations

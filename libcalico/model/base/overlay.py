@@ -7,6 +7,7 @@ again: equal in all known fields, or at the same place in a list of the same len
 
 An empty object where the fresh document has nothing means the same and stays: Calico up to
 v3.32 stores `"source":{}` in every rule, v3.33 leaves it out.
+Tested in tests/libcalico/test_codec_kinds.py.
 """
 
 from __future__ import annotations

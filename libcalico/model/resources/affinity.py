@@ -3,6 +3,7 @@
 The API has `deleted` as a boolean; etcd holds it as text (1.6). The structs have the
 boolean, and the codec writes `StoredBlockAffinity`. The allocator's claims are
 `libcalico.model.resources.ipam.BlockAffinity`.
+Tested in tests/libcalico/test_golden.py.
 """
 
 from __future__ import annotations

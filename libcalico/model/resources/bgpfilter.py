@@ -1,4 +1,7 @@
-"""The BGPFilter resource (data model 2.7): what nodes tell peers and take from them."""
+"""The BGPFilter resource (data model 2.7): what nodes tell peers and take from them.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

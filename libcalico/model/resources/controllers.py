@@ -2,6 +2,7 @@
 
 A controller whose member is present is enabled. `policyMigration` is v3.32's spelling of
 what later releases call `migration`; both are kept as they were written.
+Tested in tests/libcalico/test_golden.py.
 """
 
 from __future__ import annotations

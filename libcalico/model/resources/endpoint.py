@@ -1,4 +1,7 @@
-"""The WorkloadEndpoint resource (data model 2.2). Its name: libcalico/names.py."""
+"""The WorkloadEndpoint resource (data model 2.2). Its name: libcalico/names.py.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

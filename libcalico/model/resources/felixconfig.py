@@ -2,6 +2,7 @@
 
 Which of them this release acts on is one table elsewhere (libcalico/model/enforcement/table.py);
 their meaning and defaults are Felix's (felix/config). The order is the order of the bytes.
+Tested in tests/libcalico/test_golden.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The HostEndpoint resource (data model 2.13): an interface of a node, seen by policy."""
+"""The HostEndpoint resource (data model 2.13): an interface of a node, seen by policy.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The LiveMigration resource (data model 2.17), internal to Calico: a workload that moves."""
+"""The LiveMigration resource (data model 2.17), internal to Calico: a workload that moves.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

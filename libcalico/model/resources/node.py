@@ -1,4 +1,4 @@
-"""The Node resource (data model 2.1)."""
+"""The Node resource (data model 2.1). Tested in tests/libcalico/test_golden.py."""
 
 from __future__ import annotations
 

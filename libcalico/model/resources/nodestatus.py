@@ -1,4 +1,7 @@
-"""The CalicoNodeStatus resource (data model 2.18): what one node reports of its routing."""
+"""The CalicoNodeStatus resource (data model 2.18): what one node reports of its routing.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ How a policy is stored (1.12) is not how it is shown: `stored` and `shown` trans
 are applied by the codec, so that nobody else sees the annotation that keeps the name. The
 staged forms of the two kinds (libcalico/model/resources/staged.py) lie in tiers and are stored
 alike.
+Tested in tests/libcalico/test_golden.py.
 """
 
 from __future__ import annotations

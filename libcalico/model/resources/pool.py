@@ -1,4 +1,7 @@
-"""The IPPool resource (data model 2.3). Rules over several pools: libcalico/pools.py."""
+"""The IPPool resource (data model 2.3). Rules over several pools: libcalico/pools.py.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

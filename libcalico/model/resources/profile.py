@@ -1,4 +1,7 @@
-"""The Profile resource (data model 2.14) and the one that always exists (1.2)."""
+"""The Profile resource (data model 2.14) and the one that always exists (1.2).
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The IPReservation resource (data model 2.4): addresses that are never assigned by themselves."""
+"""The IPReservation resource (data model 2.4): addresses that are never assigned by themselves.
+
+Tested in tests/libcalico/test_golden.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of BGPConfiguration and BGPPeer (data model 2.5, 2.6)."""
+"""Rules of BGPConfiguration and BGPPeer (data model 2.5, 2.6).
+
+Tested in tests/libcalico/test_validate.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of KubeControllersConfiguration (data model 2.16)."""
+"""Rules of KubeControllersConfiguration (data model 2.16).
+
+Tested in tests/libcalico/test_validate.py.
+"""
 
 from __future__ import annotations
 

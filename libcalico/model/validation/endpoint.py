@@ -1,4 +1,7 @@
-"""Rules of WorkloadEndpoint and HostEndpoint (data model 2.2, 2.13, 3.1)."""
+"""Rules of WorkloadEndpoint and HostEndpoint (data model 2.2, 2.13, 3.1).
+
+Tested in tests/libcalico/test_validate.py.
+"""
 
 from __future__ import annotations
 

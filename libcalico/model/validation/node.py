@@ -1,4 +1,7 @@
-"""Rules of Node and CalicoNodeStatus (data model 2.1, 2.18)."""
+"""Rules of Node and CalicoNodeStatus (data model 2.1, 2.18).
+
+Tested in tests/libcalico/test_validate.py.
+"""
 
 from __future__ import annotations
 

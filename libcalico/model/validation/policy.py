@@ -1,4 +1,7 @@
-"""Rules of policies and network sets (data model 2.0, 2.10, 2.12)."""
+"""Rules of policies and network sets (data model 2.0, 2.10, 2.12).
+
+Tested in tests/libcalico/test_validate_policy.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules of one IPPool (data model 2.3); rules over several pools: libcalico/pools.py."""
+"""Rules of one IPPool (data model 2.3); rules over several pools: libcalico/pools.py.
+
+Tested in tests/libcalico/test_validate.py.
+"""
 
 from __future__ import annotations
 
