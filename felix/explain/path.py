@@ -13,8 +13,8 @@ the chains ask it (`felix.rules.hosts`).
 Invariants:
   EXP-2  Without host endpoints the verdict between two pods is that of the source's egress and
          the destination's ingress.
-  EXP-3  What the datastore cannot tell (which interface a packet takes) makes the answer
-         uncertain and never changes a verdict in silence.
+  EXP-3  What the datastore cannot tell (which interface a packet takes, who stands behind a
+         service) makes the answer uncertain and never changes a verdict in silence.
 Tested in tests/felix/explain/test_explain.py, test_random.py.
 """
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from felix.calc.policy.facts import names_services
 from felix.calc.policy_model import ANY_INTERFACE, HostEndpoint, TierView
 from felix.config.parameters import Config
 from felix.dataplane.rules.settings import rule_settings
@@ -34,6 +35,7 @@ from felix.explain.world import NOWHERE, Calculation, World, calculate
 from felix.rules.hosts import failsafe_chains
 from felix.rules.inputs import RuleSettings
 from libcalico.errors import MuslinError
+from libcalico.model import GlobalNetworkPolicy, NetworkPolicy, Profile, ResourceKey
 
 NORMAL, UNTRACKED, PRE_DNAT, FORWARD, HOST = "normal", "untracked", "preDNAT", "forward", "host"
 TABLES = {NORMAL: "filter", UNTRACKED: "raw", PRE_DNAT: "mangle", FORWARD: "filter", HOST: "filter"}
@@ -129,13 +131,14 @@ class Questions:
         allowed = all(s.ruling.allowed is not False for s in stations if s.sure)
         doubtful = any(not s.sure and s.ruling.allowed is False for s in stations)
         guessed = any(end.note for end in self._ends() if end.what is What.HOST)
-        notes = [*self._notes(packet), *(s.ruling.note for s in stations)]
+        unknown = self._services_of(stations)
+        notes = [*self._notes(packet), *unknown, *(s.ruling.note for s in stations)]
         return Explanation(
             packet,
             allowed,
             tuple(stations),
             tuple(dict.fromkeys(filter(None, notes))),
-            certain=not (guessed or (allowed and doubtful)),
+            certain=not (guessed or unknown or (allowed and doubtful)),
         )
 
     def _ends(self) -> tuple[End, End]:
@@ -278,6 +281,19 @@ class Questions:
                 if key.kind.endswith(("Policy", "Profile")) and not key.kind.startswith("Staged"):
                     yield f"{key}: {reason}"
 
+    def _services_of(self, stations: Sequence[Station]) -> list[str]:
+        """What to say of policies on the way whose rules name services."""
+        asked: dict[ResourceKey | None, None] = {}
+        for station in stations:
+            asked |= dict.fromkeys(step.policy for step in station.ruling.steps)
+            asked[station.ruling.policy] = None
+        return [
+            f"{key} names services, and who stands behind them is not in the datastore:"
+            " rules that name one match nothing here"
+            for key in asked
+            if key is not None and _names_services(self.world.objects.get(key))
+        ]
+
     def _masquerade(self, packet: Packet) -> Iterator[str]:
         own = [pool for pool in self.world.pools if packet.source in pool.network]
         inside = any(packet.destination in pool.network for pool in self.world.pools)
@@ -290,6 +306,12 @@ class Questions:
             f"{self.source.title} is masqueraded here: who receives the packet sees an address of"
             f" node {node}{address}, and so does policy there"
         )
+
+
+def _names_services(stored: object) -> bool:
+    if not isinstance(stored, NetworkPolicy | GlobalNetworkPolicy | Profile):
+        return False
+    return names_services(stored)
 
 
 def _address(end: End, version: int) -> IPAddress:

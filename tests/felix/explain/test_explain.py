@@ -192,6 +192,17 @@ def test_what_only_the_node_knows_is_said_to_be_unknown() -> None:
     assert any("name one" in note for note in guessed.notes)
 
 
+def test_who_stands_behind_a_service_is_not_known() -> None:
+    """EXP-3"""
+    web = {"services": {"name": "web", "namespace": "shop"}}
+    asks = policy("asks", types=["Egress"], egress=[{"action": "Allow", "destination": web}])
+    for world, certain in ((shop(), True), (shop(asks), False)):
+        found = asked(world, "shop/web-0", "shop/db-0")
+        assert found.certain is certain
+        note = "GlobalNetworkPolicy(asks) names services, and who stands behind them"
+        assert any(note in text for text in found.notes) is not certain
+
+
 def test_families() -> None:
     assert questions(shop(), "shop/web-0", "shop/db-0").versions() == [4, 6]
     assert questions(shop(), "shop/web-0", "203.0.113.9").versions() == [4]
