@@ -28,7 +28,7 @@ def run(code: str) -> subprocess.Popen[str]:
 def test_a_signal_ends_main_through_its_finally() -> None:
     child = run(
         "import asyncio\n"
-        "from libcalico import process\n"
+        "from libcalico.process import process\n"
         "async def main():\n"
         "    print('up', flush=True)\n"
         "    try:\n"
@@ -48,7 +48,7 @@ def test_a_signal_ends_main_through_its_finally() -> None:
 
 def test_the_result_of_main_is_the_exit_code() -> None:
     child = run(
-        "from libcalico import process\n"
+        "from libcalico.process import process\n"
         "async def main():\n"
         "    return 3\n"
         "raise SystemExit(process.run_until_signal(main()))\n"
@@ -59,7 +59,7 @@ def test_the_result_of_main_is_the_exit_code() -> None:
 def test_a_child_dies_with_its_parent() -> None:
     parent = run(
         "import subprocess, sys, time\n"
-        "code = 'import time; from libcalico import process; process.die_with_parent(); '\\\n"
+        "code = 'import time; from libcalico.process import process; process.die_with_parent(); '\\\n"
         "       'print(\"ready\", flush=True); time.sleep(60)'\n"
         "child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\n"
@@ -84,7 +84,7 @@ def _lives(pid: int) -> bool:
 def test_logs_are_lines_with_fields(fmt: str) -> None:
     child = run(
         "import logging\n"
-        "from libcalico import logs\n"
+        "from libcalico.process import logs\n"
         f"logs.configure('felix', 'warning', '{fmt}')\n"
         "log = logging.getLogger('felix.x')\n"
         "log.info('quiet')\n"

@@ -84,7 +84,7 @@ ELSEWHERE = {
     "CALICO_STARTUP_LOGLEVEL": "node/test_node_process.py",
     "CALICO_LOG_LEVEL": "node/test_node_process.py",
     "CALICO_LOG_FORMAT": "node/test_node_process.py",
-    "FELIX_*": "felix/test_config.py",
+    "FELIX_*": "felix/config/test_config.py",
     "CALICO_BGP_*": "bgp/test_limits.py",
     "CALICO_BIRD_CTL_DIR": "bgp/test_birdctl.py",
     "CALICO_CNI_CRI_SOCKET": "cni/test_collection.py",
