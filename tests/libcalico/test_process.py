@@ -59,7 +59,8 @@ def test_the_result_of_main_is_the_exit_code() -> None:
 def test_a_child_dies_with_its_parent() -> None:
     parent = run(
         "import subprocess, sys, time\n"
-        "code = 'import time; from libcalico.process import process; process.die_with_parent(); '\\\n"
+        "code = 'import time; from libcalico.process.process import die_with_parent as die'\\\n"
+        "       '; die(); '\\\n"
         "       'print(\"ready\", flush=True); time.sleep(60)'\n"
         "child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\n"
