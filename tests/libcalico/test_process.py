@@ -63,7 +63,7 @@ def test_a_child_dies_with_its_parent() -> None:
         "       '; die(); '\\\n"
         "       'print(\"ready\", flush=True); time.sleep(60)'\n"
         "child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n"
-        "child.stdout.readline()\n"
+        "assert child.stdout.readline() == b'ready\\n'\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
