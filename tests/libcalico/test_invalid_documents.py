@@ -22,7 +22,7 @@ REFUSED: list[Refused] = [one for module in MODULES for one in module.REFUSED]
 TAKEN: list[Taken] = [one for module in MODULES for one in module.TAKEN]
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*REFUSED, *nodes.REPORTED], ids=lambda case: case.id)
 def test_refused_with_path_and_rule(case: Refused) -> None:
     found = complaints(case.text)
     assert [one.field for one in found] == [case.path], [str(one) for one in found]

@@ -1,4 +1,7 @@
-"""What the Kubernetes API answers, as errors of the datastore interface."""
+"""What the Kubernetes API answers, as errors of the datastore interface.
+
+Tested in tests/libcalico/test_kubernetes_failures.py.
+"""
 
 from __future__ import annotations
 

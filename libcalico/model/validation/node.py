@@ -1,6 +1,6 @@
 """Rules of Node and CalicoNodeStatus (data model 2.1, 2.18).
 
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

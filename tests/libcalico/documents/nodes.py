@@ -12,6 +12,7 @@ WEP = (
 )
 WEP_NAME = "name: n1-k8s-web-eth0"
 KEY = "A" * 43 + "="
+GOOD_STATUS = "node: n1, classes: [BGP], updatePeriodSeconds: 10"
 
 
 def _node(id_: str, spec: str, path: str, rule: str, tail: str = "") -> Refused:
@@ -29,6 +30,11 @@ def _hep(id_: str, spec: str, path: str, rule: str) -> Refused:
 
 def _status(id_: str, spec: str, path: str, rule: str) -> Refused:
     return Refused(f"status-{id_}", document("CalicoNodeStatus", spec), path, rule)
+
+
+def _reported(id_: str, status: str, path: str, rule: str) -> Refused:
+    text = document("CalicoNodeStatus", GOOD_STATUS, tail=f"status: {{{status}}}")
+    return Refused(f"status-{id_}", text, path, rule)
 
 
 REFUSED = [
@@ -94,6 +100,17 @@ REFUSED = [
 def _good(kind: str, id_: str, spec: str, metadata: str = "", tail: str = "") -> Taken:
     return Taken(f"{kind}-{id_}", document(kind, spec, metadata, tail))
 
+
+REPORTED = [
+    _reported("daemon", "agent: {birdV4: {state: Up}}", "status.agent.birdV4.state", "NotReady"),
+    _reported("peer-address", "bgp: {peersV4: [{peerIP: here}]}", "status.bgp.peersV4[0].peerIP", "IP address"),
+    _reported("peer-type", "bgp: {peersV6: [{peerIP: 'fd00::1', type: Peer}]}", "status.bgp.peersV6[0].type", "NodeMesh"),
+    _reported("peer-state", "bgp: {peersV4: [{peerIP: 10.0.0.1, state: Up}]}", "status.bgp.peersV4[0].state", "Established"),
+    _reported("route-type", "routes: {routesV4: [{type: Kernel}]}", "status.routes.routesV4[0].type", "FIB"),
+    _reported("route-source", "routes: {routesV6: [{type: FIB, learnedFrom: {sourceType: Mesh}}]}", "status.routes.routesV6[0].learnedFrom.sourceType", "NodeMesh"),
+    _reported("route-peer", "routes: {routesV4: [{learnedFrom: {peerIP: here}}]}", "status.routes.routesV4[0].learnedFrom.peerIP", "IP address"),
+]  # fmt: skip
+"""Status, which an API server takes by itself only."""
 
 TAKEN = [
     _good("Node", "empty", ""),
