@@ -3,7 +3,7 @@
 It takes no arguments. Environment: the datastore's variables, NODENAME, CALICO_NODENAME_FILE,
 CALICO_K8S_NODE_REF, CALICO_CNI_HEALTHPORT (9096), CALICO_CNI_CRI_SOCKET, CALICO_LOG_LEVEL,
 CALICO_LOG_FORMAT, and in a container those of install-cni.
-Tested in tests/cni/test_daemon_add.py.
+Tested in tests/node/test_node_process.py and tests/cni_conformance/test_install_keeping.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Metrics of the controllers, as Prometheus reads them. Names of Calico's where there are such."""
+"""Metrics of the controllers, as Prometheus reads them. Names of Calico's where there are such.
+
+Tested in tests/monitoring/test_monitoring.py and tests/controllers/test_leaks.py.
+"""
 
 from __future__ import annotations
 

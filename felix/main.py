@@ -1,6 +1,6 @@
 """The process `calico-felix`: names itself, finds out which node it is, runs the agent.
 
-Tested in tests/felix/kernel/test_forwarding.py.
+Tested in tests/felix/config/test_parameters.py and tests/e2e/test_nasty_settings.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every error says what was tried, on which object, what the system said and, where we know,
 what to do. The edges (CNI result, `calicoctl`, logs) print `str(error)` and nothing else.
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_etcd_limits.py and tests/libcalico/test_tls.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Rules that hold between IP pools, and between a pool and its blocks (data model 2.3).
 
 Pure functions for whoever writes pools: `calicoctl` and node start-up.
+Tested in tests/libcalico/test_validate.py.
 """
 
 from __future__ import annotations

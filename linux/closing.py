@@ -1,6 +1,6 @@
 """What holds a kernel handle is closed at the end of its `with` block.
 
-Tested by every `with` in tests/linux.
+Tested in tests/linux/test_netlink.py, and by every `with` in tests/linux.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers of rtnetlink (linux/rtnetlink.h, if_link.h, neighbour.h, if_addr.h) and IP helpers.
 
-Tested in tests/linux/test_routes.py.
+Tested in tests/linux/test_neighbours.py and tests/linux/test_routes.py.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -58,18 +59,34 @@ def sizes() -> list[str]:
 
 
 def untested() -> list[str]:
-    """Product files without a test of their name that do not name one either."""
-    files = python_files()
-    known = {path.name for path in files}
+    """Product files that no test covers by its name, and that name none either."""
+    place = {str(path.relative_to(ROOT)): path for path in python_files()}
+    tests = [name for name in place if name.startswith("tests/")]
+    product = {name: path.read_text() for name, path in place.items() if _is_product(name)}
     return [
-        f"{place}: name the test that covers it (`Tested in tests/...`)"
-        for path in files
-        for place in [path.relative_to(ROOT)]
-        if place.parts[0] in PRODUCT and place.parts[0] != "lab" and not path.name.startswith("__")
-        if f"test_{path.name}" not in known
-        and not re.search(
-            r"tests/|test_\w+\.py", ast.get_docstring(ast.parse(path.read_text())) or ""
-        )
+        f"{name}: name the test that covers it (`Tested in tests/...`)"
+        for name in without_test(product, tests)
+    ]
+
+
+def _is_product(name: str) -> bool:
+    room, _, rest = name.partition("/")
+    return room in PRODUCT and room != "lab" and not Path(rest).name.startswith("__")
+
+
+def without_test(product: Mapping[str, str], tests: Collection[str]) -> list[str]:
+    """Those of the files (by path, with their text) that have no test. Pure.
+
+    A file has one if its room's tests hold a file of its name, or its docstring names one: a test
+    of another room that happens to have the name is about something else.
+    """
+    named = re.compile(r"\btest_\w+\.py\b")
+    mirrors = {(test.split("/")[1], Path(test).name) for test in tests}
+    return [
+        name
+        for name, text in product.items()
+        if (name.split("/")[0], f"test_{Path(name).name}") not in mirrors
+        and not named.search(ast.get_docstring(ast.parse(text)) or "")
     ]
 
 

@@ -1,4 +1,7 @@
-"""Prometheus metrics of this process, served on its health port under `/metrics`."""
+"""Prometheus metrics of this process, served on its health port under `/metrics`.
+
+Tested in tests/bgp/test_report.py.
+"""
 
 from __future__ import annotations
 

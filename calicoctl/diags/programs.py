@@ -1,4 +1,7 @@
-"""Programs whose output goes into an archive: no shell, a time limit, output as it came."""
+"""Programs whose output goes into an archive: no shell, a time limit, output as it came.
+
+Tested in tests/calicoctl/test_diags.py.
+"""
 
 from __future__ import annotations
 

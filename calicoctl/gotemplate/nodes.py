@@ -1,4 +1,4 @@
-"""What a template is made of, once parsed."""
+"""What a template is made of, once parsed. Tested in tests/calicoctl/test_gotemplate.py."""
 
 from __future__ import annotations
 

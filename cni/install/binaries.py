@@ -4,6 +4,7 @@
 
 INS-12: a plugin that we brought where none was goes with us; `RECORD`, beside the plugins, names
 those. One that was there before, or that was replaced since, stays.
+Tested in tests/cni/test_install_places.py and tests/cni_conformance/test_install_beside.py.
 """
 
 from __future__ import annotations

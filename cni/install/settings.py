@@ -2,6 +2,7 @@
 
 `VARIABLES` is the one table; docs/install-cni.md shows it, and a test holds the two together.
 Directories: in a container the host's are mounted below `/host`; by hand they are the host's.
+Tested in tests/cni/test_install_variables.py and tests/cni_conformance/test_install.py.
 """
 
 from __future__ import annotations

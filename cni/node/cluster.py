@@ -3,6 +3,7 @@
 A watch keeps a few small things warm, so that an ADD asks the datastore nothing before its
 one transaction. While the datastore is away the last known state serves; the transaction
 itself then says that the datastore is away.
+Tested in tests/cni/test_status.py and tests/cni/test_daemon_faults.py.
 """
 
 from __future__ import annotations

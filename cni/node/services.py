@@ -1,4 +1,7 @@
-"""What the verbs of the daemon work with, and the settings of this process."""
+"""What the verbs of the daemon work with, and the settings of this process.
+
+Tested in tests/cni/test_own_machine.py and tests/cni/test_status.py.
+"""
 
 from __future__ import annotations
 

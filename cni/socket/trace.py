@@ -2,7 +2,7 @@
 
 The last traces stand in the status file; sums and counts per stage are metrics, read by
 `./run bench cni`. Taking a mark costs about a microsecond.
-Tested in tests/cni/test_add_order.py.
+Tested in tests/cni/test_daemon_add.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One call of the twin: what was asked, where the answer goes, and how long it may take.
 
-Tested in tests/cni/test_twin.py.
+Tested in tests/cni/test_executable.py and tests/cni/test_vectors.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The checks that need no daemon, in the order that the conformance list gives (ENV-28).
 
 The daemon repeats them in `cni/request/request.py`; `cni/vectors/` is the one table for all.
+Tested in tests/cni/test_vectors.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A delegate gets our environment with the `CNI_*` that the daemon says, its stdin from a pipe,
 and our stderr. It dies with us, and is killed when its time is up.
-Tested in tests/cni/test_twin.py.
+Tested in tests/cni/test_executable_delegate.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The twin's conversation with the daemon: see `cni/socket/protocol.py` for what is said.
 
-Tested in tests/cni/test_twin.py.
+Tested in tests/cni/test_executable_daemon.py.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The queue's directory is 0700 and ours, no symbolic link is followed in its last two
 components, and a file appears under its name only by link(2) after its bytes are on disk.
+Tested in tests/cni/test_executable_queue.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The cluster's pods, listed and followed once for all who need them."""
+"""The cluster's pods, listed and followed once for all who need them.
+
+Tested in tests/controllers/test_endpoint_labels.py and tests/controllers/test_collection.py.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ Invariants:
          (The calculation hands such a pass rule on as a deny rule already: without it, a
          later allow rule could take what was meant for the next tier.)
   POL-2  Every set that a resolved rule names exists in the same flush, with its members.
+Tested in tests/felix/calc/policy/test_sets.py and tests/felix/rules/test_policy_rules.py.
 """
 
 from __future__ import annotations

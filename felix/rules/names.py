@@ -3,6 +3,7 @@
 Dataplane reference 2.9, 2.11, 2.12. The kernel allows 28 characters for a chain and 31 for
 a set; longer names become a prefix and a digest, and so do names that no validated object has,
 for what stands in the text of a rule must not break it.
+Tested in tests/felix/rules/test_rules.py.
 """
 
 from __future__ import annotations

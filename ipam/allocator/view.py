@@ -3,7 +3,7 @@
 A view may be wrong: every decision made from it carries guards, and a commit that loses
 brings the truth back (`CommitConflict.current`). So reading first is a question of speed,
 never of safety (IPAM-6).
-Tested in tests/ipam/test_looks.py.
+Tested in tests/ipam/test_restoration.py and tests/ipam/test_claims.py.
 """
 
 from __future__ import annotations

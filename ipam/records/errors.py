@@ -1,6 +1,6 @@
 """Why an address could not be had: each error is one sentence that names the pools.
 
-Tested in tests/ipam/test_service.py.
+Tested in tests/ipam/test_library.py and tests/ipam/test_restoration.py.
 """
 
 from __future__ import annotations

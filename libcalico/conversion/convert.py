@@ -1,4 +1,7 @@
-"""Any Kubernetes document that has a Calico form, by its kind."""
+"""Any Kubernetes document that has a Calico form, by its kind.
+
+Tested in tests/calicoctl/test_convert.py.
+"""
 
 from __future__ import annotations
 

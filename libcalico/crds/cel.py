@@ -2,7 +2,7 @@
 
 Estimated costs are bounded by the API server, so rules of what lies deep in lists stay plain.
 Nothing here needs more than Kubernetes 1.25; the network functions of 1.31 are not used.
-Tested in tests/libcalico/test_crds.py.
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 
 from __future__ import annotations

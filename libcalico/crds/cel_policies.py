@@ -1,6 +1,6 @@
 """The rules in CEL of policies and their rules, staged ones and all.
 
-Tested in tests/libcalico/test_crds.py.
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A rule in CEL, and the conditions that the rules are made of.
 
 A field of text that is empty counts as absent, as in Go's `omitempty`.
-Tested in tests/libcalico/test_crds.py.
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the validators say of single fields, by struct type: everything but Felix's parameters.
 
 A struct's rules hold wherever it stands. What they leave out is said by `schema`'s types alone.
-Tested in tests/libcalico/test_crds.py.
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the validators say of Felix's parameters, taken from their tables one by one."""
+"""What the validators say of Felix's parameters, taken from their tables one by one.
+
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Patterns are RE2, which API servers use. Values may be empty where Go's `omitempty` makes
 empty and absent the same; `filled` takes that away.
-Tested in tests/libcalico/test_crds.py.
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_crds.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ They differ from what etcd holds (`libcalico.model.resources.ipam`): a block's s
 `strictAffinity`, which nobody reads and which is always written, and spells the time of its claim
 otherwise; a handle says its own name, since object names are lower case; `deleted` of an affinity
 is text.
-Tested in tests/libcalico/test_crds.py.
+Tested in tests/libcalico/test_crds.py and tests/apiserver/test_kdd_store.py.
 """
 
 from __future__ import annotations

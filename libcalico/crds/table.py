@@ -3,6 +3,7 @@
 Source: data model 1.14 and 2.0. Group and version are those of Calico's own definitions
 (`crd.projectcalico.org/v1`), so that its programs and ours read the same objects; the columns
 are ours. Node, WorkloadEndpoint and Profile have none: Kubernetes' own objects stand for them.
+Tested in tests/libcalico/test_crds.py.
 """
 
 from __future__ import annotations

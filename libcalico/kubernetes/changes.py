@@ -1,6 +1,7 @@
 """A reflector's changes as an iterator: batches, coalesced by object.
 
 For consumers that wait with `async for`; those that only keep a table give the reflector a sink.
+Tested in tests/apiserver/test_reflector.py.
 """
 
 from __future__ import annotations

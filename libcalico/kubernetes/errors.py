@@ -2,7 +2,7 @@
 
 The classes are those that callers treat differently; the text of an answer is in its message,
 as the server said it (API conventions, "Response Status Kind").
-Tested in tests/libcalico/test_kubernetes_access.py.
+Tested in tests/libcalico/test_kubernetes_wire.py.
 """
 
 from __future__ import annotations

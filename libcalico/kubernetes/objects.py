@@ -2,7 +2,7 @@
 
 What is not named here is skipped while decoding, at hardly any cost. A list that Go wrote may
 be null. Source: the API reference of Kubernetes 1.36, and of 1.20.
-Tested in tests/libcalico/test_kubernetes_wire.py.
+Tested in tests/apiserver/test_reflector.py and tests/apiserver/test_service_reader.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Host and workload endpoints of the first generation as v3 trees."""
+"""Host and workload endpoints of the first generation as v3 trees.
+
+Tested in tests/libcalico/test_legacy.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policies and profiles of the first generation as v3 trees."""
+"""Policies and profiles of the first generation as v3 trees.
+
+Tested in tests/libcalico/test_legacy.py and tests/calicoctl/test_legacy.py.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ networks with bits behind the mask, the label `calico/k8s_ns`.
 
 Calico's own migration joined `notSelector` and `notTag` by "and", so that who had only one
 of the two was let through. Both exclude; they are joined by "or" here.
+Tested in tests/libcalico/test_legacy.py and tests/calicoctl/test_legacy.py.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 A `ResourceKey` names a `projectcalico.org/v3` resource; the IPAM keys name the plain
 objects of block IPAM (data model of Calico, "IPAM keys"). Networks are `ipaddress`
 objects, never text. How a key is spelled in a datastore is that datastore's business.
+Tested in tests/libcalico/test_etcd_keys.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Where things lie on a node: one table, read by every process, test and manual page."""
+"""Where things lie on a node: one table, read by every process, test and manual page.
+
+Tested in tests/lab/test_machine.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of this node among the others of its cluster."""
+"""Checks of this node among the others of its cluster. Tested in tests/node/test_checks.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks of the way to the datastore: settings, certificates, answers."""
+"""Checks of the way to the datastore: settings, certificates, answers.
+
+Tested in tests/node/test_checks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks of the kernel: its version, what it can do, how it is set."""
+"""Checks of the kernel: its version, what it can do, how it is set.
+
+Tested in tests/node/test_checks.py.
+"""
 
 from __future__ import annotations
 

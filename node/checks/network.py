@@ -1,4 +1,7 @@
-"""Checks of addresses, routes and packet sizes: pure over what the kernel and other nodes said."""
+"""Checks of addresses, routes and packet sizes: pure over what the kernel and other nodes said.
+
+Tested in tests/node/test_checks.py.
+"""
 
 from __future__ import annotations
 

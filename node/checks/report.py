@@ -1,4 +1,7 @@
-"""The results for people (a table, causes and fixes below a bad row) and for programs (JSON)."""
+"""The results for people (a table, causes and fixes below a bad row) and for programs (JSON).
+
+Tested in tests/node/test_checks.py.
+"""
 
 from __future__ import annotations
 

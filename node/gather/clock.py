@@ -1,4 +1,7 @@
-"""Whether a time service keeps the kernel's clock: adjtimex(2), read only, no root needed."""
+"""Whether a time service keeps the kernel's clock: adjtimex(2), read only, no root needed.
+
+Tested in tests/node/test_checksystem.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Facts from the datastore: whether it answers, and what it says of nodes, pools and services."""
+"""Facts from the datastore: whether it answers, and what it says of nodes, pools and services.
+
+Tested in tests/node/test_checksystem.py.
+"""
 
 from __future__ import annotations
 

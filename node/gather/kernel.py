@@ -2,6 +2,7 @@
 
 A module counts as there when it is loaded, built in, can be loaded, is switched on in the kernel's
 configuration, or answers: a rule that needs it is accepted in a throw-away network namespace.
+Tested in tests/node/test_checksystem.py.
 """
 
 from __future__ import annotations

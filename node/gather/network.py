@@ -1,4 +1,7 @@
-"""Facts about addresses and routes, and which address this machine would take."""
+"""Facts about addresses and routes, and which address this machine would take.
+
+Tested in tests/node/test_checksystem.py.
+"""
 
 from __future__ import annotations
 

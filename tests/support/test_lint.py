@@ -49,3 +49,15 @@ def test_a_reader_that_nesting_ends_is_found(
     assert found.startswith("narrow.py: catch")
     narrow.write_text("except msgspec.ValidationError:\n    pass\n")
     assert lint.narrow_readers() == []
+
+
+def test_a_product_file_without_a_test_is_found() -> None:
+    """A test of its name counts in its own room only; a docstring may name any."""
+    silent, told = '"""A queue."""\n', '"""A queue. Tested in tests/e2e/test_programs.py."""\n'
+    tests = ["tests/controllers/test_queue.py", "tests/felix/calc/test_paths.py"]
+    product = {"cni/twin/queue.py": silent, "controllers/queue.py": silent, "felix/paths.py": ""}
+    assert lint.without_test(product, tests) == ["cni/twin/queue.py"]
+    assert lint.without_test({"cni/twin/queue.py": told}, tests) == []
+    vague = '"""A queue; see tests/cni."""\nNAMED = "test_queue.py"\n'
+    assert lint.without_test({"cni/twin/queue.py": vague}, tests) == ["cni/twin/queue.py"]
+    assert lint.untested() == []

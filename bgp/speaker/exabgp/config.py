@@ -14,6 +14,7 @@ What each line is for:
 - `incoming-ttl`: the least TTL accepted (RFC 5082); without it any number of hops passes.
 - `description` carries what ExaBGP has no word for (`patches.options`).
 - `add-path receive`: a peer that offers several paths for a prefix is asked for all of them.
+Tested in tests/bgp/test_exabgp.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cluster`: the table of its commands."""
+"""`cluster`: the table of its commands. Tested in tests/calicoctl/test_completion.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ipam`: the table of its commands; each lies in a module of its own."""
+"""`ipam`: the table of its commands; each lies in a module of its own.
+
+Tested in tests/calicoctl/test_completion.py.
+"""
 
 from __future__ import annotations
 

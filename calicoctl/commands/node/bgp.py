@@ -1,6 +1,6 @@
 """`node bgp`: the table of its commands; each lies in a module of its own.
 
-Tested in tests/calicoctl/test_node_status_bgp.py.
+Tested in tests/calicoctl/test_bgp_plan.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`node checksystem`: `calico-node checksystem` knows the kernel, so it is run instead of us."""
+"""`node checksystem`: `calico-node checksystem` knows the kernel, so it is run instead of us.
+
+Tested in tests/calicoctl/test_node_run.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`node status`: what the processes of this node say of themselves, without root."""
+"""`node status`: what the processes of this node say of themselves, without root.
+
+Tested in tests/calicoctl/test_node_status.py.
+"""
 
 from __future__ import annotations
 

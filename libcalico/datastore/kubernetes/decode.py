@@ -1,6 +1,6 @@
 """API objects as entries, also where they cannot be understood.
 
-Tested in tests/libcalico/test_kubernetes_objects.py.
+Tested in tests/libcalico/test_kubernetes_objects.py and tests/apiserver/test_kdd_store.py.
 """
 
 from __future__ import annotations

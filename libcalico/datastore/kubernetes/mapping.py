@@ -3,7 +3,7 @@
 A collection of the API (`ippools`, `pods`) holds objects of one family of ours, at most one each.
 `Stored` ones are written whole; of `Patched` ones a few annotations are ours; the others are
 Kubernetes' own and only read.
-Tested in tests/libcalico/test_kubernetes_objects.py.
+Tested in tests/libcalico/test_kubernetes_objects.py and tests/apiserver/test_kdd_store.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The custom resources that hold a v3 resource as it is: spec and status, metadata packed.
 
-Tested in tests/libcalico/test_kubernetes_objects.py.
+Tested in tests/libcalico/test_kubernetes_objects.py and tests/apiserver/test_kdd_store.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Which collections of the API hold which family of ours: the only place.
 
 RBAC of the manifests follows from it (docs/datastores.md).
+Tested in tests/libcalico/test_kubernetes_table.py.
 """
 
 from __future__ import annotations

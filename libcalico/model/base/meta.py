@@ -2,7 +2,7 @@
 
 Stored bytes never hold `resourceVersion` or `selfLink`: the codec blanks them, and who
 shows an object fills `resourceVersion` from `Entry.revision`.
-Tested in tests/libcalico/test_codec.py.
+Tested in tests/libcalico/test_codec.py and tests/libcalico/test_etcd_store.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The rows of `libcalico.model.enforcement.table`, kind by kind; Felix's parameters have a file.
 
 A row covers the fields inside it that have none of their own.
+Tested in tests/libcalico/test_enforcement.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ClusterInformation and Tier (data model 2.15, 2.9)."""
+"""ClusterInformation and Tier (data model 2.15, 2.9). Tested in tests/libcalico/test_golden.py."""
 
 from __future__ import annotations
 

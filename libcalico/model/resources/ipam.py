@@ -1,4 +1,7 @@
-"""Block IPAM: plain values with the JSON names Calico stores (data model 1.9, 2.17, 4.1)."""
+"""Block IPAM: plain values with the JSON names Calico stores (data model 1.9, 2.17, 4.1).
+
+Tested in tests/libcalico/test_golden.py and tests/ipam/test_blocks.py.
+"""
 
 from __future__ import annotations
 

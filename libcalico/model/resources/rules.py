@@ -4,6 +4,7 @@ Since v3.32 an empty `source` or `destination` is not written; before, `{}` was.
 read as the same empty `EntityRule`. Decoding makes ports and protocols canonical and keeps
 what is no port, no protocol or no action as it is: `validate.problems` names it, and who
 enforces rules sees that there was one.
+Tested in tests/libcalico/test_policy_model.py and tests/libcalico/test_validate_policy.py.
 """
 
 from __future__ import annotations

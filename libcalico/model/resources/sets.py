@@ -1,4 +1,7 @@
-"""NetworkSet and GlobalNetworkSet (data model 2.12): labelled networks for selectors."""
+"""NetworkSet and GlobalNetworkSet (data model 2.12): labelled networks for selectors.
+
+Tested in tests/libcalico/test_golden.py and tests/libcalico/test_policy_model.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rules of BGPConfiguration and BGPPeer (data model 2.5, 2.6).
 
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of BGPFilter (data model 2.7). Tested in tests/libcalico/test_validate.py."""
+"""Rules of BGPFilter (data model 2.7). Tested in tests/libcalico/test_invalid_documents.py."""
 
 from __future__ import annotations
 

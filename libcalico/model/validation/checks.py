@@ -2,6 +2,7 @@
 
 A check adds to a list of problems and goes on, so that a user sees all of them at once.
 The rules are Calico's (data model 2.0).
+Tested in tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rules of the small kinds: Tier, Profile, ClusterInformation, IPAM's objects (2.9, 2.14-2.17)."""
+"""Rules of the small kinds: Tier, Profile, ClusterInformation, IPAM's objects (2.9, 2.14-2.17).
+
+Tested in tests/libcalico/test_invalid_documents.py.
+"""
 
 from __future__ import annotations
 

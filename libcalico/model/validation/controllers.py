@@ -1,6 +1,6 @@
 """Rules of KubeControllersConfiguration (data model 2.16).
 
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

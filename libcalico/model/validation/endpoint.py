@@ -1,6 +1,6 @@
 """Rules of WorkloadEndpoint and HostEndpoint (data model 2.2, 2.13, 3.1).
 
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

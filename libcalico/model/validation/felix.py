@@ -2,7 +2,7 @@
 
 Words are taken in any letter case where Felix takes them so. A field that stands in no
 table here is checked by its type alone, as in Calico.
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

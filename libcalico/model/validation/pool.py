@@ -1,6 +1,6 @@
 """Rules of one IPPool (data model 2.3); rules over several pools: libcalico/pools.py.
 
-Tested in tests/libcalico/test_validate.py.
+Tested in tests/libcalico/test_validate.py and tests/libcalico/test_invalid_documents.py.
 """
 
 from __future__ import annotations

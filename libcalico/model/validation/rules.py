@@ -2,6 +2,7 @@
 
 A rule that contradicts itself, or that no data plane could match, is refused where it is
 written: found later it could only be left out, and nobody would know.
+Tested in tests/libcalico/test_validate_policy.py.
 """
 
 from __future__ import annotations

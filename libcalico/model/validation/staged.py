@@ -1,4 +1,7 @@
-"""Rules of staged policies (data model 2.11): those of the policies, and what Delete may say."""
+"""Rules of staged policies (data model 2.11): those of the policies, and what Delete may say.
+
+Tested in tests/libcalico/test_invalid_documents.py.
+"""
 
 from __future__ import annotations
 
