@@ -1,11 +1,5 @@
-"""`calico-bgp`: the process. Environment in, agent wired up, run until a signal.
+"""The process `calico-bgp`: environment in, agent wired up, run until a signal.
 
-NODENAME (else `/var/lib/calico/nodename`, waited for; else the host name), the datastore
-variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_BGP_MAX_PREFIXES (paths of one peer,
-200000; 0: no limit), CALICO_ROUTER_ID, CALICO_LOG_LEVEL, CALICO_LOG_FORMAT,
-CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR (/etc/calico/bgp-passwords),
-CALICO_ADVERTISE_CLUSTER_IPS, CALICO_BIRD_CTL_DIR (/var/run/calico; none: no sockets). A stop
-sends no CEASE: peers keep our routes for the restart time, felix keeps the kernel's.
 Tested in tests/bgp/test_agent.py.
 """
 
@@ -41,6 +35,16 @@ from libcalico.errors import InvalidValue, MuslinError
 from libcalico.process import health, logs, paths, process
 
 log = logging.getLogger(__name__)
+
+SAYS = """\
+`calico-bgp`: the process. Environment in, agent wired up, run until a signal.
+
+NODENAME (else `/var/lib/calico/nodename`, waited for; else the host name), the datastore
+variables, CALICO_BGP_HOLD_TIME (seconds, 90), CALICO_BGP_MAX_PREFIXES (paths of one peer,
+200000; 0: no limit), CALICO_ROUTER_ID, CALICO_LOG_LEVEL, CALICO_LOG_FORMAT,
+CALICO_BGP_HEALTH_PORT (9097), CALICO_BGP_PASSWORD_DIR (/etc/calico/bgp-passwords),
+CALICO_ADVERTISE_CLUSTER_IPS, CALICO_BIRD_CTL_DIR (/var/run/calico; none: no sockets). A stop
+sends no CEASE: peers keep our routes for the restart time, felix keeps the kernel's."""
 
 RUN_DIR = paths.RUN / "bgp"
 PASSWORDS = Path("/etc/calico/bgp-passwords")
@@ -180,7 +184,7 @@ async def serve(environ: Mapping[str, str]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry of `calico-bgp`; returns its exit status."""
-    command_line.daemon_arguments("calico-bgp", __doc__ or "", arguments)
+    command_line.daemon_arguments("calico-bgp", SAYS, arguments)
     return command_line.guarded("calico-bgp", _main, daemon=True)
 
 

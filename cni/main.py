@@ -1,8 +1,5 @@
-"""`calico-cni`: the node daemon behind the CNI executable. `calico-node run` starts it.
+"""The process `calico-cni`: a datastore, the socket that the executable calls, a configuration.
 
-It takes no arguments. Environment: the datastore's variables, NODENAME, CALICO_NODENAME_FILE,
-CALICO_K8S_NODE_REF, CALICO_CNI_HEALTHPORT (9096), CALICO_CNI_CRI_SOCKET, CALICO_LOG_LEVEL,
-CALICO_LOG_FORMAT, and in a container those of install-cni.
 Tested in tests/node/test_node_process.py and tests/cni_conformance/test_install_keeping.py.
 """
 
@@ -23,6 +20,13 @@ from libcalico.process import logs, process
 from libcalico.process.tasks import beside
 
 log = logging.getLogger(__name__)
+
+SAYS = """\
+`calico-cni`: the node daemon behind the CNI executable. `calico-node run` starts it.
+
+It takes no arguments. Environment: the datastore's variables, NODENAME, CALICO_NODENAME_FILE,
+CALICO_K8S_NODE_REF, CALICO_CNI_HEALTHPORT (9096), CALICO_CNI_CRI_SOCKET, CALICO_LOG_LEVEL,
+CALICO_LOG_FORMAT, and in a container those of install-cni."""
 
 
 async def serve(environ: Mapping[str, str]) -> None:
@@ -52,7 +56,7 @@ async def serve(environ: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the daemon; exits 1 with one sentence if it cannot start."""
-    command_line.daemon_arguments("calico-cni", __doc__ or "", arguments)
+    command_line.daemon_arguments("calico-cni", SAYS, arguments)
     sys.exit(command_line.guarded("calico-cni", _main, daemon=True))
 
 

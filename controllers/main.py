@@ -1,7 +1,5 @@
-"""`calico-kube-controllers`: run the controllers, or `check-status` as a probe does.
+"""The process `calico-kube-controllers`, and the probe that asks its status file.
 
-Environment: the datastore's variables, KUBECONFIG (else the pod's service account), what
-`controllers.settings` names, POD_NAMESPACE (of the lease), CALICO_LOG_FORMAT.
 Tested in tests/controllers/test_process.py.
 """
 
@@ -21,10 +19,16 @@ from libcalico.process import logs, process
 
 log = logging.getLogger(__name__)
 
+SAYS = """\
+`calico-kube-controllers`: run the controllers, or `check-status` as a probe does.
+
+Environment: the datastore's variables, KUBECONFIG (else the pod's service account), what
+`controllers.settings` names, POD_NAMESPACE (of the lease), CALICO_LOG_FORMAT."""
+
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    found = argparse.ArgumentParser(prog="calico-kube-controllers", description=__doc__)
+    found = argparse.ArgumentParser(prog="calico-kube-controllers", description=SAYS)
     command_line.add_version(found)
     found.add_argument("--status-file", default=str(status.FILE), help="empty: none is written")
     found.add_argument("--health-port", type=int, default=0, help="0: no HTTP")

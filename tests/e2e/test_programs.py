@@ -48,6 +48,7 @@ def test_help_and_version_are_answered(program: str) -> None:
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.lower().startswith("usage:")
     assert "--version" in told.stdout
+    assert "tests/" not in told.stdout, "who uses it has no tests"
     version = typed(program, "--version")
     assert (version.returncode, version.stderr) == (0, "")
     assert "0.1.0" in version.stdout

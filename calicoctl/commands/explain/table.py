@@ -2,7 +2,7 @@
 
 The first word decides which of the two is meant: `rule` is no name of a pod in a namespace
 asked for unless it is written `NAMESPACE/rule`.
-Tested in tests/calicoctl/test_completion.py.
+Tested in tests/calicoctl/test_explain.py.
 """
 
 from __future__ import annotations
