@@ -28,7 +28,7 @@ from bgp.speaker.interface import (
 )
 from libcalico import durations
 from libcalico.errors import MuslinError
-from libcalico.model.validation.checks import A_HOST, is_host
+from libcalico.host_address import A_HOST, is_host
 from libcalico.selectors import selectors
 
 DEFAULT_AS = 64512

@@ -19,6 +19,7 @@ from ipaddress import IPv4Address
 from typing import TypeVar
 
 from bgp.speaker.interface import Attributes, IPAddress
+from libcalico.host_address import is_host
 
 DEFAULT_LOCAL_PREF = 100
 PRIORITIES = 2_147_483_647 // 2
@@ -77,7 +78,7 @@ def acceptable(candidate: Candidate) -> str:
     if source.own_cluster and source.own_cluster in attributes.cluster_list:
         return f"reflection loop: cluster {source.own_cluster} is in its list"
     hop = candidate.next_hop
-    if hop.is_unspecified or hop.is_multicast or hop.is_loopback or hop == _BROADCAST:
+    if not is_host(hop):
         return f"the next hop {hop} is no host address"
     return ""
 
@@ -87,7 +88,6 @@ def is_loop(reason: str) -> bool:
     return reason.startswith(("AS loop", "reflection loop", "reflected back"))
 
 
-_BROADCAST = IPv4Address("255.255.255.255")
 C = TypeVar("C")
 _Key = Callable[[Candidate], int]
 

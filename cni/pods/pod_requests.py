@@ -30,6 +30,7 @@ from cni.request.request import Request
 from cni.veth.half_made import HOST_MAC
 from ipam.records.blocks import IPAddress
 from libcalico.errors import NO_DOCUMENT
+from libcalico.host_address import is_host
 
 PREFIX = "cni.projectcalico.org/"
 FAMILIES = {"IPv4": 4, "IPv6": 6}
@@ -174,13 +175,7 @@ def _sources(facts: PodFacts) -> tuple[str, ...]:
 
 def _usable(address: IPAddress) -> bool:
     """Whether packets to it may be led to a pod: not what every host keeps to itself."""
-    return not (
-        address.is_multicast
-        or address.is_loopback
-        or address.is_link_local
-        or address.is_unspecified
-        or str(address) == "255.255.255.255"
-    )
+    return is_host(address) and not address.is_link_local
 
 
 def _unmanaged_addresses(request: Request, facts: PodFacts) -> tuple[IPAddress, ...]:

@@ -17,6 +17,7 @@ from libcalico.model import HostEndpoint, HostEndpointSpec, Metadata, Node
 from libcalico.model.keys import IPNetwork
 from libcalico.model.resources.controllers import AutoHostEndpointConfig, Template
 from libcalico.model.resources.profile import DEFAULT_ALLOW
+from libcalico.model.validation.checks import address_of
 from libcalico.selectors import selectors
 
 CREATED_BY, CREATOR = "projectcalico.org/created-by", "calico-kube-controllers"
@@ -82,15 +83,7 @@ def addresses(node: Node) -> list[str]:
 
 
 def _unique(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(filter(_is_address, texts)))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return list(dict.fromkeys(text for text in texts if address_of(text) is not None))
 
 
 def _network(cidr: str) -> IPNetwork:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
+from libcalico.host_address import is_host
 from libcalico.local.node_api import Path
 from linux import prefixes
 from linux.prefixes import Networks, Prefix
@@ -39,7 +40,6 @@ _NEVER = {
     "224.0.0.0/4": "multicast",
     "ff00::/8": "multicast",
 }
-_BROADCAST = IPv4Address("255.255.255.255")
 _VIAS_KEPT = 10_000
 """Texts of next hops that are remembered; with more all are read anew."""
 
@@ -192,7 +192,7 @@ def parse_via(path: Path) -> Via | str:
     if not hops:
         return "it has no next hop"
     for hop in hops:
-        if hop.is_loopback or hop.is_multicast or hop.is_unspecified or hop == _BROADCAST:
+        if not is_host(hop):
             return f"its next hop {hop} is no host address"
     if path.origin not in ("node", "external"):
         return f"its origin {path.origin!r} is neither node nor external"

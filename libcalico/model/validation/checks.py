@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from libcalico import durations, goregex
 from libcalico.errors import InvalidValue
+from libcalico.host_address import A_HOST, is_host
 from libcalico.model.base.meta import Metadata
 from libcalico.selectors.selectors import parse
 
@@ -248,15 +249,6 @@ class Problems(list[InvalidValue]):
             good = good and len(prefix) <= MAX_NAME and NAME.fullmatch(prefix) is not None
         if not good:
             self.add(field, key, "must be a name of at most 63 characters, or dns.prefix/name")
-
-
-A_HOST = "the address of a host: not unspecified, loopback, multicast or broadcast"
-
-
-def is_host(address: IPv4Address | IPv6Address) -> bool:
-    """Whether one host, another one perhaps, can have the address."""
-    nobody = address.is_unspecified or address.is_loopback or address.is_multicast
-    return not nobody and address != IPv4Address("255.255.255.255")
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:
