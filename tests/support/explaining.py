@@ -41,6 +41,12 @@ def explained(documents: Iterable[Mapping[str, Any]] | World, flow: Flow) -> Exp
     return questions.ask(kind_of(flow), flow.version)
 
 
+def is_as_certain_as_it_should_be(explanation: Explanation) -> bool:
+    """Certain, but where a policy on the way names services, of which a datastore knows nothing."""
+    asked = any("names services" in note for note in explanation.notes)
+    return explanation.certain is not asked
+
+
 def alike(made: list[Class], kind: Kind) -> list[Class]:
     """The classes that a packet belongs to."""
     made = [c for c in made if c.example.protocol == kind.protocol] or made[-1:]
