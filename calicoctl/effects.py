@@ -80,7 +80,7 @@ async def before_update(
         from libcalico import pools
 
         if old is None or pools.network_of(old) is None:
-            # Nobody could use the one before: this one is as good as new.
+            # The pool before could not be used: this one is as good as new.
             return await before_create(store, new, allow_overlap)
         pools.check_update(old, new)
         await overlap.check_pool(store, new, old, allow_overlap)

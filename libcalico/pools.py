@@ -17,7 +17,7 @@ MOVE = "create another pool, and move the pods to it with `calicoctl ipam migrat
 
 
 def network_of(pool: IPPool) -> IPNetwork | None:
-    """The network of a stored pool, which nobody may have checked; None where the CIDR is none."""
+    """The network of a stored pool, which no check may have seen; None where the CIDR is none."""
     try:
         return pool.spec.network
     except InvalidValue:

@@ -118,7 +118,7 @@ class Collection:
             log.warning("the collector could not finish: %s", error)
             return False
         except ValueError as error:
-            # A stored object that nobody checked: pods must not go without their daemon for it.
+            # A stored object that no check has seen: pods must not go without their daemon for it.
             SWEEPS.labels("failed").inc()
             log.exception("the collector met what it cannot read: %s", error)
             return False

@@ -137,7 +137,7 @@ class Collection:
                     log.warning("addresses are not collected: %s", error)
                     wait = min(period, 30.0)
                 except ValueError as error:
-                    # A stored object that nobody checked: the other controllers go on.
+                    # A stored object that no check has seen: the other controllers go on.
                     log.exception("addresses are not collected: %s", error)
                     wait = min(period, 30.0)
             try:

@@ -91,7 +91,7 @@ class LoadBalancers:
             except (MuslinError, CommitConflict) as error:
                 log.warning("addresses of services are not swept: %s", error)
             except ValueError as error:
-                # A stored object that nobody checked: the other controllers go on.
+                # A stored object that no check has seen: the other controllers go on.
                 log.exception("addresses of services are not swept: %s", error)
             for name in list(self._services):
                 self.queue.add(name)
@@ -135,7 +135,7 @@ class LoadBalancers:
         todo = steps(wish, before, await self._pools())
         ours = _ingress(service) == sorted(map(str, before))
         if wish is None and ours:
-            # First, for once nothing is held nobody knows whose the status is.
+            # First: once nothing is held, nothing says whose the status is.
             await self._tell(name, service, [])
         if todo.release:
             await release_ips(self._store, [Release(one, handle) for one in todo.release])

@@ -24,7 +24,7 @@ def origins(
     """For each resolved rule of one direction, the number of the written one, from 0.
 
     `services`: whether who resolved them knew the endpoints of services; a rule that names one is
-    none where not. Empty where the policy is closed: its one rule was written by nobody.
+    none where not. Empty where the policy is closed: its one rule is not a written one.
     """
     if stored is None or (key.kind in POLICIES and facts_of(key, stored).closed):
         return ()

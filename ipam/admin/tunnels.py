@@ -190,8 +190,8 @@ async def ensure_tunnel_address(
                 pass  # somebody was faster: another one will do
             else:
                 return address
-    # Calico lets what the handle holds lie where the Node names somebody else's address (an old
-    # Node applied again, say): nobody would ever find it.
+    # Calico lets what the handle holds lie where the Node names a foreign address (an old
+    # Node applied again, say), and no later call finds it.
     request = _request(tunnel, node, usable)
     try:
         granted = await _serve(worker, request, known, entry)

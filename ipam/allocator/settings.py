@@ -49,7 +49,7 @@ async def set_config(store: Datastore, config: IPAMConfig) -> bool:
 async def change_config(store: Datastore, change: Callable[[IPAMConfig], IPAMConfig]) -> bool:
     """Store what `change` makes of the settings as they are; False if they were so already.
 
-    It is asked again where somebody else changed them meanwhile: what it leaves as it was keeps
+    It is asked again where another writer changed them meanwhile: what it leaves as it was keeps
     the other's value. Raises `BadSettings` as `set_config`.
     """
     key = IPAMConfigKey()

@@ -149,7 +149,7 @@ class Collector:
             if await self._foreign():
                 return ()
             evidence = replace(await self._observe(), listed=listed)
-            # Nobody else has the turn: that it is "busy" now means that a call waits for it.
+            # The turn is ours: that it is "busy" now means that a call waits for it.
             evidence = replace(evidence, busy=evidence.busy - {suspect.container_id})
             now = judge(self._node, entries, endpoints, evidence).dead.get(suspect.handle_id)
             if now is None or now.held != suspect.held or now.endpoints != suspect.endpoints:

@@ -77,16 +77,20 @@ def packing(codes: Sequence[Code]) -> Generator[None, None, Packed]:
         name = base64.urlsafe_b64encode(digest).decode()[:_LENGTH]
         hashes.append(name)
         text = f"{HASH_PREFIX}{name}; {code.comment}" if code.comment else HASH_PREFIX + name
-        port_sets |= {part.name: part for part in code.parts if isinstance(part, PortSet)}
-        body = b"".join(map(_expressions, code.parts))
+        body = b"".join(_expression(part, port_sets) for part in code.parts)
         rules.append(m.nest(messages.RULE_EXPRESSIONS, body) + messages.comment_data(text))
         if len(rules) % _PACKED_AT_ONCE == 0:
             yield
     return Packed(tuple(hashes), tuple(rules), port_sets)
 
 
-def _expressions(part: Part) -> bytes:
-    return part if isinstance(part, bytes) else lookup(part.name, negated=part.negated)
+def _expression(part: Part, port_sets: dict[str, PortSet]) -> bytes:
+    """The expression of one part; a set of ports that it asks is noted."""
+    if isinstance(part, bytes):
+        return part
+    name = part.name
+    port_sets[name] = part
+    return lookup(name, negated=part.negated)
 
 
 def hash_in(comment: str) -> str:

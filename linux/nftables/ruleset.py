@@ -138,7 +138,7 @@ class Ruleset(Closing):
         return bool(self._changed or self._touched) or not known
 
     def doubt(self) -> None:
-        """Somebody else has changed the tables: the next commit reads them before it writes."""
+        """Another program has changed the tables: the next commit reads them before it writes."""
         self.doubted = True
 
     @property

@@ -130,7 +130,7 @@ class Lab:
     directory: Path
     heard: Heard = field(init=False)
     reader: asyncio.Task[None] = field(init=False)
-    """Who hears the speaker's events; cancelled where somebody else shall hear them."""
+    """Who hears the speaker's events; cancelled where another reader shall hear them."""
     bird: subprocess.Popen[bytes] | None = None
 
     @property

@@ -89,7 +89,7 @@ def test_the_mesh_has_a_password_or_is_not_held() -> None:
     ("field", "value"),
     [
         ("numAllowedLocalASNumbers", -1),
-        *(("reachableBy", nobody) for nobody in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "fd00::1")),
+        *(("reachableBy", special) for special in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "fd00::1")),
     ],
 )
 def test_a_setting_that_would_shut_everything_out_is_refused(field: str, value: object) -> None:

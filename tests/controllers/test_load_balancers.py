@@ -179,7 +179,7 @@ async def test_without_a_pool_it_waits_and_a_service_that_changes_gives_back(
 async def test_what_cannot_be_read_keeps_no_address_from_a_service(
     cluster: ApiServer, stored: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pool without a CIDR; then values of a handle and of a block that nobody foresaw."""
+    """A pool without a CIDR; then values of a handle and of a block that no code foresaw."""
     cluster.namespace("lb")
     async with stored.connect() as store:
         await put_pool(store, "bad", "10.9.0.0/99", 28, allowedUses=["LoadBalancer"])

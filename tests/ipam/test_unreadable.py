@@ -1,4 +1,4 @@
-"""A pool, an endpoint or a reservation that nobody can use stops nothing beside it."""
+"""A pool, an endpoint or a reservation that cannot be used stops nothing beside it."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ def test_all_that_a_real_calico_stored_is_valid() -> None:
         ("BGPPeer", {"peerIP": "10.0.0.1", "reachableBy": "fd00::1"}, "spec.reachableBy"),
         ("BGPPeer", {"reachableBy": "10.0.0.1"}, "spec.reachableBy"),
         *(
-            ("BGPPeer", {"peerIP": "10.0.0.1", "reachableBy": nobody}, "spec.reachableBy")
-            for nobody in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255")
+            ("BGPPeer", {"peerIP": "10.0.0.1", "reachableBy": special}, "spec.reachableBy")
+            for special in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255")
         ),
         ("WorkloadEndpoint", {**WEP, "node": ""}, "spec.node"),
         ("WorkloadEndpoint", {**WEP, "pod": "other"}, "metadata.name"),

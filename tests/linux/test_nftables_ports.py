@@ -78,7 +78,7 @@ def port_sets(space: Namespace) -> list[str]:
 @pytest.mark.usefixtures("flood")
 @pytest.mark.parametrize("others", [0, 100])
 def test_no_packet_passes_while_a_denying_rule_is_rewritten(others: int) -> None:
-    """Its ports are denied before and after, whatever else is in the batch."""
+    """Its ports are denied before and after, with any other rules in the batch."""
 
     async def told(rules: Ruleset) -> None:
         outer = [action(x.JUMP, "policy"), action(x.ACCEPT)]

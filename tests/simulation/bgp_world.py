@@ -62,7 +62,7 @@ class LateSpeaker(MemorySpeaker):
             await super().configure(done)
 
     async def close(self) -> None:
-        """And whatever was wished last."""
+        """Ends the speaker and drops its last wish."""
         if self._reload is not None:
             self._reload.cancel()
             await asyncio.wait([self._reload])

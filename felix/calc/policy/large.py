@@ -7,8 +7,8 @@ works, and the turn that takes the policy finds it done.
 Invariants:
   LRG-1  A policy in preparation stays as it was told last. An endpoint that would come to have
          it keeps what it has, and a new one, or one of another container, waits, so no pod starts
-         without it; whose policies are others does not wait. Whatever it keeps keeps its rules,
-         also a policy or profile that has ended meanwhile.
+         without it; whose policies are others does not wait. The policies and profiles that it
+         keeps have their rules, also those that have ended meanwhile.
   LRG-2  A policy that changes in preparation is prepared again; one that goes, or becomes small,
          is taken at once.
 Tested in tests/felix/calc/policy/test_large.py.

@@ -1,7 +1,7 @@
 """The resolved rules that are active here, of policies or of profiles, and their sets.
 
 Sets of new rules are acquired before those of the old are released, so a set that both use
-stays as it is. Rules that somebody still names stay, with their sets, as they were told.
+stays as it is. Rules that a held endpoint names stay, with their sets, as they were told.
 Tested in tests/felix/calc/policy/test_engine.py.
 """
 

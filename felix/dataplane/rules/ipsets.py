@@ -9,7 +9,7 @@ Invariants:
   SETS-3  A change of members costs what changes, not what the set holds.
   SETS-4  A set of our name but another type or family is replaced, never filled.
   SETS-5  No slice holds the loop up for 50 ms, however large a set is.
-  SETS-6  A set that cannot be written costs nothing while nobody changes it. It exists all the
+  SETS-6  A set that cannot be written costs nothing until it changes. It exists all the
           same, with what it had: rules that name it stand.
   SETS-7  All that comes is added before anything is removed. What goes from one set to another, or
           is in a wider net of the same set, is in one of them all the time; only where a set has no
@@ -320,7 +320,7 @@ class Sets:
         if there is None:
             if self._made_new(name, wanted, present):
                 return True, None
-            # Somebody made it, with members perhaps, since the names were read.
+            # Another program made it, perhaps with members, since the names were read.
             there = self._kernel.info(name)
         if there is not None and (there.type, there.family) != (wanted.type, wanted.family):
             # While a rule uses it this is refused; the policies close, which frees it.

@@ -281,7 +281,7 @@ class NftTables:
         return {names_of[name]: rules for name, rules in found.items()}
 
     def watch(self, sets: NamedSets, changed: Callable[[], None]) -> None:
-        """Have `changed` called whenever somebody else changes our tables or sets.
+        """Have `changed` called whenever another program changes our tables or sets.
 
         Nothing is said to be written then before the tables were read.
         """
