@@ -45,11 +45,11 @@ class Hanging:
 def test_what_is_cancelled_leaves_nothing_that_was_begun_and_not_awaited(
     writing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, unraised = Hanging(), list[str]()
-    # What other tests left is not this one's.
+    client, unraised = Hanging(), list[BaseException | None]()
+    # A coroutine that was never awaited is heard of as it is freed.
     with warnings.catch_warnings(action="ignore"):
         gc.collect()
-    monkeypatch.setattr("sys.unraisablehook", lambda one: unraised.append(str(one.exc_value)))
+    monkeypatch.setattr("sys.unraisablehook", lambda one: unraised.append(one.exc_value))
     keys = [ResourceKey("GlobalNetworkSet", f"s{number}") for number in range(3 * TOGETHER)]
 
     async def story() -> None:
@@ -63,7 +63,8 @@ def test_what_is_cancelled_leaves_nothing_that_was_begun_and_not_awaited(
 
     asyncio.run(story())
     gc.collect()
-    assert unraised == []
+    # Sockets that another test left may be freed just now: their warnings are of another kind.
+    assert [str(one) for one in unraised if isinstance(one, RuntimeWarning)] == []
 
 
 @pytest.mark.parametrize(
