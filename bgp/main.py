@@ -13,12 +13,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bgp import spare
+from bgp import malloc_trim
 from bgp.agent.agent import Agent, SpeakerBroken, selections
 from bgp.agent.birdworld import AgentWorld
-from bgp.agent.memory import Memory
 from bgp.agent.publish import Publisher
 from bgp.agent.report import Reporter
+from bgp.agent.saved_decisions import SavedDecisions
 from bgp.bird import birdctl
 from bgp.cluster.resolving import Resolver
 from bgp.cluster.services import ServiceSource
@@ -136,7 +136,7 @@ async def serve(environ: Mapping[str, str]) -> int:
         speaker,
         publisher,
         chosen,
-        memory=Memory(RUN_DIR / "last.json"),
+        memory=SavedDecisions(RUN_DIR / "last.json"),
         service_source=services(environ),
         password_source=passwords(environ),
         resolver=Resolver(),
@@ -170,7 +170,7 @@ async def serve(environ: Mapping[str, str]) -> int:
                 Reporter(agent, store).run(),
                 server.run(),
                 report(),
-                spare.give_back(),
+                malloc_trim.give_back(),
             ):
                 group.create_task(work)
     except* SpeakerBroken as broken:
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main() -> int:
     process.set_name("calico-bgp")
-    spare.one_arena()
+    malloc_trim.one_arena()
     process.keep_secrets()
     environ = os.environ
     logs.configure(

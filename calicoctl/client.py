@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from calicoctl import aliases, effects
 from calicoctl.output import Result, in_order
+from libcalico.commit_confirmed import unconfirmed
 from libcalico.datastore.interface import (
     ABSENT,
     Change,
@@ -43,7 +44,6 @@ from libcalico.model.resources.policy import (
 )
 from libcalico.model.resources.pool import IPPool
 from libcalico.model.resources.profile import DEFAULT_ALLOW
-from libcalico.unconfirmed import unconfirmed
 
 UPDATE_TRIES = 5
 RETRY_SECONDS = 1.0

@@ -27,11 +27,11 @@ from controllers.endpoints.endpoint_labels import EndpointLabels
 from controllers.leadership.fence import FencedClient, FencedStore
 from controllers.leadership.leader import Elector, LostLease
 from controllers.mirror.cluster_policies import ClusterPolicies
-from controllers.mirror.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
 from controllers.mirror.mirror import Mirror
+from controllers.mirror.mirrored_kinds import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
+from controllers.nodes.node_existence import NodeExistence
 from controllers.nodes.node_view import NodeView
 from controllers.nodes.nodes import Nodes
-from controllers.nodes.presence import Presence
 from controllers.settings import Settings
 from controllers.status import Status
 from libcalico.clusterinfo import KEY as CLUSTER
@@ -196,7 +196,7 @@ class Process:
         self.collection = None
         if chosen.node is not None:
             view = NodeView(client, store)
-            presence = Presence(store, client)
+            presence = NodeExistence(store, client)
             self.collection = Collection(
                 view,
                 client,

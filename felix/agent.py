@@ -18,14 +18,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from felix.afterwards import Afterwards
+from felix.calc.commit_confirmed import Unconfirmed
 from felix.calc.graph import Calculator, selections
-from felix.calc.paths import PathTable
+from felix.calc.learned_routes import PathTable
 from felix.calc.standing import NEWEST
-from felix.calc.unconfirmed import Unconfirmed
 from felix.config.parameters import PARAMETERS, Config
 from felix.config.resolve import Resolved, read_file, resolve
 from felix.dataplane.loop import Dataplane
+from felix.debouncer import Debouncer
 from felix.node_server import NodeServer
 from felix.reports import metrics
 from felix.reports.audit import Audit
@@ -122,7 +122,7 @@ class Agent:
         self._audit = Audit(self.dataplane)
         self._servers = Servers(self._beats.all, self._metrics_page)
         self._endpoint_status = EndpointStatus(self.config.endpoint_status_path_prefix)
-        self._files_due = Afterwards(self._write_files)
+        self._files_due = Debouncer(self._write_files)
         self._status = StatusFile(self._where.status)
         self._reports = Reports(node, lambda: self.config, self.dataplane)
         self._services = ServiceReader(self.calc.policy, environ, self.dataplane.kick)

@@ -19,15 +19,15 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from bgp.agent import telling
-from bgp.agent.memory import PATIENCE, Last, Memory
+from bgp.agent import status_document
 from bgp.agent.publish import Publisher
+from bgp.agent.saved_decisions import PATIENCE, LastDecisions, SavedDecisions
 from bgp.bird.birdctl import ControlServer
 from bgp.cluster.resolving import HOPS_A_SECOND, PAUSE, Resolver, unresolved
 from bgp.cluster.services import ServiceSource
 from bgp.cluster.view import Changed, ClusterView
-from bgp.decide.handover import Handover
-from bgp.decide.picture import Picture
+from bgp.decide.decision_state import DecisionState
+from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.routing import Routing
 from bgp.peering import reflectors
 from bgp.peering.passwords import PasswordSource
@@ -85,15 +85,15 @@ class Agent:
         settings: Settings,
         *,
         start_deadline: float = START_DEADLINE,
-        memory: Memory | None = None,
-        handover: Handover | None = None,
+        memory: SavedDecisions | None = None,
+        handover: MakeBeforeBreak | None = None,
         service_source: ServiceSource | None = None,
         password_source: PasswordSource | None = None,
         service_patience: float = PATIENCE,
         resolver: Resolver | None = None,
     ) -> None:
         self.routing = Routing(publisher.current, publisher.publish)
-        self.picture = Picture(me, settings, self.routing)
+        self.picture = DecisionState(me, settings, self.routing)
         self.view = self.picture.view
         self.plan = Plan()
         self.felix_refused: dict[str, str] = {}
@@ -105,13 +105,13 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self.gate = StartGate(self._loop.time(), start_deadline)
         self.sessions = Sessions(self.routing, self.gate, self.metrics)
-        self.handover = handover or Handover()
+        self.handover = handover or MakeBeforeBreak()
         self.doctor = Doctor(self.sessions, self.writer.changed)
         self.control: ControlServer | None = None
         self.started = self.configured = now_text()
         self._syncer: Syncer | None = None
-        self._memory = memory or Memory(None)
-        self._before = self._memory.load() or Last()
+        self._memory = memory or SavedDecisions(None)
+        self._before = self._memory.load() or LastDecisions()
         self.picture.old_secrets = self._before.secrets if password_source else {}
         self.picture.old_services = self._before.services if service_source else frozenset()
         self._local_addresses: list[str] = []
@@ -210,10 +210,10 @@ class Agent:
             await self._decide(Changed.PEERING)
 
     async def remember(self, patience: float = PATIENCE) -> None:
-        """Take up the last decisions if the datastore stays silent (`bgp.agent.memory`)."""
+        """Take up the saved decisions (`bgp.agent.saved_decisions`) while the store is silent."""
         await asyncio.sleep(patience)
         last = self._before
-        if not self.in_sync and last != Last():
+        if not self.in_sync and last != LastDecisions():
             log.warning("no word from the datastore: going on with the last decisions")
             self.picture.take_filters(last.filters)
             await self._apply_plan(Plan(tuple(last.peers), local_as=last.local_as))
@@ -254,7 +254,7 @@ class Agent:
         """Remember what is decided."""
         known, plan = self.picture.known_passwords.values, self.plan
         self._memory.save(
-            Last(
+            LastDecisions(
                 peers=list(plan.peers),
                 own=self.routing.own,
                 ranges=self.routing.ranges,
@@ -455,7 +455,7 @@ class Agent:
 
     def describe(self) -> dict[str, Any]:
         """The content of the status file (`bgp.sessions.status`)."""
-        return telling.describe(self)
+        return status_document.describe(self)
 
     def conditions(self) -> list[tuple[str, str]]:
         """What an operator should know of now: (object, reason)."""

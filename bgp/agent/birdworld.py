@@ -15,12 +15,12 @@ from functools import lru_cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from bgp.agent.telling import sent
+from bgp.agent.status_document import sent
 from bgp.bird import birdlines as out
 from bgp.bird.birdanswers import ProtocolState, ShownRoute
 from bgp.peering.planned import GLOBAL, MESH, NODE, PlannedPeer
 from bgp.routes.bestpath import Candidate, local_pref
-from bgp.routes.export import Kind
+from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import BGP_PORT, Family, IPAddress, IPNetwork, PeerOpen
 
 if TYPE_CHECKING:

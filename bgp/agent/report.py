@@ -22,7 +22,7 @@ import msgspec
 from bgp.agent.birdworld import AgentWorld
 from bgp.peering.planned import GLOBAL, MESH, NODE, PlannedPeer
 from bgp.routes.bestpath import Candidate
-from bgp.routes.export import Kind
+from bgp.routes.local_routes import Kind
 from bgp.speaker.interface import IPNetwork
 from libcalico.datastore.interface import CommitConflict, Datastore, Entry, Put, Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from bgp.routes import fitting
+from bgp.routes import message_size
 from bgp.routes.bestpath import Candidate
-from bgp.routes.export import Kind
-from bgp.routes.intake import Intake
-from bgp.routes.offer import Terms, offers, unreflected
+from bgp.routes.export_policy import Terms, offers, unreflected
+from bgp.routes.import_policy import ImportPolicy
+from bgp.routes.local_routes import Kind
 from bgp.routes.rib import Rib
 from bgp.speaker.interface import IPAddress, IPNetwork, Route
 from libcalico.local import node_api
@@ -38,7 +38,7 @@ class Routing:
         current: Mapping[IPNetwork, node_api.Path],
         publish: Callable[[Iterable[Best]], None],
     ) -> None:
-        self.intake = Intake()
+        self.intake = ImportPolicy()
         self.rib = Rib(self.intake.judge)
         self.own: dict[IPNetwork, Kind] = {}
         self.ranges: frozenset[IPNetwork] = frozenset()
@@ -140,12 +140,12 @@ class Routing:
 
     def _fitting(self, prefix: IPNetwork, routes: tuple[Route, ...]) -> tuple[Route, ...]:
         """The routes that an UPDATE can carry; the others are noted."""
-        most = max(map(fitting.octets, routes), default=0)
-        if most <= fitting.ROOM:
+        most = max(map(message_size.octets, routes), default=0)
+        if most <= message_size.ROOM:
             self.too_long.pop(prefix, None)
             return routes
         self.too_long[prefix] = most
-        return tuple(each for each in routes if fitting.octets(each) <= fitting.ROOM)
+        return tuple(each for each in routes if message_size.octets(each) <= message_size.ROOM)
 
     def conditions(self) -> list[tuple[str, str]]:
         """Which routes are not told though they should be: (object, reason)."""
@@ -163,7 +163,7 @@ class Routing:
             (
                 f"route {prefix}",
                 f"is not announced: its path and communities take {size} octets, "
-                f"an UPDATE holds {fitting.ROOM} (RFC 4271 9.2)",
+                f"an UPDATE holds {message_size.ROOM} (RFC 4271 9.2)",
             )
             for prefix, size in islice(self.too_long.items(), SHOWN)
         ]

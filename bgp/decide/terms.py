@@ -11,14 +11,14 @@ from typing import Any
 from bgp.cluster import services
 from bgp.cluster.services import Ranges, ServiceView
 from bgp.cluster.view import ClusterView
-from bgp.decide.handover import Handover
+from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.peering import reflectors
 from bgp.peering.planned import PlannedPeer
-from bgp.routes import export, filters
-from bgp.routes.export import Kind
+from bgp.routes import filters, local_routes
+from bgp.routes.communities import Tags
+from bgp.routes.export_policy import Terms, audiences
 from bgp.routes.filters import Rules
-from bgp.routes.offer import Terms, audiences
-from bgp.routes.tagging import Tags
+from bgp.routes.local_routes import Kind
 from bgp.routes.validity import Facts, neighbours_of
 from bgp.speaker.interface import IPAddress, IPNetwork
 
@@ -53,7 +53,7 @@ def of_export(
     rules: Mapping[str, Rules],
     tags: Tags,
     interface: Callable[[IPAddress | IPNetwork], str],
-    handover: Handover,
+    handover: MakeBeforeBreak,
 ) -> Terms:
     """What sessions are told, and how."""
     me = view.nodes.get(view.me)
@@ -105,4 +105,4 @@ def own_routes(
     chosen: frozenset[IPNetwork] = frozenset()
     if not services.excluded(view):
         chosen = services.announced(view.me, ranges, known) | services.within(ranges, remembered)
-    return export.originated(view.affinities, view.mine, chosen, connected)
+    return local_routes.originated(view.affinities, view.mine, chosen, connected)

@@ -17,7 +17,7 @@ from bgp.peering import reflectors
 from bgp.peering.passwords import SecretRef
 from bgp.peering.planned import GLOBAL, MESH, NODE, Local, PlannedPeer
 from bgp.routes import filters as bgp_filters
-from bgp.routes.offer import NextHop
+from bgp.routes.export_policy import NextHop
 from bgp.routes.reflection import is_client
 from bgp.speaker.interface import (
     BGP_PORT,

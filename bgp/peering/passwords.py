@@ -9,7 +9,8 @@ tells their values whenever they change, and only that session is made anew.
          unless the reference says `optional`.
   PWD-2  A file that others may read is no secret, and refused.
   PWD-3  After a restart a value that was known holds until somebody says otherwise: who reads
-         Secrets may be away, and the session need not end for that (`bgp.agent.memory` keeps them).
+         Secrets may be away, and the session need not end for that (`bgp.agent.saved_decisions`
+         keeps them).
 Tested in tests/bgp/test_passwords.py.
 """
 

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 
 from bgp.cluster.view import NodeView
 from bgp.peering.passwords import Passwords, SecretRef
-from bgp.routes.offer import Manner, NextHop
+from bgp.routes.export_policy import Manner, NextHop
 from bgp.speaker.interface import DEFAULT_MAX_PREFIXES, IPAddress, Peer
 
 MESH, GLOBAL, NODE = "node-to-node mesh", "global", "node specific"

@@ -15,7 +15,7 @@ is on no link, the router's host routes are the only way.
   VAL-1  No path from a node of the cluster is a default route.
   VAL-2  No accepted path lies inside an own block, unless it is an address lent to another node.
   VAL-3  No path leads to this node itself.
-felix checks pools and own addresses once more (`felix.calc.paths`).
+felix checks pools and own addresses once more (`felix.calc.learned_routes`).
 Tested in tests/bgp/test_validity.py.
 """
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from calicoctl.session import Options, datastore
 from felix.explain.world import READ, World
+from libcalico.commit_confirmed import effective
 from libcalico.datastore.interface import Datastore, Selection, pages_of
 from libcalico.model.keys import ResourceKey
-from libcalico.unconfirmed import effective
 
 
 async def read_world(options: Options) -> World:

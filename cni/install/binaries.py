@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from cni import twin as python_twin
+from cni import python_plugin
 from cni.install.files import Folder, opened
 from libcalico.errors import MuslinError
 
@@ -151,7 +151,7 @@ def _executable(path: Path, interpreter: str) -> bytes:
 def _twin(interpreter: str) -> bytes:
     chosen = interpreter or own_interpreter()
     try:
-        return python_twin.source(chosen)
+        return python_plugin.source(chosen)
     except ValueError as error:
         raise NoExecutable(
             f"neither an executable nor its Python twin can be installed: {error}; install "

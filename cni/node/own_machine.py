@@ -19,7 +19,7 @@ from contextlib import suppress
 from ipaddress import ip_interface
 from pathlib import Path
 
-from cni.node.services import Services
+from cni.node.daemon_context import DaemonContext
 from ipam.records.blocks import IPAddress
 from libcalico.model.keys import ResourceKey
 from libcalico.model.resources.node import Node
@@ -79,7 +79,7 @@ def in_own_container_network() -> bool:
         return True
 
 
-async def why_foreign(services: Services, *, runtime: bool, unknown: bool = True) -> str:
+async def why_foreign(services: DaemonContext, *, runtime: bool, unknown: bool = True) -> str:
     """Why this machine may not speak for its node (CNI-73). Raises DatastoreError.
 
     `runtime`: the container runtime can be asked for its sandboxes. `unknown`: nor may it for a

@@ -27,7 +27,7 @@ from cni.pods.pod_source import PodFacts
 from cni.request.errors import CNIError, Code
 from cni.request.reader import MAC_RULE, mac_address
 from cni.request.request import Request
-from cni.veth.half_made import HOST_MAC
+from cni.veth.orphan_veths import HOST_MAC
 from ipam.records.blocks import IPAddress
 from libcalico.errors import NO_DOCUMENT
 from libcalico.host_address import is_host

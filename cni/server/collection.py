@@ -20,11 +20,11 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import Counter, Gauge
 
+from cni.node.daemon_context import DaemonContext
 from cni.node.own_machine import why_foreign
-from cni.node.services import Services
 from cni.server.server import Server
 from ipam.collector.collector import GAP_SECONDS, Collector, Sweep
-from ipam.collector.proof import Evidence, Listed
+from ipam.collector.leak_evidence import LeakEvidence, Listed
 from ipam.records.blocks import IPAddress
 from libcalico.cri import CRISandboxes, NoSandboxes, SandboxSource
 from libcalico.errors import MuslinError
@@ -48,7 +48,7 @@ class Collection:
 
     def __init__(
         self,
-        services: Services,
+        services: DaemonContext,
         server: Server,
         sandboxes: SandboxSource | None = None,
         gap: float = GAP_SECONDS,
@@ -160,16 +160,16 @@ class Collection:
     async def _foreign(self) -> str:
         return await why_foreign(self._services, runtime=self._sandboxes.configured)
 
-    async def _observe(self) -> Evidence:
+    async def _observe(self) -> LeakEvidence:
         if self._services.cluster.locked:
-            return Evidence(interfaces=None)  # locked since the sweep began: nobody may write
+            return LeakEvidence(interfaces=None)  # locked since the sweep began: nobody may write
         sandboxes = await self._sandboxes.sandboxes()
         try:
             interfaces = await self._services.in_thread(_interfaces)
         except (KernelError, OSError) as error:
             log.warning("the host's links cannot be read: %s", error)
             interfaces = None
-        return Evidence(
+        return LeakEvidence(
             interfaces=interfaces,
             sandboxes=sandboxes,
             sandboxes_configured=self._sandboxes.configured,

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from cni.node.cluster import Cluster
+from cni.node.daemon_context import DaemonContext, Settings
+from cni.node.del_queue import DelQueue
 from cni.node.felix_client import FelixClient
-from cni.node.pending import Journal
-from cni.node.services import Services, Settings
+from cni.pods.pod_events import Refusals
 from cni.pods.pod_source import PodSource
 from cni.pods.pod_sources import PodSources
-from cni.pods.refusals import Refusals
 from cni.request.stores import StoreCheck
 from cni.server.collection import Collection
 from cni.server.restore import Restorer
@@ -89,7 +89,7 @@ class Daemon:
         self._pods = PodSources(node, kubernetes, self._settings.host)
         self._traces = Traces()
         felix = FelixClient(self._settings.felix_socket, self._settings.endpoint_status)
-        self.services = Services(
+        self.services = DaemonContext(
             settings=self._settings,
             node=node,
             store=store,
@@ -98,7 +98,7 @@ class Daemon:
             felix=felix,
             pod_source=pod_source or self._pods,
             check_store=StoreCheck(access, self._settings.host),
-            journal=Journal(self._settings.pending, self._replay, felix.unreleased),
+            journal=DelQueue(self._settings.pending, self._replay, felix.unreleased),
             host=Socket(),
         )
         cluster.store_replaced = self._store_replaced

@@ -31,9 +31,9 @@ from ipaddress import ip_network
 import msgspec
 from prometheus_client import Counter, Gauge
 
+from cni.node.daemon_context import DaemonContext
 from cni.node.own_machine import why_foreign
 from cni.node.records import Record
-from cni.node.services import Services
 from cni.pods.endpoint import is_of, recorded_addresses
 from cni.request.attachment import INTERFACE
 from cni.verbs.recorded import kernel_marks, learn
@@ -71,7 +71,7 @@ Turn = Callable[[str], AbstractAsyncContextManager[None]]
 class Restorer:
     """`run` keeps comparing. `lost` names what cannot be put back, and why."""
 
-    def __init__(self, services: Services, turn: Turn, *, audit: float = AUDIT) -> None:
+    def __init__(self, services: DaemonContext, turn: Turn, *, audit: float = AUDIT) -> None:
         self._services, self._turn, self._audit = services, turn, audit
         self._records = services.records
         # On Kubernetes each object costs a request, and the endpoint is the Pod: blocks are few.

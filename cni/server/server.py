@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
-from cni.node.services import Services
+from cni.node.daemon_context import DaemonContext
 from cni.request.attachment import attachment_of
 from cni.request.errors import CNIError, Code, error_object
 from cni.request.request import Command, Request, parse_request, request_version
@@ -29,8 +29,8 @@ from cni.request.result import Result, encode
 from cni.socket import protocol
 from cni.socket.caller import MARGIN_SECONDS, Caller
 from cni.socket.channel import Channel
+from cni.socket.container_locks import ContainerLocks
 from cni.socket.trace import IN_FLIGHT, Trace, Traces
-from cni.socket.turns import Turns
 from cni.verbs import add, check, delete, garbage, ipam_plugin, status
 from cni.verbs.delegation import Delegate, is_delegated
 
@@ -51,7 +51,7 @@ class Server:
 
     def __init__(
         self,
-        services: Services,
+        services: DaemonContext,
         release: str,
         traces: Traces,
         refused: Callable[[Request, CNIError], None] = lambda _request, _error: None,
@@ -61,7 +61,7 @@ class Server:
         self._refused = refused
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._collecting = asyncio.Semaphore(COLLECTIONS)
-        self._turns = Turns()
+        self._turns = ContainerLocks()
         self.called: set[str] | None = None
         """Containers with a call, while somebody wants to know (CNI-72)."""
         self.collect: Callable[[str, Iterable[str]], None] = lambda _network, _valid: None

@@ -29,9 +29,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 
+from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
 from cni.node.felix_client import Subject
 from cni.node.records import Record
-from cni.node.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.pods.endpoint import EndpointWriter
 from cni.pods.pod_requests import (
     AddressRequest,
@@ -76,7 +76,7 @@ class _Progress:
 
 
 async def add(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     netns_fd: int,
     trace: Trace,
@@ -102,7 +102,7 @@ async def add(
 
 
 async def _add(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     netns_fd: int,
     trace: Trace,
@@ -234,7 +234,7 @@ async def _add(
 
 
 def _remember(
-    services: Services,
+    services: DaemonContext,
     attachment: Attachment,
     link: str,
     source: Source,
@@ -248,7 +248,7 @@ def _remember(
 
 
 def _source(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     attachment: Attachment,
     facts: PodFacts,
@@ -274,7 +274,9 @@ def _source(
     return OwnAddresses(services, attachment, ticket)
 
 
-def _cable(services: Services, request: Request, attachment: Attachment, mac: str) -> wiring.Cable:
+def _cable(
+    services: DaemonContext, request: Request, attachment: Attachment, mac: str
+) -> wiring.Cable:
     config = request.config
     queues = config.document.get("num_queues")
     return wiring.Cable(
@@ -288,7 +290,7 @@ def _cable(services: Services, request: Request, attachment: Attachment, mac: st
     )
 
 
-def _configured_mtu(services: Services, mtu: int) -> int:
+def _configured_mtu(services: DaemonContext, mtu: int) -> int:
     """The configuration's; said once where it is more than the node's encapsulation leaves."""
     told = f"mtu {mtu}"
     if mtu and told not in services.told:
@@ -306,7 +308,7 @@ def _configured_mtu(services: Services, mtu: int) -> int:
     return mtu
 
 
-def _node_mtu(services: Services, request: Request) -> int:
+def _node_mtu(services: DaemonContext, request: Request) -> int:
     """What felix found out, else what the default route's link has (data model 5.1, `mtu`)."""
     file = services.settings.mtu_file
     try:
@@ -338,7 +340,7 @@ def _allocation(attachment: Attachment, wanted: AddressRequest, writer: Endpoint
 
 
 def _offer(
-    services: Services,
+    services: DaemonContext,
     subject: Subject,
     writer: EndpointWriter,
     wait: float,
@@ -349,7 +351,7 @@ def _offer(
 
 
 async def _make_cable(
-    services: Services,
+    services: DaemonContext,
     netns_fd: int,
     pod: wiring.PodSocket,
     cable: wiring.Cable,
@@ -386,7 +388,7 @@ def _configure(
 
 
 async def _in_force(
-    services: Services, subject: Subject, attachment: Attachment, seconds: float
+    services: DaemonContext, subject: Subject, attachment: Attachment, seconds: float
 ) -> None:
     try:
         refusal = await services.felix.in_force(subject, seconds)
@@ -446,7 +448,7 @@ class _Datastore:
             ) from None
 
 
-async def _undo(services: Services, request: Request, progress: _Progress) -> None:
+async def _undo(services: DaemonContext, request: Request, progress: _Progress) -> None:
     """Take back what this call did, and only that (ADD-07). Never raises."""
     attachment = progress.attachment
     left: list[Exception] = []

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cni.node.services import Services
+from cni.node.daemon_context import DaemonContext
 from cni.request import chain
 from cni.request.attachment import Attachment, attachment_of, check_endpoint_name
 from cni.request.errors import CNIError, Code
@@ -69,7 +69,7 @@ class _Kernel:
 
 
 async def check(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     netns_fd: int | None,
     trace: Trace,
@@ -104,7 +104,7 @@ async def check(
 
 
 async def _compare(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     expected: Expected,
     netns_fd: int,
@@ -157,7 +157,7 @@ async def _settled(
 
 
 async def _policy(
-    services: Services, attachment: Attachment, until: float, *, hasty: bool
+    services: DaemonContext, attachment: Attachment, until: float, *, hasty: bool
 ) -> Complaint | None:
     """None when felix has the endpoint in force; `settles` when it has not said so yet."""
     left = max(0.05, until - asyncio.get_running_loop().time())
@@ -173,7 +173,7 @@ async def _policy(
 
 
 async def _without_namespace(
-    services: Services, request: Request, expected: Expected, until: float
+    services: DaemonContext, request: Request, expected: Expected, until: float
 ) -> None:
     stored = await read_stored(services, expected.attachment, until)
     if stored is None:
@@ -191,7 +191,9 @@ async def _without_namespace(
     )
 
 
-def _refuse_unknown(services: Services, request: Request, host: HostSide, stored: Stored) -> None:
+def _refuse_unknown(
+    services: DaemonContext, request: Request, host: HostSide, stored: Stored
+) -> None:
     """Raise code 3 if nothing is held for this container (CNI-53)."""
     if not list(_held(services, request, host, stored)):
         raise CNIError(
@@ -200,7 +202,9 @@ def _refuse_unknown(services: Services, request: Request, host: HostSide, stored
         )
 
 
-def _held(services: Services, request: Request, host: HostSide, stored: Stored) -> Iterator[str]:
+def _held(
+    services: DaemonContext, request: Request, host: HostSide, stored: Stored
+) -> Iterator[str]:
     mark = attachment_of(request, services.node).mark
     yield from remains(mark, host, stored, request.container_id)
     if services.journal.holds(request):
@@ -233,7 +237,9 @@ def host_side(host: Socket, expected: Expected) -> HostSide:
     )
 
 
-async def read_stored(services: Services, attachment: Attachment, until: float) -> Stored | None:
+async def read_stored(
+    services: DaemonContext, attachment: Attachment, until: float
+) -> Stored | None:
     """What the datastore has of an attachment; None if it does not answer in time."""
     key, handle_key = attachment.endpoint_key, HandleKey(attachment.handle_id)
     try:

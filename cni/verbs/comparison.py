@@ -26,7 +26,7 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.request.result import Interface4or6, decode
 from cni.verbs.delegation import destinations, is_delegated
-from cni.veth.half_made import HOST_MAC
+from cni.veth.orphan_veths import HOST_MAC
 from cni.veth.wiring import EVERYTHING, GATEWAYS
 from ipam.records.blocks import IPAddress
 from libcalico.model import WorkloadEndpoint

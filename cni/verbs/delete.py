@@ -22,8 +22,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
+from cni.node.daemon_context import DaemonContext
 from cni.node.felix_client import Subject
-from cni.node.services import Services
 from cni.pods.endpoint import is_of, recorded_addresses, remover
 from cni.request.attachment import Attachment, attachment_of
 from cni.request.errors import CNIError, Code
@@ -31,7 +31,7 @@ from cni.request.request import Request
 from cni.socket import call_log
 from cni.socket.trace import Trace
 from cni.verbs.delegation import Delegate, Line, is_delegated
-from cni.veth import half_made, wiring
+from cni.veth import orphan_veths, wiring
 from ipam.allocator.requests import Release
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Entry, Selection
@@ -44,7 +44,7 @@ log = call_log.logger(__name__)
 
 
 async def delete(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     trace: Trace,
     line: Line | None = None,
@@ -75,7 +75,7 @@ async def delete(
         removed = await _remove_cable(services, attachment)
         if not removed and netns_fd is not None:
             names = (attachment.host_interface, attachment.ifname)
-            removed = half_made.remove_in(services.host, netns_fd, *names)
+            removed = orphan_veths.remove_in(services.host, netns_fd, *names)
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
         left.append(error)
         # The kernel keeps the cable: felix takes route and policy away before anybody else can
@@ -113,7 +113,7 @@ async def delete(
     )
 
 
-async def replay(services: Services, request: Request) -> None:
+async def replay(services: DaemonContext, request: Request) -> None:
     """A journalled DEL once more; raises while something of it cannot be done.
 
     Where the kernel keeps the cable, the addresses are released all the same.
@@ -144,7 +144,7 @@ async def replay(services: Services, request: Request) -> None:
 
 
 async def release(
-    services: Services,
+    services: DaemonContext,
     attachment: Attachment,
     *,
     unwired: bool = False,
@@ -207,7 +207,7 @@ def subject_of(attachment: Attachment) -> Subject:
 
 
 async def _read(
-    services: Services, attachment: Attachment
+    services: DaemonContext, attachment: Attachment
 ) -> tuple[list[Entry], dict[Key, Entry | None]]:
     """The endpoints of all interfaces of this pod or container, and endpoint and handle."""
     selection = Selection(
@@ -222,12 +222,12 @@ async def _read(
     return listing.entries, known
 
 
-async def _remove_cable(services: Services, attachment: Attachment) -> bool:
+async def _remove_cable(services: DaemonContext, attachment: Attachment) -> bool:
     return await services.unplugger.remove(attachment.host_interface, attachment.mark)
 
 
 async def _remove_recorded_cable(
-    services: Services, attachment: Attachment, own: Entry | None
+    services: DaemonContext, attachment: Attachment, own: Entry | None
 ) -> None:
     """A cable without our mark, made by another release: the datastore says that it is ours.
 
@@ -244,7 +244,7 @@ async def _remove_recorded_cable(
         log.warning("a recorded host interface stays: %s", error)
 
 
-async def forget_flows(services: Services, addresses: Iterable[IPAddress]) -> bool:
+async def forget_flows(services: DaemonContext, addresses: Iterable[IPAddress]) -> bool:
     """Remove the connections of released addresses from the kernel's tracking; whether it did."""
     gone = list(addresses)
     if not gone:
@@ -258,12 +258,14 @@ async def forget_flows(services: Services, addresses: Iterable[IPAddress]) -> bo
     return True
 
 
-def _retract(services: Services, attachment: Attachment, *, forgotten: bool = False) -> None:
+def _retract(services: DaemonContext, attachment: Attachment, *, forgotten: bool = False) -> None:
     with contextlib.suppress(InvalidValue):  # felix never heard of what cannot have a name
         services.felix.retract(subject_of(attachment), forgotten=forgotten)
 
 
-async def remember_undo(services: Services, request: Request, left: Sequence[Exception]) -> None:
+async def remember_undo(
+    services: DaemonContext, request: Request, left: Sequence[Exception]
+) -> None:
     """`remember` what `left` kept an ADD's undo from, if anything. Never raises: the ADD fails
     with the reason that it has."""
     if not left:
@@ -274,7 +276,7 @@ async def remember_undo(services: Services, request: Request, left: Sequence[Exc
         log.error("an undo is lost: %s", error)
 
 
-async def remember(services: Services, request: Request, left: Sequence[Exception]) -> None:
+async def remember(services: DaemonContext, request: Request, left: Sequence[Exception]) -> None:
     """Write to the journal what `left` kept from being done (CNI-21).
 
     Raises CNIError 11 if the record is not on the disk.

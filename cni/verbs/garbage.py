@@ -24,9 +24,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cni.node.daemon_context import DaemonContext
 from cni.node.felix_client import Subject
 from cni.node.own_machine import why_foreign
-from cni.node.services import Services
 from cni.pods.endpoint import NETWORK_ANNOTATION
 from cni.request.attachment import INTERFACE
 from cni.request.config import Attachment as Valid
@@ -37,10 +37,10 @@ from cni.veth import wiring
 from ipam.allocator.committer import settle
 from ipam.allocator.view import View
 from ipam.collector.collector import concerning, plan_release
-from ipam.collector.proof import Held, Suspect
+from ipam.collector.leak_evidence import Held, Suspect
 from ipam.records import blocks
+from ipam.records.block_editor import release_stamp
 from ipam.records.blocks import Allocation
-from ipam.records.edit import release_stamp
 from libcalico import names
 from libcalico.datastore.interface import Entry, Selection
 from libcalico.errors import DatastoreError
@@ -67,7 +67,7 @@ class Stale:
 
 
 async def collect(
-    services: Services, turn: Turn, called: Collection[str], request: Request
+    services: DaemonContext, turn: Turn, called: Collection[str], request: Request
 ) -> None:
     """Serve our own part of one GC; `called` grows by each container that calls meanwhile.
 
@@ -122,7 +122,7 @@ def _is_transient(error: Exception) -> bool:
 Found = tuple[Allocation, IPNetwork]
 
 
-async def held_here(services: Services) -> tuple[list[Entry], list[Found]]:
+async def held_here(services: DaemonContext) -> tuple[list[Entry], list[Found]]:
     """This node's endpoints, and every allocation of handles that this node has a part in."""
     prefix = names.workload_endpoint_prefix(services.node)
     endpoints = (
@@ -210,7 +210,7 @@ def _container(network: str, node: str, allocation: Allocation) -> str:
     return "" if "." in container else container
 
 
-async def _remove(services: Services, stale: Stale) -> None:
+async def _remove(services: DaemonContext, stale: Stale) -> None:
     suspect, endpoint = stale.suspect, stale.endpoint
     services.records.drop_interface(suspect.container_id, stale.ifname)
     if endpoint is not None and endpoint.value.spec.interfaceName:
@@ -227,7 +227,7 @@ async def _remove(services: Services, stale: Stale) -> None:
         )
 
 
-async def _release(services: Services, suspect: Suspect, stamp: str) -> None:
+async def _release(services: DaemonContext, suspect: Suspect, stamp: str) -> None:
     """Addresses and endpoint in one transaction; raises CNIError 11 where they are others'."""
     for _ in range(LOOKS):
         plan = partial(plan_release, suspect=suspect, released_at=stamp)

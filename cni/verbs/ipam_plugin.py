@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_interface, ip_network
 
+from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
 from cni.node.records import Record, inode_of
-from cni.node.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.pods.pod_requests import AddressRequest, address_request
 from cni.request.attachment import INTERFACE, Attachment, attachment_of
 from cni.request.errors import CNIError, Code
@@ -38,7 +38,7 @@ from cni.verbs.add import as_cni_error
 from cni.verbs.delete import forget_flows, remember
 from cni.veth.wiring import GATEWAYS
 from ipam.allocator.requests import Allocate, Release
-from ipam.allocator.service import Ticket
+from ipam.allocator.service import PendingRequest
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
@@ -62,10 +62,10 @@ class Holdings:
         return tuple(sorted(found, key=lambda address: (address.version, int(address))))
 
 
-async def add(services: Services, request: Request, trace: Trace, seconds: float) -> Result:
+async def add(services: DaemonContext, request: Request, trace: Trace, seconds: float) -> Result:
     """Serve one ADD within `seconds`; raises CNIError with nothing left (CNI-80)."""
     attachment = attachment_of(request, services.node)
-    tickets: list[Ticket] = []
+    tickets: list[PendingRequest] = []
     limit = min(seconds, services.settings.datastore_seconds)
     try:
         try:
@@ -79,11 +79,11 @@ async def add(services: Services, request: Request, trace: Trace, seconds: float
 
 
 async def _add(
-    services: Services,
+    services: DaemonContext,
     request: Request,
     attachment: Attachment,
     trace: Trace,
-    tickets: list[Ticket],
+    tickets: list[PendingRequest],
 ) -> Result:
     settings = services.settings
     check_node_name(request.config.document, settings, services.node)
@@ -125,7 +125,10 @@ async def _add(
 
 
 def _remember(
-    services: Services, request: Request, attachment: Attachment, addresses: Sequence[IPAddress]
+    services: DaemonContext,
+    request: Request,
+    attachment: Attachment,
+    addresses: Sequence[IPAddress],
 ) -> None:
     """For what an operator may delete of it while it runs (cni.node.records).
 
@@ -139,7 +142,7 @@ def _remember(
             services.records.remember(record)
 
 
-async def delete(services: Services, request: Request, trace: Trace) -> None:
+async def delete(services: DaemonContext, request: Request, trace: Trace) -> None:
     """Serve one DEL; what cannot be released now is remembered in the journal."""
     attachment = attachment_of(request, services.node)
     try:
@@ -152,7 +155,7 @@ async def delete(services: Services, request: Request, trace: Trace) -> None:
     services.journal.released(request)
 
 
-async def release(services: Services, attachment: Attachment) -> None:
+async def release(services: DaemonContext, attachment: Attachment) -> None:
     """Give back what this interface holds; raises where that is not certain."""
     services.records.drop(attachment)
     if services.cluster.locked:
@@ -161,7 +164,7 @@ async def release(services: Services, attachment: Attachment) -> None:
         await _release(services, await holdings(services, attachment))
 
 
-async def check(services: Services, request: Request, trace: Trace, seconds: float) -> None:
+async def check(services: DaemonContext, request: Request, trace: Trace, seconds: float) -> None:
     """Serve one CHECK: each address of prevResult is allocated to this interface (CHK-06)."""
     if request.config.prev_result is None:
         raise CNIError(Code.INVALID_CONFIG, "Required prevResult missing")
@@ -188,7 +191,7 @@ async def check(services: Services, request: Request, trace: Trace, seconds: flo
             )
 
 
-async def holdings(services: Services, attachment: Attachment) -> Holdings:
+async def holdings(services: DaemonContext, attachment: Attachment) -> Holdings:
     """What is held for this interface. Raises DatastoreError or TimeoutError."""
     legacy = f"{attachment.namespace}.{attachment.pod}" if attachment.pod else ""
     handle_ids = [attachment.handle_id, legacy or attachment.container_id]
@@ -236,7 +239,7 @@ def _serve(held: Sequence[IPAddress], wanted: AddressRequest) -> bool:
 
 
 def _printed(
-    services: Services,
+    services: DaemonContext,
     address: IPAddress,
     wanted: AddressRequest,
     gateways: Mapping[int, IPAddress],
@@ -272,14 +275,17 @@ def _expected(request: Request) -> list[IPAddress]:
     return found
 
 
-async def _release(services: Services, held: Holdings) -> None:
+async def _release(services: DaemonContext, held: Holdings) -> None:
     await forget_flows(services, held.all)
     for handle_id, addresses in held.addresses.items():
         await services.allocator.perform(Release(handle_id, only=frozenset(addresses)))
 
 
 async def _undo(
-    services: Services, request: Request, attachment: Attachment, tickets: Sequence[Ticket]
+    services: DaemonContext,
+    request: Request,
+    attachment: Attachment,
+    tickets: Sequence[PendingRequest],
 ) -> None:
     """Take back what this call was granted; never raises."""
     for ticket in tickets:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from cni.node.services import Services
+from cni.node.daemon_context import DaemonContext
 from cni.request.request import Request
 from libcalico.datastore.interface import ABSENT, CommitConflict, Put
 from libcalico.errors import InvalidValue, PermissionDenied
@@ -25,7 +25,7 @@ from libcalico.selectors import selectors
 log = logging.getLogger(__name__)
 
 
-async def ensure(services: Services, request: Request) -> None:
+async def ensure(services: DaemonContext, request: Request) -> None:
     """Create the profile if it is missing; asks the datastore once a network and process.
 
     Raises DatastoreError or TimeoutError. Where nodes may not write profiles, pods of Kubernetes
@@ -48,13 +48,13 @@ async def ensure(services: Services, request: Request) -> None:
     services.told.add(f"profile {network}")
 
 
-def is_wanted(services: Services, request: Request) -> bool:
+def is_wanted(services: DaemonContext, request: Request) -> bool:
     """Whether this daemon has not seen to it yet, and there is to be one."""
     known = f"profile {request.config.name}"
     return not (request.config.policy_type or known in services.told)
 
 
-async def _create(services: Services, network: str, *, kubernetes: bool) -> None:
+async def _create(services: DaemonContext, network: str, *, kubernetes: bool) -> None:
     key = ResourceKey("Profile", network)
     if await services.store.get(key) is not None:
         return

@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from cni.node.daemon_context import READY_SECONDS, DaemonContext, check_node_known, check_node_name
 from cni.node.felix_client import Subject
-from cni.node.services import READY_SECONDS, Services, check_node_known, check_node_name
 from cni.pods.endpoint import EndpointWriter
 from cni.request.attachment import attachment_of, check_endpoint_name
 from cni.request.chain import own_index, previous_of
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 async def add(
-    services: Services, request: Request, netns_fd: int, trace: Trace, previous: Result
+    services: DaemonContext, request: Request, netns_fd: int, trace: Trace, previous: Result
 ) -> Result:
     """Serve one ADD; raises CNIError, with the endpoint taken back."""
     attachment, settings = attachment_of(request, services.node), services.settings
@@ -97,7 +97,7 @@ async def add(
     return previous
 
 
-async def _in_force(services: Services, text: str, subject: Subject, seconds: float) -> None:
+async def _in_force(services: DaemonContext, text: str, subject: Subject, seconds: float) -> None:
     try:
         refusal = await services.felix.in_force(subject, seconds)
     except TimeoutError:
@@ -121,7 +121,7 @@ def addresses_of(request: Request, previous: Result) -> tuple[IPAddress, ...]:
     return found
 
 
-def _ends(services: Services, request: Request, netns_fd: int) -> tuple[Link, Link]:
+def _ends(services: DaemonContext, request: Request, netns_fd: int) -> tuple[Link, Link]:
     """The two ends of the pod's cable as the kernel has them (CNI-95)."""
     with wiring.open_pod(netns_fd) as pod:
         inner = links.get(pod, request.ifname)
@@ -148,7 +148,7 @@ def _ends(services: Services, request: Request, netns_fd: int) -> tuple[Link, Li
     return inner, outer
 
 
-async def _undo(services: Services, request: Request) -> None:
+async def _undo(services: DaemonContext, request: Request) -> None:
     attachment = attachment_of(request, services.node)
     left: list[Exception] = []
     try:
@@ -159,7 +159,7 @@ async def _undo(services: Services, request: Request) -> None:
     await delete.remember_undo(services, request, left)
 
 
-async def check(services: Services, request: Request, netns_fd: int | None) -> None:
+async def check(services: DaemonContext, request: Request, netns_fd: int | None) -> None:
     """Serve one CHECK: endpoint, host interface and policy are as ADD left them."""
     previous = previous_of(request)
     assert previous is not None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cni.node.daemon_context import DaemonContext
 from cni.node.own_machine import why_foreign
 from cni.node.records import Record
-from cni.node.services import Services
 from cni.request.attachment import Attachment
 from cni.verbs.garbage import held_here
 from ipam.records.blocks import IPAddress
@@ -22,7 +22,7 @@ from linux import links
 from linux.netlink import Socket
 
 
-async def learn(services: Services) -> None:
+async def learn(services: DaemonContext) -> None:
     """Remember them. Raises DatastoreError, KernelError, OSError."""
     marks = await services.in_thread(kernel_marks)
     # A record of a container before, whose link had the name, says nothing of the one that runs.

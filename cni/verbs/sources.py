@@ -13,7 +13,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cni.node.services import Services
+from cni.node.daemon_context import DaemonContext
 from cni.pods.endpoint import EndpointWriter
 from cni.request.attachment import Attachment
 from cni.request.errors import CNIError, Code
@@ -21,7 +21,7 @@ from cni.request.result import Result
 from cni.verbs import delete
 from cni.verbs.delegation import Delegate
 from ipam.allocator.requests import Granted
-from ipam.allocator.service import Ticket
+from ipam.allocator.service import PendingRequest
 from ipam.records.blocks import IPAddress
 from ipam.records.errors import IPAMError
 from libcalico.datastore.interface import CommitConflict, Entry, revision_of
@@ -51,9 +51,9 @@ class Source(Protocol):
 class OwnAddresses:
     """From our pools: one transaction holds addresses and endpoint."""
 
-    services: Services
+    services: DaemonContext
     attachment: Attachment
-    ticket: Ticket
+    ticket: PendingRequest
     extra: Result = field(default=Result(), init=False)
 
     async def planned(self) -> tuple[IPAddress, ...]:
@@ -83,7 +83,7 @@ class OwnAddresses:
 class _EndpointAlone:
     """Addresses that our pools know nothing of: a guarded commit writes the endpoint."""
 
-    services: Services
+    services: DaemonContext
     attachment: Attachment
     writer: EndpointWriter
     extra: Result = field(default=Result(), init=False)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from cni.node.services import Services, check_node_known, check_node_name
+from cni.node.daemon_context import DaemonContext, check_node_known, check_node_name
 from cni.pods.pod_requests import address_request
 from cni.pods.pod_source import PodFacts
 from cni.request.errors import CNIError, Code
@@ -56,7 +56,7 @@ class Room:
     away: float | None = None
 
 
-async def status(services: Services, request: Request, line: Line, room: Room) -> None:
+async def status(services: DaemonContext, request: Request, line: Line, room: Room) -> None:
     """Serve one STATUS; raises CNIError 50 or 51, whose text an operator can act on."""
     try:
         await services.cluster.require_ready(WAIT_SECONDS)
@@ -79,14 +79,14 @@ def _unavailable(msg: str, details: str = "") -> CNIError:
     return CNIError(Code.PLUGIN_NOT_AVAILABLE, msg, details)
 
 
-def _require_store(services: Services) -> None:
+def _require_store(services: DaemonContext) -> None:
     if services.cluster.cut > QUIET_SECONDS:
         raise _unavailable("the datastore does not answer: no pod starts here")
     if full := why_full(services.store):
         raise _unavailable(f"no pod starts here: {full}")
 
 
-def _require_mtu(services: Services, request: Request) -> None:
+def _require_mtu(services: DaemonContext, request: Request) -> None:
     file = services.settings.mtu_file
     if request.config.document.get("require_mtu_file") is True and not file.exists():
         raise _unavailable(f"{file} is missing, and require_mtu_file is true")
@@ -102,7 +102,7 @@ async def _delegate(delegate: Delegate) -> None:
         raise _unavailable(f'IPAM plugin "{plugin}": {error.msg}', error.details) from error
 
 
-async def _pools(services: Services, request: Request, room: Room) -> None:
+async def _pools(services: DaemonContext, request: Request, room: Room) -> None:
     facts = services.cluster.facts(services.node)
     if facts is None or all(pool.disabled for pool in facts.pools):
         raise _unavailable("there is no enabled IP pool")
@@ -127,7 +127,7 @@ async def _pools(services: Services, request: Request, room: Room) -> None:
             raise _unavailable(reason)
 
 
-async def _full(services: Services, facts: Facts, chosen: Sequence[Pool], room: Room) -> str:
+async def _full(services: DaemonContext, facts: Facts, chosen: Sequence[Pool], room: Room) -> str:
     key = tuple(pool.name for pool in chosen)
     now = time.monotonic()
     if now - room.looked.get(key, -LOOK_SECONDS) >= LOOK_SECONDS:
@@ -138,7 +138,7 @@ async def _full(services: Services, facts: Facts, chosen: Sequence[Pool], room: 
 
 
 async def _look(
-    services: Services, facts: Facts, chosen: Sequence[Pool], room: Room, key: tuple[str, ...]
+    services: DaemonContext, facts: Facts, chosen: Sequence[Pool], room: Room, key: tuple[str, ...]
 ) -> None:
     try:
         async with asyncio.timeout(services.settings.datastore_seconds):
@@ -148,7 +148,7 @@ async def _look(
         log.info("the pools could not be looked at: %s", str(error) or "timeout")
 
 
-async def exhausted(services: Services, facts: Facts, chosen: Sequence[Pool]) -> str:
+async def exhausted(services: DaemonContext, facts: Facts, chosen: Sequence[Pool]) -> str:
     """Why no address is free for this node in these pools, or ""; allocates nothing (STA-10).
 
     The node's own blocks first: only where those are full, all blocks are read.
@@ -193,7 +193,7 @@ def _free(entries: Iterable[Entry | None], facts: Facts, chosen: Sequence[Pool])
     return False
 
 
-def _agents(services: Services, request: Request, room: Room) -> None:
+def _agents(services: DaemonContext, request: Request, room: Room) -> None:
     """What carries the traffic of pods that run already (STA-03)."""
     if sysctl.try_get("net/ipv4/ip_forward") == "0":
         raise CNIError(
@@ -215,7 +215,7 @@ def _agents(services: Services, request: Request, room: Room) -> None:
         raise CNIError(Code.LIMITED_CONNECTIVITY, reason)
 
 
-def _felix_away(services: Services, room: Room) -> bool:
+def _felix_away(services: DaemonContext, room: Room) -> bool:
     """Whether felix has been away for a while: a restart of it is no fault of the node."""
     settings = services.settings
     if services.felix.connected:
@@ -228,7 +228,7 @@ def _felix_away(services: Services, room: Room) -> bool:
     return now - room.away >= QUIET_SECONDS
 
 
-def _sessions(services: Services) -> str:
+def _sessions(services: DaemonContext) -> str:
     """Why no BGP session stands where some are wanted, or ""."""
     told = status_file.read("bgp", services.settings.status) or {}
     try:

@@ -34,8 +34,8 @@ from ipaddress import (
 
 from cni.request.attachment import FIRST_INTERFACE
 from cni.request.errors import CNIError, Code
-from cni.veth import half_made
-from cni.veth.half_made import HOST_MAC
+from cni.veth import orphan_veths
+from cni.veth.orphan_veths import HOST_MAC
 from ipam.records.blocks import IPAddress
 from libcalico.local.node_api import ROUTE_METRIC, ROUTE_PROTOCOL
 from libcalico.model.keys import IPNetwork
@@ -123,7 +123,7 @@ def existing(host: Socket, pod: Socket, cable: Cable) -> Ends | None:
         return None
     outer = links.get(host, inner.peer_index) if inner.peer_index else None
     if outer is None or outer.alias != cable.mark or outer.name != cable.host_interface:
-        if half_made.remove(host, pod, cable.host_interface, cable.ifname):
+        if orphan_veths.remove(host, pod, cable.host_interface, cable.ifname):
             return None
         raise CNIError(
             Code.INTERNAL,

@@ -35,8 +35,8 @@ from controllers.addresses.orphan_handles import OrphanHandles
 from controllers.addresses.pod_table import PodTable, view_of
 from controllers.addresses.pods import Pods
 from controllers.mirror.objects import PODS
+from controllers.nodes.node_existence import NodeExistence
 from controllers.nodes.node_view import NodeView, kubernetes_name
-from controllers.nodes.presence import Presence
 from ipam.admin.usage import reservations
 from ipam.allocator import affinities
 from ipam.allocator.committer import settle
@@ -45,9 +45,9 @@ from ipam.allocator.hosts import release_host_affinities
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
 from ipam.collector.collector import plan_release
-from ipam.collector.proof import Suspect
+from ipam.collector.leak_evidence import Suspect
 from ipam.records import blocks
-from ipam.records.edit import release_stamp
+from ipam.records.block_editor import release_stamp
 from ipam.records.errors import IPAMError
 from ipam.records.pools import usable
 from libcalico.clusterinfo import KEY as CLUSTER
@@ -78,7 +78,7 @@ class Collection:
         clock: Callable[[], float] = time.monotonic,
         handles: bool = False,
         pods: Pods | None = None,
-        presence: Presence | None = None,
+        presence: NodeExistence | None = None,
     ) -> None:
         """`handles`: the store has no transactions, so handles may be left without addresses.
 
@@ -92,7 +92,7 @@ class Collection:
         self._watchlist = Watchlist(grace)
         self._empty: dict[tuple[BlockKey, int], float] = {}
         self._gone: dict[str, float] = {}
-        self._presence = presence or Presence(store, client)
+        self._presence = presence or NodeExistence(store, client)
         self._handles = OrphanHandles(grace or WITHOUT_GRACE) if handles else None
         self._all_read = False
         self._soon = asyncio.Event()

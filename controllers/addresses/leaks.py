@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
-from ipam.collector.proof import Held
+from ipam.collector.leak_evidence import Held
 from ipam.records import blocks
 from ipam.records.blocks import Allocation
 from libcalico.model import Block

@@ -18,7 +18,7 @@ from controllers.addresses.service_wishes import handle_of, steps, wish_of
 from controllers.mirror.mirror import PERIOD
 from controllers.mirror.objects import SERVICES, Service
 from controllers.queue import WorkQueue
-from ipam.allocator.assign import AssignRequest, assign_ip, auto_assign
+from ipam.allocator.library_assign import AssignRequest, assign_ip, auto_assign
 from ipam.allocator.release import Release, release_by_handle, release_ips
 from ipam.records import blocks, handles
 from ipam.records.blocks import IPAddress

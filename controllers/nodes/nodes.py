@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from controllers.mirror.mirror import PERIOD
 from controllers.nodes import host_endpoints, node_labels
+from controllers.nodes.node_existence import AGAIN, NodeExistence
 from controllers.nodes.node_view import NodeView, kubernetes_name
-from controllers.nodes.presence import AGAIN, Presence
 from controllers.queue import WorkQueue
 from ipam.admin import node_removal
 from libcalico.datastore.interface import (
@@ -73,13 +73,13 @@ class Nodes:
         workers: int = 1,
         period: float = PERIOD,
         removed: Callable[[str], None] = lambda _: None,
-        presence: Presence | None = None,
+        presence: NodeExistence | None = None,
         again: float = AGAIN,
     ) -> None:
         self._view, self._store = view, store
         self._sync_labels, self._endpoints = sync_labels, endpoints
         self._workers, self._period, self._removed = workers, period, removed
-        self._presence, self._again = presence or Presence(store, client), again
+        self._presence, self._again = presence or NodeExistence(store, client), again
         self._doubtful: set[str] = set()
         self.queue: WorkQueue[str] = WorkQueue()
         self.writes = self.failures = 0

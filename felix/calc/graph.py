@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any
 
-from felix.calc.absences import NodeTable
 from felix.calc.blocks import (
     BlockFacts,
     blackholes,
@@ -27,9 +26,10 @@ from felix.calc.blocks import (
     unsettled,
 )
 from felix.calc.cluster_routes import ClusterRoutes
+from felix.calc.learned_routes import PathFacts
 from felix.calc.local_endpoints import LocalEndpoints
+from felix.calc.node_grace import NodeTable
 from felix.calc.nodes import facts_of as node_facts
-from felix.calc.paths import PathFacts
 from felix.calc.policy import KINDS as POLICY_KINDS
 from felix.calc.policy import PolicyEngine
 from felix.calc.pools import Pool, members, pool_of, service_nets
@@ -158,7 +158,7 @@ class Calculator:
         return False
 
     def pass_time(self, now: float) -> float | None:
-        """What is only held for a moment goes when that is over (`felix.calc.absences`).
+        """What is only held for a moment goes when that is over (`felix.calc.node_grace`).
 
         `now` in seconds; returns after how many to call again, None if nothing is held.
         """

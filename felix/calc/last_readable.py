@@ -1,12 +1,13 @@
 """Documents of policy that cannot be read: which revision of each is in force.
 
-Stands before the calculation, as `felix.calc.unconfirmed` does. What was last readable here stays
-in force while the stored bytes are not; only a document that was never readable here counts as what
-`libcalico.model.salvage` makes of it, which closes what it may select (docs/design/0004). A policy
-that decodes, but of whose selectors, tier or types some cannot be understood, counts as unreadable
-where there is a version to fall back to: it would close more than it was meant to select. What was
-readable before a restart, the node remembers on disk (felix/store/readable_store.py); it is asked
-once, when the datastore has been read whole, so that what was deleted meanwhile never comes back.
+Stands before the calculation, as `felix.calc.commit_confirmed` does. What was last readable here
+stays in force while the stored bytes are not; only a document that was never readable here counts
+as what `libcalico.model.salvage` makes of it, which closes what it may select (docs/design/0004). A
+policy that decodes, but of whose selectors, tier or types some cannot be understood, counts as
+unreadable where there is a version to fall back to: it would close more than it was meant to
+select. What was readable before a restart, the node remembers on disk
+(felix/store/readable_store.py); it is asked once, when the datastore has been read whole, so that
+what was deleted meanwhile never comes back.
 
 Invariants (tests/felix/store/test_last_readable.py):
   LRD-1  What is in force of an object depends on its readable versions since it was made, on a

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from felix.calc.paths import Via
+from felix.calc.learned_routes import Via
 from linux import prefixes
 from linux.prefixes import Prefix
 from linux.route_values import NextHop, Route

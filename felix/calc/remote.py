@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, KeysView, Mapping
 from itertools import islice
 
+from felix.calc.learned_routes import PathFacts, PathTable, RouteAcceptance, Via
 from felix.calc.nexthops import Resolver, Way
-from felix.calc.paths import Judge, PathFacts, PathTable, Via
 from linux import prefixes
 from linux.prefixes import Networks, Prefix
 from linux.route_values import NextHop, Route
@@ -36,7 +36,7 @@ class RemoteRoutes:
         self.refused: dict[Prefix, str] = {}
         self.unresolved: set[Prefix] = set()
         self._facts = PathFacts()
-        self._judge = Judge(self._facts)
+        self._judge = RouteAcceptance(self._facts)
         self._kernel: tuple[tuple[Route, ...], frozenset[int]] = ((), frozenset())
         self._resolver = Resolver((), {})
         self._ways: dict[Via, Way] = {}
@@ -55,7 +55,7 @@ class RemoteRoutes:
     def learn(self, facts: PathFacts, routes: tuple[Route, ...], dead: frozenset[int]) -> None:
         """What everything depends on."""
         if facts != self._facts:
-            self._facts, self._judge = facts, Judge(facts)
+            self._facts, self._judge = facts, RouteAcceptance(facts)
             self._pending.update(dict.fromkeys(self.table.paths))
         if (routes, dead) != self._kernel:
             self._kernel = (routes, dead)

@@ -33,32 +33,32 @@ from collections.abc import Callable, Iterable
 from felix.calc.encapsulation import Encapsulation, LastEncapsulation
 from felix.calc.endpoints import Endpoint, IPAddress, addresses
 from felix.calc.graph import Calculator
+from felix.calc.learned_routes import PathTable
 from felix.calc.nodes import NodeFacts
-from felix.calc.paths import PathTable
 from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
+from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.interfaces import Interfaces
 from felix.dataplane.devices.mtu import MtuKeeper
 from felix.dataplane.devices.offload import ChecksumOffload
-from felix.dataplane.devices.touched import Touched
 from felix.dataplane.devices.tunnels import Door, Tunnels
 from felix.dataplane.devices.view import KernelView
-from felix.dataplane.routes.elsewhere import Elsewhere
-from felix.dataplane.routes.flush import Flusher
-from felix.dataplane.routes.host import Host, has_ipv6
-from felix.dataplane.routes.predecessors import Predecessors
+from felix.dataplane.routes.conntrack_flush import ConntrackFlusher
+from felix.dataplane.routes.in_force import InForce
+from felix.dataplane.routes.kernel_reader import KernelReader, has_ipv6
+from felix.dataplane.routes.remote_next_hops import RemoteNextHops
 from felix.dataplane.routes.routes import Outcome, RouteTable
-from felix.dataplane.routes.settled import Settled
+from felix.dataplane.routes.stale_routes import StaleRoutes
 from felix.dataplane.rules import backend
-from felix.dataplane.rules.cleaner import Cleaner
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.rules.ipsets import Sets
-from felix.dataplane.rules.sweeping import Sweeping
+from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
+from felix.dataplane.rules.removal_timing import RemovalTiming
 from felix.dataplane.turn.ahead import Ahead
-from felix.dataplane.turn.slices import happens_before, in_slices
+from felix.dataplane.turn.cooperative_steps import happens_before, in_slices
+from felix.dataplane.turn.resync_timers import ResyncTimers
 from felix.dataplane.turn.state import State
-from felix.dataplane.turn.timers import Timers
-from libcalico import collector
+from libcalico import gc_control
 from libcalico.model import ResourceKey
 from libcalico.process.backoff import Backoff
 from libcalico.process.tasks import Background, beside, start
@@ -95,27 +95,27 @@ class Dataplane:
     ) -> None:
         self.calc, self.paths, self.config = calc, paths, config
         self.state = State()
-        self.touched = Touched()
+        self.touched = DirtySet()
         self.view = KernelView(config.interface_prefix, self.touched)
         self.routes = RouteTable(self.touched)
-        self._settled = Settled(self.state, self.view, self.routes)
-        self.predecessors = Predecessors()
+        self._settled = InForce(self.state, self.view, self.routes)
+        self.predecessors = StaleRoutes()
         self.remote = RemoteRoutes(paths)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
         self.background = Background()
         self.tunnels = Tunnels(calc.node, time.monotonic, self.kick, background=self.background)
         self.offload = ChecksumOffload(time.monotonic, self.kick)
-        self.elsewhere = Elsewhere()
+        self.elsewhere = RemoteNextHops()
         self.tables: backend.Tables | None = None
         self._mode = backend.Mode()
-        self._cleaner = Cleaner(self.background)
+        self._cleaner = OtherBackendCleanup(self.background)
         self._ahead = Ahead(calc.policy, lambda: self._desire, self.kick_some)
         self._sets: Sets | None = None
         self._published = published
         self.linger: Callable[[], float] = lambda: 0.0
         self.on_ruled: Callable[[list[ResourceKey]], None] = lambda _: None
-        self._host: Host | None = None
+        self._host: KernelReader | None = None
         self._wake = asyncio.Event()
         # Something waits that is not as patient as paths are.
         self._hurry = False
@@ -127,7 +127,7 @@ class Dataplane:
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
         self._backoff = Backoff(0.1, 10.0)
-        self._flusher = Flusher(self._flows_are_gone)
+        self._flusher = ConntrackFlusher(self._flows_are_gone)
         self._desire: Desire | None = None
         self._started = 0.0
         self._telling = False
@@ -136,7 +136,7 @@ class Dataplane:
         self._spared: set[IPAddress] = set()
         self._encapsulation = LastEncapsulation()
         self._config_seen: Config | None = None
-        self._sweeping = Sweeping(time.monotonic)
+        self._sweeping = RemovalTiming(time.monotonic)
 
     @property
     def prepared(self) -> bool:
@@ -193,7 +193,8 @@ class Dataplane:
         return self._desire is not None and self._desire.tell
 
     def tell_drops(self, wanted: bool) -> None:
-        """Whether rules tell of denied packets (`felix.rules.tell`): while somebody reads."""
+        """Whether rules tell of denied packets (`felix.rules.nflog_prefix`): while somebody
+        reads."""
         if wanted is not self._telling:
             self._telling = wanted
             self.kick()
@@ -256,9 +257,9 @@ class Dataplane:
 
     async def run(self, beat: Callable[[], None]) -> None:
         """Run for ever; `beat` is called at least every ten seconds while the loop lives."""
-        host = self._host = Host(self.view, self.routes, self._kernel_spoke, self.linger)
+        host = self._host = KernelReader(self.view, self.routes, self._kernel_spoke, self.linger)
         self._started = asyncio.get_running_loop().time()
-        timers = Timers(asyncio.get_running_loop().time)
+        timers = ResyncTimers(asyncio.get_running_loop().time)
         try:
             async with beside(host.watch(), host.pins.watch(), name="the kernel's monitor"):
                 await self._turns(host, timers, beat)
@@ -272,7 +273,9 @@ class Dataplane:
             if self.tables is not None:
                 self.tables.close()
 
-    async def _turns(self, host: Host, timers: Timers, beat: Callable[[], None]) -> None:
+    async def _turns(
+        self, host: KernelReader, timers: ResyncTimers, beat: Callable[[], None]
+    ) -> None:
         retry: float | None = 0.0
         while True:
             beat()
@@ -284,7 +287,7 @@ class Dataplane:
             self._published()
             await asyncio.sleep(0)  # sockets are served between turns that ask for turns
 
-    def _until(self, timers: Timers, retry: float | None) -> float:
+    def _until(self, timers: ResyncTimers, retry: float | None) -> float:
         """Seconds until something is to be done though nothing was told."""
         seconds = timers.sleep(self._mode.parameters(self.config), IDLE_BEAT, retry)
         sweep = self._sweeping.wait if retry is None else None
@@ -298,7 +301,7 @@ class Dataplane:
         self._wake.clear()
         self._hurry = False
 
-    async def _turn(self, host: Host, timers: Timers) -> float | None:
+    async def _turn(self, host: KernelReader, timers: ResyncTimers) -> float | None:
         """One look; returns the seconds until a retry, None if all is well."""
         try:
             due = timers.due(self._mode.parameters(self.config))
@@ -373,7 +376,7 @@ class Dataplane:
             self.tables.name,
         )
 
-    async def _apply(self, host: Host, due: frozenset[str]) -> dict[str, str]:
+    async def _apply(self, host: KernelReader, due: frozenset[str]) -> dict[str, str]:
         if self._mode.differs(self.config, asyncio.get_running_loop().time()):
             await self._prepare()
             self.touched.mark_everything()
@@ -386,7 +389,7 @@ class Dataplane:
             # What a Node had lost is gone now: tunnels, routes and rules of other nodes follow.
             self.touched.mark_everything()
         before, floating = self.renders, self._desire.floating
-        with collector.resting(lambda: self.renders - before >= MUCH):
+        with gc_control.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
             await in_slices(self.calc.policy.settle())
             self._switch_forwarding_on(due)
@@ -489,7 +492,7 @@ class Dataplane:
         self.state.applied = self.state.applied or not failures
         return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
 
-    def _sweep_now(self, host: Host) -> bool:
+    def _sweep_now(self, host: KernelReader) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""
         if not self.state.applied or self._sweeping.due:
             return True
@@ -517,13 +520,13 @@ class Dataplane:
         self.interfaces.switch_forwarding_on(self._families)
 
     async def _apply_paths(
-        self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
+        self, host: KernelReader, active: dict[str, Endpoint], about: frozenset[str] | None
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Links, and the routes to and by them; what failed of each."""
         return self._apply_links(host, active, about), await self._apply_routes(host, active, about)
 
     def _apply_links(
-        self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
+        self, host: KernelReader, active: dict[str, Endpoint], about: frozenset[str] | None
     ) -> dict[str, str]:
         self.interfaces.spoofing = self.config.workload_source_spoofing == "Any"
         names = active if about is None else [name for name in about if name in active]
@@ -538,7 +541,7 @@ class Dataplane:
         return dict(self.interfaces.failures)
 
     async def _apply_routes(
-        self, host: Host, active: dict[str, Endpoint], about: frozenset[str] | None
+        self, host: KernelReader, active: dict[str, Endpoint], about: frozenset[str] | None
     ) -> dict[str, str]:
         """Routes; very many in slices, until something else is to be done."""
         until = asyncio.get_running_loop().time() + ROUTES_AT_ONCE

@@ -1,7 +1,7 @@
 """Denied packets, told to whoever watches: while somebody does, rules tell of them (NFLOG).
 
 With nobody watching there is no such rule, no socket and no cost. The prefix of a message names
-the rule (`felix.rules.tell`); names are looked up in what this felix calculates with.
+the rule (`felix.rules.nflog_prefix`); names are looked up in what this felix calculates with.
 
 Invariants:
   DRP-1  Watching changes no verdict (TEL-1) and ends with the last watcher.
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from felix.dataplane.loop import Dataplane
 from felix.explain.answering import denier
-from felix.rules import tell
+from felix.rules import nflog_prefix
 from libcalico.local.node_api import Denier, Dropped, Watching
 from libcalico.model import ResourceKey
 from libcalico.process.tasks import start
@@ -32,7 +32,7 @@ from linux.nflog import Logged, Reader
 
 MOST_WAITING = 2000
 """Messages that may wait for one watcher."""
-GROUPS = (tell.INGRESS_GROUP, tell.EGRESS_GROUP)
+GROUPS = (nflog_prefix.INGRESS_GROUP, nflog_prefix.EGRESS_GROUP)
 _KNOWN_FOR = 1.0
 _PATIENCE = 30.0
 """Seconds for rules that tell to be written, after which their counts are read all the same."""
@@ -218,7 +218,7 @@ class Drops:
         return self._deniers[prefix]
 
     def _look_up(self, prefix: str) -> Denier | None:
-        told = tell.read(prefix)
+        told = nflog_prefix.read(prefix)
         if told is None:
             return None
         engine = self._plane.calc.policy
@@ -228,16 +228,16 @@ class Drops:
         if told.profile:
             keys = [ResourceKey("Profile", name) for name in engine.profiles]
         for key in keys:
-            if tell.by_rule(key, told.rule, ingress=told.ingress) == prefix:
+            if nflog_prefix.by_rule(key, told.rule, ingress=told.ingress) == prefix:
                 return denier(engine, key, told.rule, ingress=told.ingress)
         # Gone meanwhile: the prefix is all that is known.
         return Denier(told.ingress, name=told.name)
 
-    def _tier(self, told: tell.Told) -> str:
+    def _tier(self, told: nflog_prefix.Denial) -> str:
         if told.profile or not told.name.startswith("_"):
             return told.name
         tiers = {policy.tier for policy in self._plane.calc.policy.policies.values()}
         for tier in tiers:
-            if tell.by_tier(tier, ingress=told.ingress).endswith(told.name):
+            if nflog_prefix.by_tier(tier, ingress=told.ingress).endswith(told.name):
                 return tier
         return told.name

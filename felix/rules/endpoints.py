@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from felix.calc.policy_model import EndpointPolicy, TierView
-from felix.rules import names, tell
+from felix.rules import names, nflog_prefix
 from felix.rules.groups import named
 from felix.rules.model import (
     Accept,
@@ -73,7 +73,7 @@ class EndpointRules:
 class Verdicts:
     """Actions that configuration chooses. `log_limit`: how often Log rules may speak.
 
-    `tell`: while somebody reads them, denied packets are told (`felix.rules.tell`).
+    `tell`: while somebody reads them, denied packets are told (`felix.rules.nflog_prefix`).
     """
 
     allow: Action
@@ -170,8 +170,8 @@ def _tier_rules(
         end = f"End of tier {tier.name}. Drop if no policies passed packet"
         undecided = (is_clear(marks.passed),)
         if verdicts.tell:
-            said = tell.by_tier(tier.name, ingress=ingress)
-            rules.append(tell.telling(said, undecided, ingress=ingress))
+            said = nflog_prefix.by_tier(tier.name, ingress=ingress)
+            rules.append(nflog_prefix.telling(said, undecided, ingress=ingress))
         rules.append(Rule(verdicts.deny, undecided, (end,)))
     return tuple(rules)
 
@@ -186,7 +186,9 @@ def profile_rules(
         rules.append(Rule(Jump(names.limited(prefix, name))))
         rules.append(_return_if_accepted(marks, "Return if profile accepted"))
     if verdicts.tell:
-        rules.append(tell.telling(tell.by_profiles(ingress=ingress), (), ingress=ingress))
+        rules.append(
+            nflog_prefix.telling(nflog_prefix.by_profiles(ingress=ingress), (), ingress=ingress)
+        )
     return [*rules, Rule(verdicts.deny, comments=("Drop if no profiles matched",))]
 
 

@@ -1,7 +1,8 @@
 """What no workload may send, whatever its policy says, and the hooks into the kernel's chains.
 
 Parts of the static chains: of those with host endpoints (`felix.rules.static`) and of those without
-(`felix.rules.bare`). `workload` is the condition by which either of them knows a workload's packet.
+(`felix.rules.static_chains`). `workload` is the condition by which either of them knows a
+workload's packet.
 
 Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/test_forwarding.py.
 """

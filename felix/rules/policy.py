@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from felix.calc.policy_model import ResolvedPolicy, ResolvedRule, Verb
-from felix.rules import names, tell
+from felix.rules import names, nflog_prefix
 from felix.rules.blocks import block_rules
 from felix.rules.endpoints import Verdicts
 from felix.rules.fragments import fragments
@@ -111,7 +111,7 @@ def _chain(
         if unusable or _names_policy(rule, verdicts):
             log, said = _log(policy, verdicts.log_prefix), ""
             if verdicts.tell:
-                said = tell.by_rule(policy.key, number, ingress=direction == "ingress")
+                said = nflog_prefix.by_rule(policy.key, number, ingress=direction == "ingress")
             rules += _rule(rule, version, marks, verdicts, log, unusable, said, profile=profile)
             continue
         rules += made.rules(rule, version, marks, verdicts, profile=profile)
@@ -213,7 +213,7 @@ def _verdict(
             mark, deny = marked(marks.drop, verdicts.deny)
             if not said:
                 return [mark, deny]
-            return [mark, tell.telling(said, deny.match, ingress=said[2] == "I"), deny]
+            return [mark, nflog_prefix.telling(said, deny.match, ingress=said[2] == "I"), deny]
         case Verb.LOG:
             assert log is not None
             limit = () if verdicts.log_limit is None else (verdicts.log_limit,)

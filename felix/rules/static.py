@@ -1,6 +1,7 @@
 """The chains that every node has: hooks into the kernel's chains and what they lead to.
 
-Here with host endpoints, which is Calico's form; without one it is shorter (`felix.rules.bare`).
+Here with host endpoints, which is Calico's form; without one it is shorter
+(`felix.rules.static_chains`).
 
 Dataplane reference 2.2 to 2.6, in its order; the chains of host endpoints that they lead to are
 the rule book's (felix.rules.hosts). What a packet meets: raw (marks cleared, spoofed sources
@@ -20,7 +21,7 @@ Tested in tests/felix/rules/test_rules.py and, with packets, tests/felix/kernel/
 
 from __future__ import annotations
 
-from felix.rules import bare, guards, ipvs, names
+from felix.rules import guards, ipvs, names, static_chains
 from felix.rules.inputs import NOTHING_SPECIAL, Facts, RuleSettings
 from felix.rules.model import (
     Accept,
@@ -51,7 +52,7 @@ def tables(
 ) -> dict[str, TableModel]:
     """Every table of one family, without what endpoints and policies add."""
     if not facts.hosts:
-        return bare.tables(version, settings, facts)
+        return static_chains.tables(version, settings, facts)
     return {
         "raw": _raw(version, settings, facts),
         "mangle": _mangle(settings),

@@ -6,7 +6,7 @@ Calico's library and this one may work on one etcd at the same time.
 
 | call | where |
 |---|---|
-| `auto_assign`, `assign_ip` | ipam/allocator/assign.py |
+| `auto_assign`, `assign_ip` | ipam/allocator/library_assign.py |
 | `release_ips`, `release_by_handle` | ipam/allocator/release.py |
 | `claim_affinity`, `release_affinity`, `release_host_affinities`, `release_pool_affinities`, `remove_host` | ipam/allocator/hosts.py |
 | `ensure_tunnel_address(es)` | ipam/admin/tunnels.py |
@@ -19,7 +19,6 @@ Source: data model 4.4 to 4.9. Tested in tests/ipam/test_library.py.
 from __future__ import annotations
 
 from ipam.admin.tunnels import ensure_tunnel_address, ensure_tunnel_addresses
-from ipam.allocator.assign import AssignRequest, AssignResult, assign_ip, auto_assign
 from ipam.allocator.cooling import sweep_cooled
 from ipam.allocator.hosts import (
     claim_affinity,
@@ -28,6 +27,7 @@ from ipam.allocator.hosts import (
     release_pool_affinities,
     remove_host,
 )
+from ipam.allocator.library_assign import AssignRequest, AssignResult, assign_ip, auto_assign
 from ipam.allocator.release import Release, ReleaseResult, release_by_handle, release_ips
 from ipam.allocator.settings import change_config, get_config, set_config
 

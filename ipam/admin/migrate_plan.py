@@ -18,7 +18,7 @@ from typing import Any
 from ipam.admin.check import Record, check
 from ipam.allocator.claims import DEFAULT_BLOCK_LIMIT
 from ipam.records import blocks
-from ipam.records.edit import Edit
+from ipam.records.block_editor import BlockEditor
 from ipam.records.pools import Pool, block_count, from_resource, within
 from ipam.records.snapshot import Snapshot
 from libcalico.errors import InvalidValue
@@ -131,7 +131,7 @@ def plan(
 
 def rested(block: Block, now: int, cooldown: int) -> Block:
     """The block without the addresses that have cooled down; the same one if there are none."""
-    edit = Edit(block)
+    edit = BlockEditor(block)
     edit.collect(now, cooldown)
     return edit.result()
 

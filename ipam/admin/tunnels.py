@@ -15,10 +15,10 @@ from enum import Enum
 from ipaddress import ip_network
 
 from ipam.allocator.facts import Facts, read_facts
+from ipam.allocator.pending_requests import PendingRequest
 from ipam.allocator.release import Release as ReleaseIP
 from ipam.allocator.release import release_by_handle, release_ips
 from ipam.allocator.requests import Allocate, Companion, Granted, Release, Request
-from ipam.allocator.tickets import Ticket
 from ipam.allocator.worker import Worker
 from ipam.records import blocks, pools
 from ipam.records.blocks import Allocation, IPAddress, parse_address
@@ -248,7 +248,7 @@ def _naming(tunnel: Tunnel, node: str, text: Callable[[Sequence[IPAddress]], str
 
 
 async def _serve(worker: Worker, request: Request, known: Facts, node: Entry) -> Granted:
-    ticket = Ticket(request)
+    ticket = PendingRequest(request)
     worker.learn({node.key: node})
     await worker.serve([ticket], known)
     worker.tidy()

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from ipam.allocator.committer import Plan
 from ipam.allocator.view import View
 from ipam.records import blocks
+from ipam.records.block_editor import BlockEditor
 from ipam.records.blocks import IPAddress
-from ipam.records.edit import Edit
 from libcalico.datastore.interface import ABSENT, Change, Put
 from libcalico.model import Block, Handle
 from libcalico.model.keys import BlockKey, HandleKey, Key
@@ -67,7 +67,7 @@ def _adopted(
     ordinals = [blocks.ordinal_of(block, one) for one in addresses if one in nameless]
     if not ordinals:
         return block
-    edit = Edit(block)
+    edit = BlockEditor(block)
     edit.give_back(ordinals)
     edit.give(ordinals, handle_id, attributes)
     return edit.result()

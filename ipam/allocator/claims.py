@@ -17,7 +17,7 @@ from itertools import islice
 from ipam.allocator import affinities
 from ipam.allocator.view import View
 from ipam.records import blocks
-from ipam.records.edit import Edit
+from ipam.records.block_editor import BlockEditor
 from ipam.records.errors import BlockLimit, BlockOverlaps, PoolsExhausted
 from ipam.records.naming import microseconds_since
 from ipam.records.pools import Pool, block_order, names, within
@@ -137,7 +137,7 @@ def free_addresses(
     """How many addresses of a block may be given out now; none of an inconsistent one."""
     if blocks.problem(block):
         return 0
-    edit = Edit(block)
+    edit = BlockEditor(block)
     edit.collect(now, cooldown)
     return len(edit.free(blocks.size(cidr), blocks.reserved_ordinals(cidr, reserved)))
 
@@ -170,7 +170,7 @@ def _reclaimable(entry: Entry, pool: Pool, host: str, now: int, cooldown: int) -
     cidr = ip_network(entry.value.cidr)
     if not within(cidr, pool.cidr) or entry.value.owner in (None, blocks.owner_text(host)):
         return None
-    edit = Edit(entry.value)
+    edit = BlockEditor(entry.value)
     edit.collect(now, cooldown)
     block = edit.result()
     if not blocks.is_empty(block) or not _is_old(block, now):

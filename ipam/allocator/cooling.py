@@ -12,7 +12,7 @@ import time
 from ipam.allocator import affinities
 from ipam.allocator.settings import get_config
 from ipam.records import blocks
-from ipam.records.edit import Edit
+from ipam.records.block_editor import BlockEditor
 from libcalico.datastore.interface import Change, CommitConflict, Datastore, Delete, Put, Selection
 
 
@@ -21,7 +21,7 @@ async def sweep_cooled(store: Datastore, clock: affinities.Clock = time.time_ns)
     cooldown = (await get_config(store)).ipCooldownSeconds
     swept = 0
     for entry in (await store.list(Selection("Block"))).entries:
-        edit = Edit(entry.value)
+        edit = BlockEditor(entry.value)
         if not edit.collect(clock(), cooldown):
             continue
         block = edit.result()

@@ -1,8 +1,8 @@
 """Turn a group of requests into one transaction: blocks, handles and companions together.
 
 Pure. The view says what is believed of the datastore; the plan says what to change, under
-which guards, and what each request gets. A request first chooses (ipam/allocator/choices.py) and
-then changes, so one that cannot be served leaves no trace (IPAM-8); those beside it are served.
+which guards, and what each request gets. A request first chooses (ipam/allocator/address_choice.py)
+and then changes, so one that cannot be served leaves no trace (IPAM-8); those beside it are served.
 
 Invariants (tests/ipam/test_planner.py, tests/ipam/test_model.py):
   IPAM-5  Block, handle and companion of a request change in one transaction.
@@ -14,10 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipam.allocator.choices import MAX_CHANGES, Missing, Sources, choose_addresses, choose_release
+from ipam.allocator.address_choice import (
+    MAX_CHANGES,
+    Missing,
+    Sources,
+    choose_addresses,
+    choose_release,
+)
 from ipam.allocator.committer import Plan
-from ipam.allocator.draft import Draft, Step
 from ipam.allocator.requests import Allocate, Answer, Granted, Refused, Request, Short
+from ipam.allocator.transaction_draft import Step, TransactionDraft
 from ipam.allocator.view import View
 from ipam.records.errors import IPAMError
 from ipam.records.pools import Pool
@@ -40,7 +46,7 @@ def plan(
     Requests that do not fit into one transaction any more are answered by `Short` with
     family 0: they belong into the next group.
     """
-    draft = Draft(view, now=sources.now, cooldown=sources.cooldown)
+    draft = TransactionDraft(view, now=sources.now, cooldown=sources.cooldown)
     answers: list[Answer] = []
     missing: set[Key] = set()
     for request, usable in zip(requests, pools, strict=True):
@@ -62,7 +68,7 @@ def plan(
     return Plan(answers, draft.changes(), frozenset(missing))
 
 
-def _enter(draft: Draft, step: Step, answer: Granted) -> Answer:
+def _enter(draft: TransactionDraft, step: Step, answer: Granted) -> Answer:
     if draft.fits(step, MAX_CHANGES):
         draft.enter(step)
         return answer

@@ -16,13 +16,13 @@ from ipaddress import ip_network
 
 from ipam.allocator import affinities
 from ipam.allocator.committer import Plan, settle
-from ipam.allocator.draft import Draft, Step
 from ipam.allocator.facts import read_facts
 from ipam.allocator.settings import get_config
+from ipam.allocator.transaction_draft import Step, TransactionDraft
 from ipam.allocator.view import View
 from ipam.records import blocks, handles, pools
+from ipam.records.block_editor import BlockEditor, handle_of
 from ipam.records.blocks import IPAddress
-from ipam.records.edit import Edit, handle_of
 from ipam.records.errors import IPAMError, NotAllocated, NotOwner
 from ipam.records.pools import within
 from libcalico.datastore.interface import CommitConflict, Datastore, Selection
@@ -146,7 +146,7 @@ def _plan_ips(
 ) -> Plan[ReleaseResult]:
     if key not in view:
         return Plan(ReleaseResult(), missing=frozenset({key}))
-    draft = Draft(view, now=time.time_ns(), cooldown=config.ipCooldownSeconds)
+    draft = TransactionDraft(view, now=time.time_ns(), cooldown=config.ipCooldownSeconds)
     edit = draft.edit(key)
     if edit is None:
         return Plan(ReleaseResult(unallocated=[release.address for release in releases]))
@@ -176,7 +176,7 @@ def _plan_ips(
     return Plan(result, draft.changes())
 
 
-def _require_own(edit: Edit, ordinal: int, release: Release) -> str:
+def _require_own(edit: BlockEditor, ordinal: int, release: Release) -> str:
     holder = edit.holder(ordinal)
     held_by = handle_of(holder) if holder else ""
     if release.handle is not None and held_by != release.handle:
@@ -195,7 +195,7 @@ def _plan_handle(
     wanted: set[Key] = {key, handle_key}
     if unknown := {one for one in wanted if one not in view}:
         return Plan([], missing=frozenset(unknown))
-    draft = Draft(view, now=time.time_ns(), cooldown=config.ipCooldownSeconds)
+    draft = TransactionDraft(view, now=time.time_ns(), cooldown=config.ipCooldownSeconds)
     edit = draft.edit(key)
     held = edit.held(handle_id) if edit else []
     step = Step(handle_id, seen=[key])

@@ -29,8 +29,8 @@ from typing import Any
 import msgspec
 
 from ipam.records import blocks
+from ipam.records.block_editor import BlockEditor
 from ipam.records.blocks import IPAddress, parse_address
-from ipam.records.edit import Edit
 from ipam.records.errors import BlockInDoubt
 from ipam.records.snapshot import tunnel_texts
 from ipam.records.tunnel_kinds import TUNNELS
@@ -184,7 +184,7 @@ def _of_endpoint(address: IPAddress, endpoint: WorkloadEndpoint, handles: Iterab
 
 def filled(block: Block, uses: Sequence[Use]) -> Block:
     """The block with these addresses in use, each once."""
-    edit = Edit(block)
+    edit = BlockEditor(block)
     for use in uses:
         ordinal = blocks.ordinal_of(block, use.address)
         if edit.is_free(ordinal):

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 
 from ipam.allocator import claim_repair, planner
 from ipam.allocator.facts import Facts, read_facts
+from ipam.allocator.pending_requests import PendingRequest
 from ipam.allocator.requests import Allocate, Granted, Request
-from ipam.allocator.tickets import Ticket
 from ipam.allocator.view import OwnNode, View, at_home
 from ipam.allocator.worker import Worker
 from libcalico.datastore.interface import Datastore
@@ -34,7 +34,7 @@ from libcalico.process.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Facts", "NodeAllocator", "Ticket", "read_facts"]
+__all__ = ["Facts", "NodeAllocator", "PendingRequest", "read_facts"]
 
 RETRY_SECONDS, SELDOM_SECONDS = 2.0, 15.0
 """Until a claim is tried again that could not be written: at first, and at most."""
@@ -61,7 +61,7 @@ class NodeAllocator:
         """One writer at a time: two that complete one claim would each take the other's back."""
         self._trouble = ""
         self._again = Backoff(RETRY_SECONDS, SELDOM_SECONDS)
-        self._queue: list[Ticket] = []
+        self._queue: list[PendingRequest] = []
         self._wake = asyncio.Event()
         self._stopped = False
         self._lost: set[IPNetwork] = set()
@@ -88,9 +88,9 @@ class NodeAllocator:
         """Whether a commit leaves in the turn of the loop in which it is made."""
         return bool(getattr(self._store, "prompt", False))
 
-    def submit(self, request: Request) -> Ticket:
+    def submit(self, request: Request) -> PendingRequest:
         """Queue a request for `run`; after its end every request fails."""
-        ticket = Ticket(request)
+        ticket = PendingRequest(request)
         if self._stopped:
             ticket.fail(DatastoreUnavailable(STOPPING))
             return ticket
@@ -116,7 +116,7 @@ class NodeAllocator:
 
         Raises IPAMError, DatastoreError.
         """
-        ticket = Ticket(request)
+        ticket = PendingRequest(request)
         async with self._turn:
             worker = self._new_worker()
             await worker.serve([ticket], known or await read_facts(self._store, self._host))
@@ -200,7 +200,7 @@ class NodeAllocator:
             _fail(self._queue, STOPPING)
             self._queue.clear()
 
-    async def _serve(self, group: list[Ticket]) -> None:
+    async def _serve(self, group: list[PendingRequest]) -> None:
         try:
             async with self._turn:
                 if self._replaced:
@@ -226,6 +226,6 @@ class NodeAllocator:
             self._worker.tidy()
 
 
-def _fail(tickets: Sequence[Ticket], why: str) -> None:
+def _fail(tickets: Sequence[PendingRequest], why: str) -> None:
     for ticket in tickets:
         ticket.fail(DatastoreUnavailable(why))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from ipam.allocator import affinities, claim_repair, claims, facts, planner
 from ipam.allocator.committer import ATTEMPTS, settle
 from ipam.allocator.facts import Facts, read_facts
+from ipam.allocator.pending_requests import PendingRequest
 from ipam.allocator.planner import Sources
 from ipam.allocator.requests import (
     Allocate,
@@ -28,7 +29,6 @@ from ipam.allocator.requests import (
     Unclaimed,
 )
 from ipam.allocator.settings import get_config
-from ipam.allocator.tickets import Ticket
 from ipam.allocator.view import View
 from ipam.records import blocks, pools
 from ipam.records.errors import (
@@ -102,7 +102,7 @@ class Worker:
             self._affine = sorted(rest | {cidr} if ours else rest, key=str)
         return state is claim_repair.State.RESTORED
 
-    async def serve(self, group: list[Ticket], known: Facts | None) -> None:
+    async def serve(self, group: list[PendingRequest], known: Facts | None) -> None:
         """Bring every ticket of the group to its end; what it raises concerns all of them."""
         for ticket in group:
             ticket.started = True
@@ -121,7 +121,7 @@ class Worker:
             if rounds > ATTEMPTS:
                 raise Contention(f"gave up after {ATTEMPTS} rounds: others take every free block")
             usable: dict[int, list[Pool]] = {}
-            ready: list[Ticket] = []
+            ready: list[PendingRequest] = []
             for ticket in group:
                 try:
                     usable[id(ticket)] = self._pools_for(ticket.request, labels)
@@ -165,7 +165,9 @@ class Worker:
             # Who borrows must know whether that is still allowed.
             self._config = await get_config(self._store)
 
-    async def _labels(self, group: Sequence[Ticket]) -> Mapping[str, Mapping[str, str] | None]:
+    async def _labels(
+        self, group: Sequence[PendingRequest]
+    ) -> Mapping[str, Mapping[str, str] | None]:
         if not any(pools.selects_by_namespace(pool) for pool in self._facts.pools):
             return {}
         wanted = {
@@ -199,8 +201,8 @@ class Worker:
         return chosen
 
     async def _commit(
-        self, group: list[Ticket], usable: list[list[Pool]]
-    ) -> list[tuple[Ticket, Answer]]:
+        self, group: list[PendingRequest], usable: list[list[Pool]]
+    ) -> list[tuple[PendingRequest, Answer]]:
         requests = [ticket.request for ticket in group]
         for request in requests:
             if isinstance(request, Release):
@@ -228,7 +230,7 @@ class Worker:
             announce,
         )
         self.transactions += 1
-        waiting: list[tuple[Ticket, Answer]] = []
+        waiting: list[tuple[PendingRequest, Answer]] = []
         for ticket, answer in zip(group, answers, strict=True):
             match answer:
                 case Granted():
@@ -247,7 +249,7 @@ class Worker:
             keys.append(request.companion.key)
         return {key: self._view.get(key) for key in keys if key in self._view}
 
-    async def _claim_fixed(self, waiting: Sequence[tuple[Ticket, Answer]]) -> None:
+    async def _claim_fixed(self, waiting: Sequence[tuple[PendingRequest, Answer]]) -> None:
         """Claim the blocks of fixed addresses that nobody has; the next round assigns."""
         for cidr in {answer.cidr for _, answer in waiting if isinstance(answer, Unclaimed)}:
             self._view.forget([BlockKey(cidr)])
@@ -268,13 +270,13 @@ class Worker:
 
     async def _more_for(
         self,
-        lacking: Sequence[tuple[Ticket, Short]],
-        group: list[Ticket],
+        lacking: Sequence[tuple[PendingRequest, Short]],
+        group: list[PendingRequest],
         family: int,
         usable: Mapping[int, list[Pool]],
-    ) -> list[Ticket]:
+    ) -> list[PendingRequest]:
         """Find more blocks for each set of pools that ran dry; fails whom nothing helps."""
-        by_pools: dict[tuple[str, ...], list[tuple[Ticket, Short]]] = {}
+        by_pools: dict[tuple[str, ...], list[tuple[PendingRequest, Short]]] = {}
         for ticket, answer in lacking:
             chosen = [pool for pool in usable[id(ticket)] if pool.family == family]
             by_pools.setdefault(tuple(pool.name for pool in chosen), []).append((ticket, answer))

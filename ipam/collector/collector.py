@@ -1,9 +1,9 @@
 """A node collects what its own dead containers left: look twice, then release by sequence.
 
-`ipam.collector.proof` says what is dead. This is the walk around it: look, wait, look again, and
-for each suspect that is still the same take its turn (so that no call of its container runs), look
-a third time, and release it in one transaction with handle and endpoint. Whoever comes meanwhile is
-unharmed: the release names handle, sequence number and the endpoint's revision.
+`ipam.collector.leak_evidence` says what is dead. This is the walk around it: look, wait, look
+again, and for each suspect that is still the same take its turn (so that no call of its container
+runs), look a third time, and release it in one transaction with handle and endpoint. Whoever comes
+meanwhile is unharmed: the release names handle, sequence number and the endpoint's revision.
 
 Invariants (tests/ipam/test_collector.py, tests/ipam/model/test_model.py):
   IPAM-24  Block, handle and endpoint of a dead container go in one transaction, or nothing.
@@ -25,10 +25,18 @@ from functools import partial
 from ipam.allocator.committer import Plan, settle
 from ipam.allocator.settings import get_config
 from ipam.allocator.view import View
-from ipam.collector.proof import Evidence, Judgement, Listed, Suspect, confirmed, judge, widowed
+from ipam.collector.leak_evidence import (
+    Judgement,
+    LeakEvidence,
+    Listed,
+    Suspect,
+    confirmed,
+    judge,
+    widowed,
+)
 from ipam.records import blocks, handles
+from ipam.records.block_editor import handle_of, release_stamp
 from ipam.records.blocks import IPAddress
-from ipam.records.edit import handle_of, release_stamp
 from ipam.records.endpoints import sorted_out
 from ipam.records.errors import SequenceMismatch
 from ipam.records.pools import usable
@@ -38,7 +46,7 @@ from libcalico.model.keys import BlockKey, HandleKey, Key
 
 GAP_SECONDS = 10.0
 
-Observe = Callable[[], Awaitable[Evidence]]
+Observe = Callable[[], Awaitable[LeakEvidence]]
 Turn = Callable[[str], AbstractAsyncContextManager[None]]
 Foreign = Callable[[], Awaitable[str]]
 Flush = Callable[[Sequence[IPAddress]], Awaitable[None]]

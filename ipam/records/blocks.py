@@ -23,7 +23,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import msgspec
 
-from ipam.records.edit import Edit, handle_of, is_windows_reserved
+from ipam.records.block_editor import BlockEditor, handle_of, is_windows_reserved
 from ipam.records.errors import AddressInUse, BlockCorrupt, SequenceMismatch
 from libcalico.model import Block
 from libcalico.model.keys import IPNetwork
@@ -137,7 +137,7 @@ def assign(
     block: Block, count: int, handle_id: str | None, attributes: Mapping[str, str]
 ) -> tuple[Block, list[IPAddress]]:
     """Take up to `count` addresses from the head of the queue; fewer if the block runs dry."""
-    edit = Edit(block)
+    edit = BlockEditor(block)
     ordinals = edit.free(count)
     edit.give(ordinals, handle_id, attributes)
     return edit.result(), [address_at(block, ordinal) for ordinal in ordinals]
@@ -151,13 +151,13 @@ def assign_address(
     An address that cools is taken as well: who names it knows what he does.
     """
     ordinal = ordinal_of(block, address)
-    edit = Edit(block)
+    edit = BlockEditor(block)
     require_free(edit, ordinal, address)
     edit.give([ordinal], handle_id, attributes)
     return edit.result()
 
 
-def require_free(edit: Edit, ordinal: int, address: IPAddress) -> None:
+def require_free(edit: BlockEditor, ordinal: int, address: IPAddress) -> None:
     """Raise `AddressInUse`, naming the holder, unless nobody holds the ordinal."""
     if not edit.is_free(ordinal):
         holder = edit.holder(ordinal)
@@ -199,9 +199,9 @@ def release(
 
     An address that is free already is skipped. With `handle_id` an address that another
     handle holds is skipped as well; a wrong `sequence` raises `SequenceMismatch` (IPAM-2).
-    With `released_at` they cool first (ipam.records.edit).
+    With `released_at` they cool first (ipam.records.block_editor).
     """
-    edit = Edit(block)
+    edit = BlockEditor(block)
     freed: list[int] = []
     for address in addresses:
         ordinal = ordinal_of(block, address)
@@ -216,7 +216,9 @@ def release(
     return edit.result(), [address_at(block, ordinal) for ordinal in freed]
 
 
-def require_sequence(edit: Edit, ordinal: int, address: IPAddress, sequence: int | None) -> None:
+def require_sequence(
+    edit: BlockEditor, ordinal: int, address: IPAddress, sequence: int | None
+) -> None:
     """Raise `SequenceMismatch` unless the address is still the same allocation (IPAM-2)."""
     held = edit.sequence(ordinal)
     if sequence is not None and held != sequence:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
-from libcalico import collector
+from libcalico import gc_control
 from libcalico.datastore.interface import (
     Compacted,
     Datastore,
@@ -218,7 +218,7 @@ class Syncer:
                 try:
                     if feed.revision is None:
                         first = self._resident and not feed.listed
-                        with collector.resting(lambda: first):  # noqa: B023
+                        with gc_control.resting(lambda: first):  # noqa: B023
                             await self._list(feed)
                     await self._watch(feed, backoff)
                 except Compacted as problem:

@@ -17,10 +17,10 @@ import pytest
 from bgp.cluster.kubernetes import ServiceTable
 from bgp.cluster.ownership import Ownership, lent_of
 from bgp.cluster.services import Ranges, announced
-from bgp.decide.handover import Handover
+from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.terms import of_export
-from bgp.routes.offer import Manner, audiences, offers
-from bgp.routes.tagging import Tags
+from bgp.routes.communities import Tags
+from bgp.routes.export_policy import Manner, audiences, offers
 from bgp.speaker.interface import Family
 from felix.calc.graph import Calculator
 from felix.calc.tunnels import Means
@@ -117,7 +117,7 @@ def test_13413_a_reflector_passes_on_addresses_of_services(address: str) -> None
         "serviceLoadBalancerIPs": [{"cidr": "198.51.100.0/24"}],
     }
     put(view, "BGPConfiguration", "default", ranges)
-    terms = of_export(view, (), {}, Tags(), lambda _: "", Handover())
+    terms = of_export(view, (), {}, Tags(), lambda _: "", MakeBeforeBreak())
     sessions = [(ip_address("10.0.0.3"), Manner((Family.IPV4,), internal=True, client=True))]
     terms = replace(terms, audiences=audiences(sessions))
     sent = path(source(2, client=True))

@@ -18,7 +18,7 @@ from ipam.allocator import hosts
 from ipam.allocator.requests import Allocate, Release
 from ipam.allocator.service import NodeAllocator
 from ipam.collector.collector import Collector
-from ipam.collector.proof import Evidence
+from ipam.collector.leak_evidence import LeakEvidence
 from ipam.records import blocks, snapshot
 from ipam.records.errors import IPAMError
 from ipam.records.naming import pod_attributes
@@ -174,8 +174,8 @@ async def mend(store: Datastore) -> None:
     allocator = NodeAllocator(store, NODE)
     await allocator.warm()
 
-    async def observe() -> Evidence:
-        return Evidence(frozenset())
+    async def observe() -> LeakEvidence:
+        return LeakEvidence(frozenset())
 
     await Collector(store, NODE, observe, gap=0.01).sweep()
     for pod in PODS:

@@ -22,11 +22,11 @@ from felix.calc.graph import selections
 from felix.dataplane.rules.backend import Tables
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.rules.ipsets import Sets
-from felix.dataplane.turn.slices import in_slices
+from felix.dataplane.turn.cooperative_steps import in_slices
 from felix.rules.dispatch import Bins
 from felix.rules.iptables import render_rules
 from felix.rules.model import Chain, Rule
-from libcalico import collector
+from libcalico import gc_control
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
 from libcalico.datastore.interface import Selection, rows_of
@@ -119,14 +119,14 @@ class SnapshotFelix:
 
     async def settle(self) -> None:
         """What the main loop does before it asks what to write."""
-        with collector.resting(lambda: True):
+        with gc_control.resting(lambda: True):
             await in_slices(self.calc.policy.settle())
 
     async def tell(self) -> None:
         """What is wanted now, in the tables and sets."""
         config = self.agent.config
         active, _ = self.calc.endpoints.active(config.interface_prefix)
-        with collector.resting(lambda: True):
+        with gc_control.resting(lambda: True):
             await in_slices(self.desire.update(config, self.calc, active, {}))
 
     async def told(self) -> int:

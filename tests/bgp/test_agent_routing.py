@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bgp.cluster.services import Endpoint, ServiceBatch, ServiceView
-from bgp.decide.handover import Handover
+from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.peering.passwords import Passwords, SecretRef
 from bgp.speaker.interface import Family, Peer, Route
 from libcalico.datastore.interface import Entry
@@ -111,7 +111,7 @@ async def test_from_mesh_to_reflectors_no_route_is_ever_missing() -> None:
     """The nodes hear of the change one after the other; each table stays whole throughout."""
     cluster = await three()
     for agent in cluster.agents.values():
-        agent.handover = Handover(linger=0.3)
+        agent.handover = MakeBeforeBreak(linger=0.3)
     lost: list[tuple[str, Any]] = []
     for name, agent in cluster.agents.items():
 
@@ -217,7 +217,7 @@ async def test_a_deleted_peering_ends_though_the_peers_that_remain_are_down() ->
     """HND-3: the limit counts from the deletion, not from a successor that never comes."""
     cluster = await three()
     for agent in cluster.agents.values():
-        agent.handover = Handover(linger=0.0, limit=3600.0)
+        agent.handover = MakeBeforeBreak(linger=0.0, limit=3600.0)
     no_mesh = resource("BGPConfiguration", "default", {"nodeToNodeMeshEnabled": False})
     away = resource("BGPPeer", "away", {"peerIP": "10.0.0.99", "asNumber": 64500})
     key, near = resource("BGPPeer", "near", {"peerSelector": "all()"})

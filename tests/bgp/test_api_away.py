@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bgp.agent.agent import Agent
-from bgp.agent.memory import Memory
+from bgp.agent.saved_decisions import SavedDecisions
 from bgp.cluster.services import ServiceBatch
 from bgp.peering.passwords import Passwords, SecretRef
 from tests.bgp.agents import Cluster, node, resource
@@ -34,7 +34,7 @@ class Life:
         self.cluster, self.services, self.secrets = Cluster(), Services(), Secrets()
         self.agent: Agent = self.cluster.add(
             "n1",
-            memory=Memory(folder / "last.json"),
+            memory=SavedDecisions(folder / "last.json"),
             service_source=self.services,
             password_source=self.secrets,
             service_patience=0.05,

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgp.agent.birdworld import AgentWorld
-from bgp.agent.telling import describe
+from bgp.agent.status_document import describe
 from bgp.bird import birdctl
 from bgp.bird.birdanswers import answer
 from bgp.bird.birdctl import ControlServer

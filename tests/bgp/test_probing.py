@@ -23,7 +23,7 @@ import pytest
 
 from bgp.agent.agent import Agent
 from bgp.agent.publish import Publisher
-from bgp.agent.telling import describe
+from bgp.agent.status_document import describe
 from bgp.peering.passwords import Passwords, SecretRef
 from bgp.peering.peering import Settings
 from bgp.sessions import probing

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bgp.agent.agent import Agent
-from bgp.agent.memory import Memory
-from bgp.decide.handover import Handover
+from bgp.agent.saved_decisions import SavedDecisions
+from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.speaker.interface import Announced, Attributes, PathsReceived, Withdrawn
 from libcalico.local.node_api import Fact
 from tests.bgp.agents import Cluster, affinity, node, resource
@@ -28,7 +28,7 @@ class Story:
 
     def __init__(self, folder: Path, *others: str) -> None:
         self.cluster, self._file = Cluster(), folder / "last.json"
-        self.n1 = self.cluster.add("n1", memory=Memory(self._file))
+        self.n1 = self.cluster.add("n1", memory=SavedDecisions(self._file))
         for name in others:
             self.cluster.add(name)
 
@@ -36,7 +36,7 @@ class Story:
         """Another life of n1, to which the datastore says nothing."""
         await self.cluster.speakers["n1"].close()
         await self.cluster.calm()
-        self.n1 = self.cluster.add("n1", memory=Memory(self._file))
+        self.n1 = self.cluster.add("n1", memory=SavedDecisions(self._file))
         await self.n1.remember(0)
         await self.cluster.calm()
         return self.n1
@@ -112,7 +112,7 @@ async def test_filters_know_the_interfaces_that_felix_names_later(tmp_path: Path
 
 async def test_a_session_that_was_given_up_is_not_remembered(tmp_path: Path) -> None:
     story = Story(tmp_path, "n2", "n3")
-    handover = story.n1.handover = Handover(linger=0, limit=0)
+    handover = story.n1.handover = MakeBeforeBreak(linger=0, limit=0)
     await story.cluster.say(*NODES, node(3))
     others = [ip_address("10.0.0.2"), ip_address("10.0.0.3")]
     assert [each.peer.address for each in story.n1.plan.peers] == others

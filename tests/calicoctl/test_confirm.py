@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from libcalico.unconfirmed import ANNOTATION
+from libcalico.commit_confirmed import ANNOTATION
 from tests.calicoctl.conftest import Ctl
 
 

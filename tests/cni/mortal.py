@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
+from cni.node.daemon_context import Settings
 from cni.node.felix_client import FelixClient
-from cni.node.services import Settings
 from cni.server import server
 from cni.server.daemon import Daemon
 from cni.verbs import add
-from cni.veth import unplugging, wiring
+from cni.veth import veth_removal, wiring
 from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
@@ -35,7 +35,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "offer": (FelixClient, "offer"),
     "create": (wiring, "create"),
     "configure": (wiring, "configure"),
-    "remove": (unplugging.Unplugger, "remove"),
+    "remove": (veth_removal.VethRemover, "remove"),
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),
     "result": (add, "_result"),

@@ -27,8 +27,8 @@ from typing import Any
 
 import msgspec
 
+from cni.node.daemon_context import Settings
 from cni.node.felix_client import FelixClient
-from cni.node.services import Settings
 from cni.pods.pod_sources import PodSources
 from cni.server import server
 from cni.server.daemon import Daemon
@@ -36,8 +36,8 @@ from cni.server.server import Server
 from cni.socket import protocol
 from cni.socket.caller import Caller
 from cni.verbs import add, delete
-from cni.veth import unplugging, wiring
-from cni.veth.unplugging import Unplugger
+from cni.veth import veth_removal, wiring
+from cni.veth.veth_removal import VethRemover
 from ipam.allocator.service import NodeAllocator
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
@@ -58,8 +58,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "commit": (EtcdDatastore, "commit"),
     "in_force": (FelixClient, "in_force"),
     "result": (add, "_result"),
-    "unplug": (Unplugger, "remove"),
-    "remove": (unplugging, "remove_all"),
+    "unplug": (VethRemover, "remove"),
+    "remove": (veth_removal, "remove_all"),
     "release": (delete, "release"),
     "flows": (delete, "forget_flows"),
     "retract": (FelixClient, "retract"),

@@ -16,12 +16,12 @@ from typing import cast
 import pytest
 
 import cni.server.collection
-from cni.node.services import Services
+from cni.node.daemon_context import DaemonContext
 from cni.server.collection import Collection
 from cni.server.daemon import settings_from
 from cni.server.server import Server
 from ipam.collector.collector import Collector
-from ipam.collector.proof import Evidence
+from ipam.collector.leak_evidence import LeakEvidence
 from tests.cni.world import (
     NETWORK,
     NODE,
@@ -122,7 +122,7 @@ async def test_a_pod_that_comes_back_between_the_looks_is_unharmed(
     first, second, looks = asyncio.Event(), asyncio.Event(), 0
     real = Collection._observe
 
-    async def observe(self: Collection) -> Evidence:
+    async def observe(self: Collection) -> LeakEvidence:
         nonlocal looks
         if looks == 1:
             first.set()
@@ -251,7 +251,7 @@ async def test_a_sweep_that_meets_what_it_cannot_read_ends_no_daemon(
         node="n1",
         cluster=SimpleNamespace(locked=False),
     )
-    collection = Collection(cast(Services, services), cast(Server, SimpleNamespace()))
+    collection = Collection(cast(DaemonContext, services), cast(Server, SimpleNamespace()))
     monkeypatch.setattr(Collector, "sweep", stumble)
     assert await collection._sweep(None) is False
     assert "'10.0.0.300' is no address" in caplog.text

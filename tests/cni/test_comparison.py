@@ -26,7 +26,7 @@ from cni.verbs.comparison import (
     remains,
     stored_complaints,
 )
-from cni.veth.half_made import HOST_MAC
+from cni.veth.orphan_veths import HOST_MAC
 from cni.veth.wiring import GATEWAYS
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux.addresses import Address

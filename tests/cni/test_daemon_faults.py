@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from cni.node import pending
+from cni.node import del_queue
 from cni.server.daemon import Daemon
 from cni.socket import channel, protocol
-from cni.veth import unplugging, wiring
+from cni.veth import veth_removal, wiring
 from libcalico.datastore.interface import Delete, Put
 from libcalico.model import ClusterInformation, ClusterInformationSpec, Metadata, ResourceKey
 from linux.errors import KernelError
@@ -260,7 +260,7 @@ async def test_a_del_that_the_kernel_refuses_is_finished_later(
             tries += 1
             raise failures[tries % 2]
 
-        monkeypatch.setattr(unplugging, "remove_all", failing)
+        monkeypatch.setattr(veth_removal, "remove_all", failing)
         done = await node.delete(pod)
         assert done.status == 0, done
         assert records(node)
@@ -347,7 +347,7 @@ async def test_a_late_commit_is_taken_back_after_the_del_too(
     node: World, pod: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CNI-19, as a runtime calls: ADD fails, DEL at once, then the swallowed transaction."""
-    monkeypatch.setattr(pending, "LATE_SECONDS", HANG)
+    monkeypatch.setattr(del_queue, "LATE_SECONDS", HANG)
     async with node.daemon() as daemon:
         node.etcd.pause()
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from cni.node.memory import LIMIT, Memories
+from cni.node.del_cache import LIMIT, DelCaches
 from cni.server.daemon import Daemon
 from ipam.allocator.requests import Granted
 from libcalico.datastore.interface import Entry
@@ -136,7 +136,7 @@ def test_memories_are_bounded_and_forget_shared_handles() -> None:
             },
         )
 
-    memories = Memories()
+    memories = DelCaches()
     many = [dataclasses.replace(WEB, container_id=f"c{number}") for number in range(LIMIT + 1)]
     for one in many:
         memories.keep(one, granted(one, 1))

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cni.node import pending
+from cni.node import del_queue
+from cni.node.del_queue import DelQueue
 from cni.node.felix_client import FelixClient, Subject
-from cni.node.pending import Journal
 from cni.request.errors import CNIError
 from cni.request.request import Command, Request
 from cni.socket import protocol
@@ -152,7 +152,7 @@ async def test_a_record_stays_until_its_release_is_committed(tmp_path: Path) -> 
             raise DatastoreUnavailable("etcd is away")
         replayed.append(record)
 
-    journal = Journal(tmp_path / "pending", replay)
+    journal = DelQueue(tmp_path / "pending", replay)
     web = request()
     assert not journal.holds(web)
     journal.record(_as_del(web))
@@ -176,7 +176,7 @@ async def test_an_add_of_unknown_outcome_is_looked_at_again(tmp_path: Path) -> N
         nonlocal replayed
         replayed += 1
 
-    journal = Journal(tmp_path / "pending", replay)
+    journal = DelQueue(tmp_path / "pending", replay)
     journal.record(request())
     journal.record(_as_del(request()))
     assert await journal.replay_all()
@@ -201,13 +201,13 @@ async def test_the_time_of_an_adds_record_begins_with_its_first_success(
 
     monkeypatch.setattr(time, "time", lambda: now)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    journal = Journal(tmp_path / "pending", replay)
+    journal = DelQueue(tmp_path / "pending", replay)
     journal.record(request())
     assert not await journal.replay_all()
-    now += 10 * pending.LATE_SECONDS
+    now += 10 * del_queue.LATE_SECONDS
     away = False
     assert await journal.replay_all()
-    now += pending.LATE_SECONDS - 1
+    now += del_queue.LATE_SECONDS - 1
     assert await journal.replay_all()
     assert journal.holds(request())
     now += 2
@@ -220,7 +220,7 @@ async def test_what_is_recorded_during_a_replay_stays(tmp_path: Path) -> None:
     async def replay(*_: Any) -> None:
         journal.record(request())
 
-    journal = Journal(tmp_path / "pending", replay)
+    journal = DelQueue(tmp_path / "pending", replay)
     journal.record(_as_del(request()))
     assert not await journal.replay_all()
     assert journal.holds(request())
@@ -236,7 +236,7 @@ async def test_a_pass_stops_where_the_datastore_is_away(tmp_path: Path) -> None:
         tried.append(file.name)
         raise failure
 
-    journal = Journal(tmp_path, replay)
+    journal = DelQueue(tmp_path, replay)
     names = [f"{number}.json" for number in range(3)]
     for name in names:
         (tmp_path / name).write_text('{"version":1,"argv0":"x","env":{},"stdin":"","time":1}')
@@ -255,7 +255,7 @@ async def test_what_is_no_record_is_set_aside_and_links_are_not_followed(tmp_pat
     async def replay(*_: Any) -> None:
         raise CNIError(7, "unusable")
 
-    journal = Journal(tmp_path, replay)
+    journal = DelQueue(tmp_path, replay)
     (tmp_path / "junk.json").write_text("{")
     (tmp_path / ".half.json").write_text("{")
     (tmp_path / "bad.json").write_text(

@@ -23,11 +23,11 @@ from pathlib import Path
 import pytest
 
 from build_hook import EXECUTABLE_SOURCE, ROOT
+from cni.python_plugin import line
+from cni.python_plugin.main import main
 from cni.request.errors import CNIError
 from cni.request.request import parse_request
 from cni.socket import protocol
-from cni.twin import line
-from cni.twin.main import main
 from tests.cni.executable import (
     BASE,
     FULL_SIZE,

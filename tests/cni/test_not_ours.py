@@ -15,7 +15,7 @@ from cni.request.attachment import Attachment
 from cni.request.errors import CNIError
 from cni.verbs import delete
 from cni.veth import wiring
-from cni.veth.half_made import HOST_MAC, is_half_made
+from cni.veth.orphan_veths import HOST_MAC, is_half_made
 from libcalico.datastore.interface import Delete, Entry
 from libcalico.model import Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from linux import links

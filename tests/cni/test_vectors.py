@@ -19,10 +19,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cni
+from cni.python_plugin.main import main
+from cni.python_plugin.text import NotJSON, checked
 from cni.request.errors import CNIError
 from cni.request.request import parse_request, request_version
-from cni.twin.main import main
-from cni.twin.text import NotJSON, checked
 from tests.cni.executable import (
     BASE,
     BUILDS,

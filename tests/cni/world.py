@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.felix
-from cni.node.services import Settings
+from cni.node.daemon_context import Settings
 from cni.server.daemon import Daemon
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.etcd.store import EtcdDatastore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cni import main as entrance
 from cni.install import keeping
-from cni.node.services import Settings
+from cni.node.daemon_context import Settings
 from cni.server.daemon import settings_from
 
 

@@ -268,8 +268,8 @@ def a_single_plugin_of_0_1_0(stage: Stage) -> None:
 
 @checks("CRO-06", "TIM-04", "TIM-03")
 def our_deadlines_are_below_theirs(stage: Stage) -> None:
-    from cni.node.services import DATASTORE_SECONDS, RELEASE_SECONDS
-    from cni.twin import call
+    from cni.node.daemon_context import DATASTORE_SECONDS, RELEASE_SECONDS
+    from cni.python_plugin import call
 
     add, delete = call.DEADLINE, call.DEADLINES[b"DEL"]
     assert add < 90

@@ -6,8 +6,8 @@ import base64
 import json
 from typing import Any
 
-from controllers.mirror.families import NAMESPACE_PROFILES, POLICIES
 from controllers.mirror.mirror import Mirror
+from controllers.mirror.mirrored_kinds import NAMESPACE_PROFILES, POLICIES
 from tests.controllers.running import running
 from tests.support.apiserver import ApiServer
 from tests.support.etcd import Etcd

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from controllers.mirror.families import NAMESPACE_PROFILES, POLICIES
 from controllers.mirror.mirror import Mirror
+from controllers.mirror.mirrored_kinds import NAMESPACE_PROFILES, POLICIES
 from libcalico.kubernetes.client import Client
 from tests.controllers.fresh import (
     all_is_there,

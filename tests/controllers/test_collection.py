@@ -9,9 +9,9 @@ import pytest
 
 from controllers.addresses.collection import Collection
 from controllers.addresses.leaks import GAP
+from controllers.nodes.node_existence import NodeExistence
 from controllers.nodes.node_view import NodeView
-from controllers.nodes.presence import Presence
-from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.library_assign import AssignRequest, auto_assign
 from ipam.allocator.release import release_by_handle
 from ipam.records import blocks
 from libcalico.clusterinfo import ensure_initialized
@@ -37,7 +37,7 @@ class World:
         self.now = 0.0
         self.client = cluster.client()
         self.view = NodeView(self.client, store)
-        presence = Presence(store, self.client, grace=0.0)
+        presence = NodeExistence(store, self.client, grace=0.0)
         self.part = Collection(
             self.view, self.client, store,
             grace=GRACE, clock=lambda: self.now, presence=presence,

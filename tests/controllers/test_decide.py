@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.mirror.families import NAMESPACE_PROFILES
 from controllers.mirror.mirror import Kept, Mirror, decide
+from controllers.mirror.mirrored_kinds import NAMESPACE_PROFILES
 from libcalico.datastore.interface import ABSENT, Delete, Entry, Put
 from libcalico.kubernetes.decoding import NAMELESS
 from libcalico.kubernetes.names import Name

@@ -17,11 +17,11 @@ import pytest
 from controllers.addresses.collection import Collection
 from controllers.addresses.leaks import GAP
 from controllers.mirror.objects import PODS, Pod, PodSpec, PodStatus
+from controllers.nodes.node_existence import NodeExistence
 from controllers.nodes.node_view import NodeView
 from controllers.nodes.nodes import Nodes, endpoint_change
-from controllers.nodes.presence import Presence
 from ipam.admin import node_removal
-from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.library_assign import AssignRequest, auto_assign
 from ipam.allocator.release import release_by_handle
 from ipam.records import blocks
 from libcalico.datastore.interface import CommitConflict, Delete, Entry, Put
@@ -60,7 +60,7 @@ class World:
         self.store, self.api, self.now = MemoryStore(), Api(), 0.0
         client = cast("Client", self.api)
         self.view = NodeView(client, self.store)
-        self.presence = Presence(self.store, client, grace=0.0)
+        self.presence = NodeExistence(self.store, client, grace=0.0)
         self.part = Collection(
             self.view, client, self.store,
             grace=GRACE, clock=lambda: self.now, presence=self.presence,

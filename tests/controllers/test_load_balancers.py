@@ -10,8 +10,8 @@ import pytest
 from controllers.addresses import load_balancers
 from controllers.addresses.load_balancers import LoadBalancers
 from controllers.mirror.objects import SERVICES, Service, ServiceSpec
-from ipam.allocator.assign import AssignRequest, auto_assign
 from ipam.allocator.hosts import release_pool_affinities
+from ipam.allocator.library_assign import AssignRequest, auto_assign
 from ipam.allocator.release import release_by_handle
 from libcalico.datastore.interface import Datastore
 from libcalico.kubernetes.client import Client

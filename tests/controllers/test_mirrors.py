@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.mirror.families import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
 from controllers.mirror.mirror import Mirror
+from controllers.mirror.mirrored_kinds import ACCOUNT_PROFILES, NAMESPACE_PROFILES, POLICIES
 from libcalico.conversion import convert
 from libcalico.datastore.interface import ABSENT, Datastore, Put, Selection
 from libcalico.kubernetes.client import Client

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controllers.addresses.collection import Collection
+from controllers.nodes.node_existence import GRACE, NodeExistence
 from controllers.nodes.node_view import NodeView
 from controllers.nodes.nodes import Nodes
-from controllers.nodes.presence import GRACE, Presence
-from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.library_assign import AssignRequest, auto_assign
 from libcalico.clusterinfo import ensure_initialized
 from libcalico.datastore.interface import ABSENT, Datastore, Delete, Put, Selection
 from libcalico.model import (
@@ -76,7 +76,7 @@ async def test_a_node_that_kubernetes_lost_goes_with_all_that_was_its_own(
         view = NodeView(client, store)
         part = Nodes(
             view, client, store, endpoints=AutoHostEndpointConfig(autoCreate="Enabled"),
-            presence=Presence(store, client, grace=0.0),
+            presence=NodeExistence(store, client, grace=0.0),
         )  # fmt: skip
         async with running(view, part):
             await until(lambda: part.in_sync and "old" not in view.nodes)
@@ -130,7 +130,7 @@ async def test_a_deleted_node_that_lives_or_comes_back_loses_nothing(
         await auto_assign(store, AssignRequest("c5", "net.c5", attributes, num4=1))
         client = cluster.client()
         view = NodeView(client, store)
-        presence = Presence(store, client, clock=lambda: now)
+        presence = NodeExistence(store, client, clock=lambda: now)
         part = Nodes(view, client, store, sync_labels=False, presence=presence, again=0.05)
         collection = Collection(view, client, store, clock=lambda: now, presence=presence)
         await ensure_initialized(store, "k8s")

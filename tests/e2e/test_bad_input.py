@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cni.node.pending import LATE_SECONDS
+from cni.node.del_queue import LATE_SECONDS
 from lab import datastore, namespaces, pods, proc
 from lab.cluster import Lab
 from lab.demo import look

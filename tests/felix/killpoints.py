@@ -96,7 +96,7 @@ POINTS = [
         after Table.commit
         after felix.dataplane.devices.interfaces:Interfaces.commit
         after felix.dataplane.routes.routes:RouteTable.commit
-        after felix.dataplane.routes.settled:Settled.settle
+        after felix.dataplane.routes.in_force:InForce.settle
         after felix.agent:Agent._published
         """,
     ),
@@ -130,8 +130,8 @@ POINTS = [
         during Table.write
         after Table.write
         after felix.dataplane.routes.routes:RouteTable._write
-        before felix.dataplane.routes.flush:Flusher._run
-        after felix.dataplane.routes.settled:Settled.settle
+        before felix.dataplane.routes.conntrack_flush:ConntrackFlusher._run
+        after felix.dataplane.routes.in_force:InForce.settle
         """,
     ),
 ]

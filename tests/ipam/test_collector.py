@@ -11,10 +11,10 @@ import pytest
 
 from ipam.allocator.view import View
 from ipam.collector.collector import Collector, concerning, plan_release
-from ipam.collector.proof import (
-    Evidence,
+from ipam.collector.leak_evidence import (
     Held,
     Judgement,
+    LeakEvidence,
     Listed,
     Suspect,
     confirmed,
@@ -22,7 +22,7 @@ from ipam.collector.proof import (
     widowed,
 )
 from ipam.records import blocks, handles
-from ipam.records.edit import cooling
+from ipam.records.block_editor import cooling
 from libcalico.datastore.interface import ABSENT, Entry, Put
 from libcalico.model import Block, IPAMConfig, Metadata, WorkloadEndpoint, WorkloadEndpointSpec
 from libcalico.model.keys import BlockKey, HandleKey, IPAMConfigKey, ResourceKey
@@ -34,7 +34,7 @@ CID = "a" * 64
 HANDLE = f"net.{CID}"
 POD = {"node": "n1", "namespace": "default", "pod": "web"}
 WEP = ResourceKey("WorkloadEndpoint", "n1-k8s-web-eth0", "default")
-GONE = Evidence(frozenset({"eth0"}), frozenset(), sandboxes_configured=True)
+GONE = LeakEvidence(frozenset({"eth0"}), frozenset(), sandboxes_configured=True)
 
 
 def block_with(handle: str = HANDLE, *, owner: str = "host:n1", **attributes: str) -> Entry:
@@ -51,7 +51,7 @@ def endpoint(cid: str = CID, interface: str = "cali1", address: str = "10.0.0.0"
     return Entry(WEP, value, 9, b"")
 
 
-def reason(block: Entry, endpoints: list[Entry], evidence: Evidence) -> str:
+def reason(block: Entry, endpoints: list[Entry], evidence: LeakEvidence) -> str:
     """Why the only handle is in use; "" if it is dead."""
     judged = judge("n1", [block], endpoints, evidence)
     return "" if judged.dead else next(iter(judged.kept.values()), "not judged")
@@ -77,7 +77,7 @@ def test_dead_is_whose_interface_and_sandbox_are_gone() -> None:
         (replace(GONE, listed=Listed("net", frozenset({CID}))), "lists its attachment"),
     ],
 )
-def test_missing_information_means_in_use(evidence: Evidence, why: str) -> None:
+def test_missing_information_means_in_use(evidence: LeakEvidence, why: str) -> None:
     assert why in reason(block_with(), [endpoint()], evidence)
 
 
@@ -162,7 +162,7 @@ async def test_what_is_collected_cools_where_the_operator_asked() -> None:
     config = IPAMConfig(auto_allocate_blocks=True, ipCooldownSeconds=60)
     await store.commit([Put(IPAMConfigKey(), config)])
 
-    async def observe() -> Evidence:
+    async def observe() -> LeakEvidence:
         return GONE
 
     assert (await Collector(store, "n1", observe, gap=0).sweep()).collected
@@ -244,7 +244,7 @@ async def test_a_sweep_releases_block_handle_and_endpoint_in_one_commit() -> Non
     store = await stored()
     commits = store.commits
 
-    async def observe() -> Evidence:
+    async def observe() -> LeakEvidence:
         return GONE
 
     flushed: list[object] = []

@@ -20,10 +20,10 @@ from ipam.allocator.planner import Sources, plan
 from ipam.allocator.release import release_by_handle
 from ipam.allocator.view import View
 from ipam.collector.collector import plan_release
-from ipam.collector.proof import Held, Suspect
+from ipam.collector.leak_evidence import Held, Suspect
 from ipam.records import blocks, handles
+from ipam.records.block_editor import release_stamp
 from ipam.records.blocks import IPAddress
-from ipam.records.edit import release_stamp
 from libcalico.datastore.interface import Change, CommitConflict, Delete, Entry, Put
 from libcalico.model import Block, BlockAffinity, IPAMConfig, Metadata, Node, WorkloadEndpoint
 from libcalico.model.keys import AffinityKey, BlockKey, HandleKey, IPAMConfigKey, Key, ResourceKey

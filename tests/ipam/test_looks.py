@@ -13,7 +13,7 @@ import pytest
 from ipam.allocator import affinities
 from ipam.allocator.view import View
 from ipam.collector.collector import Collector, plan_release
-from ipam.collector.proof import Evidence, Held, Suspect, judge
+from ipam.collector.leak_evidence import Held, LeakEvidence, Suspect, judge
 from ipam.records import blocks
 from libcalico.datastore.interface import Entry, Put
 from libcalico.model import BlockAffinity
@@ -33,12 +33,12 @@ from tests.ipam.test_collector import (
 LOOKS = 3
 
 
-async def swept(evidence: Sequence[Evidence], foreign: Sequence[str]) -> MemoryStore:
+async def swept(evidence: Sequence[LeakEvidence], foreign: Sequence[str]) -> MemoryStore:
     """What is stored after a sweep that sees these, one after the other."""
     store = await stored()
     seen, asked = iter(evidence), iter(foreign)
 
-    async def observe() -> Evidence:
+    async def observe() -> LeakEvidence:
         return next(seen)
 
     async def who() -> str:

@@ -10,10 +10,10 @@ from ipam.admin.node_removal import clean_up
 from ipam.admin.tunnels import VXLAN
 from ipam.admin.usage import reservations, utilisation
 from ipam.allocator import requests
-from ipam.allocator.assign import AssignRequest, auto_assign
+from ipam.allocator.library_assign import AssignRequest, auto_assign
 from ipam.allocator.release import Release, release_ips
 from ipam.collector.collector import Collector
-from ipam.collector.proof import Evidence
+from ipam.collector.leak_evidence import LeakEvidence
 from ipam.records import pools, snapshot
 from libcalico.datastore.interface import Put, Selection
 from libcalico.errors import InvalidValue
@@ -97,8 +97,8 @@ async def test_stored_pools_that_cannot_be_used_are_named_and_left_out(
 async def test_the_collector_sweeps_beside_them(caplog: pytest.LogCaptureFixture) -> None:
     store = await world()
 
-    async def observe() -> Evidence:
-        return Evidence(frozenset())
+    async def observe() -> LeakEvidence:
+        return LeakEvidence(frozenset())
 
     sweep = await Collector(store, "n1", observe, gap=0).sweep()
     assert [str(address) for _, address in sweep.widowed] == ["10.65.9.9"]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore import connect
-from libcalico.datastore.etcd import connection, express, http2
-from libcalico.datastore.etcd.express import Express, Unanswered
+from libcalico.datastore.etcd import connection, direct_call, http2
+from libcalico.datastore.etcd.direct_call import DirectCall, Unanswered
 from libcalico.datastore.etcd.http2 import Peer
 from libcalico.datastore.etcd.store import EtcdDatastore
 from libcalico.datastore.interface import ABSENT, CommitConflict, Datastore, Delete, Put
@@ -30,7 +30,7 @@ from tests.support.patience import HANG
 from tests.support.proxy import Proxy
 
 
-def line_of(store: Datastore) -> Express:
+def line_of(store: Datastore) -> DirectCall:
     """The connection that frequent writes go over."""
     assert isinstance(store, EtcdDatastore)
     links = store._connection._links
@@ -39,7 +39,7 @@ def line_of(store: Datastore) -> Express:
     return links[0].express
 
 
-async def warmed(store: Datastore, name: str = "warm") -> Express:
+async def warmed(store: Datastore, name: str = "warm") -> DirectCall:
     """After so many writes there is one."""
     until = time.monotonic() + HANG
     number = 0
@@ -56,13 +56,13 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes each answer of the short way had; none is late because the machine is busy."""
     monkeypatch.setattr(connection, "PATIENCE", HANG)
     answers: list[int] = []
-    real: Callable[..., None] = express._settle
+    real: Callable[..., None] = direct_call._settle
 
-    def settle(call: express._Call, answer: bytes | Unanswered) -> None:
+    def settle(call: direct_call._Call, answer: bytes | Unanswered) -> None:
         answers.append(len(answer) if isinstance(answer, bytes) else -1)
         real(call, answer)
 
-    monkeypatch.setattr(express, "_settle", settle)
+    monkeypatch.setattr(direct_call, "_settle", settle)
     return answers
 
 
@@ -170,7 +170,7 @@ def test_whatever_a_server_says_ends_a_call_or_leaves_it_waiting(pieces: list[by
     """EXP-1: never an exception, never an answer that is not a whole message."""
 
     async def converse() -> None:
-        line, sink = express._Line(), _Sink()
+        line, sink = direct_call._Line(), _Sink()
         line.connection_made(sink)
         line.data_received(http2.frame(4, 0, 0, b""))
         calls = [asyncio.ensure_future(line.call(b"x", b"y" * 9, 5.0)) for _ in range(2)]
@@ -218,7 +218,7 @@ def test_what_was_not_begun_is_no_doubt(frames: bytes, sent: bool, login: bool) 
     """EXP-1: RFC 9113 sections 6.8 and 8.7; etcd's refusals by their code."""
 
     async def ask() -> Unanswered:
-        line = express._Line()
+        line = direct_call._Line()
         line.connection_made(_Sink())
         line.data_received(http2.frame(4, 0, 0, b""))
         call = asyncio.ensure_future(line.call(b"x", b"y", 5.0))
@@ -248,7 +248,7 @@ async def test_a_server_that_says_nothing_costs_no_connection(
         ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    line = Express(Peer("127.0.0.1", server.sockets[0].getsockname()[1]))
+    line = DirectCall(Peer("127.0.0.1", server.sockets[0].getsockname()[1]))
     try:
         assert not line.ready
         async with asyncio.timeout(HANG):
@@ -274,7 +274,7 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
         ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    line = Express(Peer("127.0.0.1", server.sockets[0].getsockname()[1], None, (17.0, 8.5)))
+    line = DirectCall(Peer("127.0.0.1", server.sockets[0].getsockname()[1], None, (17.0, 8.5)))
     try:
         async with asyncio.timeout(HANG):
             while not line.ready:  # noqa: ASYNC110
@@ -300,7 +300,7 @@ async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
 
 @pytest.mark.asyncio
 async def test_a_name_that_is_none_is_a_connection_that_cannot_be_made() -> None:
-    line = Express(Peer("a" * 70 + ".example", 1))
+    line = DirectCall(Peer("a" * 70 + ".example", 1))
     assert not line.ready
     async with asyncio.timeout(HANG):
         while not (problem := line.take_problem()):  # noqa: ASYNC110
@@ -361,7 +361,7 @@ async def test_a_token_that_ended_leaves_no_doubt(tmp_path: Path, spied: list[in
 
 def test_an_unanswered_call_says_whether_it_had_left() -> None:
     async def ask() -> None:
-        line = Express(Peer("127.0.0.1", 1))
+        line = DirectCall(Peer("127.0.0.1", 1))
         with pytest.raises(Unanswered) as told:
             await line.call(b"", (), 1.0)
         assert not told.value.sent

@@ -77,7 +77,10 @@ def test_every_room_has_its_share_and_a_seed_says_which() -> None:
 def test_the_nearest_tests_of_a_module_come_first() -> None:
     nearest = Nearest(ROOT)
     assert nearest.tests("ipam/records/blocks.py", 3)[0] == "tests/ipam/test_blocks.py"
-    assert nearest.tests("ipam/collector/proof.py", 3, "judge")[0] == "tests/ipam/test_collector.py"
+    assert (
+        nearest.tests("ipam/collector/leak_evidence.py", 3, "judge")[0]
+        == "tests/ipam/test_collector.py"
+    )
     assert nearest.quick("tests/ipam/test_blocks.py")
     assert not nearest.quick("tests/ipam/test_sixteen.py")
     assert len(nearest.tests("felix/dataplane/routes/routes.py", 3)) == 3

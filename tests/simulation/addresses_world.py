@@ -17,8 +17,8 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
+from cni.node.daemon_context import Settings, check_node_known
 from cni.node.records import Record
-from cni.node.services import Settings, check_node_known
 from cni.pods.endpoint import EndpointWriter, remover
 from cni.pods.pod_source import PodFacts, RuntimePodSource
 from cni.request.attachment import Attachment

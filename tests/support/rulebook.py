@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, PolicyChanges
-from felix.dataplane.rules.rulebook import RuleBook
+from felix.dataplane.rules.chain_store import ChainStore
 
 
-def written(book: RuleBook) -> None:
+def written(book: ChainStore) -> None:
     """Everything that is due."""
     for _ in book.write():
         pass
 
 
-class WrittenBook(RuleBook):
+class WrittenBook(ChainStore):
     """A rule book whose every word is written at once."""
 
     def take(self, changes: PolicyChanges) -> None:

@@ -54,10 +54,16 @@ def test_a_reader_that_nesting_ends_is_found(
 def test_a_product_file_without_a_test_is_found() -> None:
     """A test of its name counts in its own room only; a docstring may name any."""
     silent, told = '"""A queue."""\n', '"""A queue. Tested in tests/e2e/test_programs.py."""\n'
-    tests = ["tests/controllers/test_queue.py", "tests/felix/calc/test_paths.py"]
-    product = {"cni/twin/queue.py": silent, "controllers/queue.py": silent, "felix/paths.py": ""}
-    assert lint.without_test(product, tests) == ["cni/twin/queue.py"]
-    assert lint.without_test({"cni/twin/queue.py": told}, tests) == []
+    tests = ["tests/controllers/test_queue.py", "tests/felix/calc/test_learned_routes.py"]
+    product = {
+        "cni/python_plugin/queue.py": silent,
+        "controllers/queue.py": silent,
+        "felix/paths.py": "",
+    }
+    assert lint.without_test(product, tests) == ["cni/python_plugin/queue.py"]
+    assert lint.without_test({"cni/python_plugin/queue.py": told}, tests) == []
     vague = '"""A queue; see tests/cni."""\nNAMED = "test_queue.py"\n'
-    assert lint.without_test({"cni/twin/queue.py": vague}, tests) == ["cni/twin/queue.py"]
+    assert lint.without_test({"cni/python_plugin/queue.py": vague}, tests) == [
+        "cni/python_plugin/queue.py"
+    ]
     assert lint.untested() == []

@@ -186,7 +186,7 @@ def test_in_turns_every_case_stays_once_and_each_family_meets_each_back_end() ->
     for family in ("v4", "v6"):
         for backend in backends:
             assert sum(item.endswith(f"[{backend}-{family}]") for item in stay) == 3
-    assert not turns.left_out(["tests/felix/dataplane/test_elsewhere.py::test_a[nft]"])
+    assert not turns.left_out(["tests/felix/dataplane/test_remote_next_hops.py::test_a[nft]"])
 
 
 def test_what_a_room_thins_is_not_thinned_again() -> None:

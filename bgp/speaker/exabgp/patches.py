@@ -44,7 +44,7 @@ from exabgp.reactor.delay import Delay
 from exabgp.reactor.network.error import MD5Error, NetworkError
 from exabgp.reactor.network.outgoing import Outgoing
 
-from bgp.speaker.exabgp import clock, sending, turns
+from bgp.speaker.exabgp import clock, scheduling, sending
 from bgp.speaker.exabgp.keys import SAID as KEYLESS
 
 REDIAL_SECONDS = 5
@@ -501,7 +501,7 @@ def _set_ttl(opened: socket.socket, hops: int) -> None:
 
 
 def apply() -> None:
-    """All of them, and those of `clock.py`, `sending.py` and `turns.py`."""
+    """All of them, and those of `clock.py`, `sending.py` and `scheduling.py`."""
     clock.apply()
     sending.apply()
     cap_redial_pause()
@@ -517,4 +517,4 @@ def apply() -> None:
     own_keepalive()
     any_source()
     listening()
-    turns.apply()
+    scheduling.apply()

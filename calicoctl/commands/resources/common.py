@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from calicoctl import aliases
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options
-from libcalico import unconfirmed
+from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore
 from libcalico.errors import DatastoreUnavailable, InvalidValue, MuslinError
 from libcalico.model.keys import ResourceKey
@@ -116,7 +116,7 @@ def require_in_force(key: ResourceKey, stored: Any) -> None:
     (docs/design/0008-confirm-within.md).
     """
     with suppress(InvalidValue):  # then the stored version counts
-        found = unconfirmed.read(stored)
+        found = commit_confirmed.read(stored)
         if found is not None and found.passed(datetime.now(UTC)):
             raise MuslinError(
                 f"{key} was not confirmed by {found.deadline}: the version before it is in force"

@@ -19,7 +19,7 @@ from calicoctl.cli import datastore_options
 from calicoctl.client import Client
 from calicoctl.commands.resources.common import KindType, keys_of, options_of, require_in_force
 from calicoctl.session import Options, datastore
-from libcalico import unconfirmed
+from libcalico import commit_confirmed
 from libcalico.datastore.interface import Datastore, Entry, Selection
 from libcalico.errors import InvalidValue, MuslinError
 from libcalico.model.keys import ResourceKey
@@ -72,9 +72,9 @@ async def _confirm(
 
 async def _waiting(store: Datastore) -> list[ResourceKey]:
     found = []
-    for kind in sorted(unconfirmed.KINDS):
+    for kind in sorted(commit_confirmed.KINDS):
         for entry in (await store.list(Selection(kind))).entries:
-            if unconfirmed.ANNOTATION in entry.value.metadata.annotations:
+            if commit_confirmed.ANNOTATION in entry.value.metadata.annotations:
                 assert isinstance(entry.key, ResourceKey)
                 found.append(entry.key)
     return found
@@ -84,7 +84,7 @@ async def _keep(client: Client, key: ResourceKey) -> None:
     def change(stored: Any) -> Any:
         _found(key, stored)
         require_in_force(key, stored)
-        return unconfirmed.confirmed(stored)
+        return commit_confirmed.confirmed(stored)
 
     await client.modify(key, change, "Update")
 
@@ -92,7 +92,7 @@ async def _keep(client: Client, key: ResourceKey) -> None:
 async def _revert(client: Client, key: ResourceKey) -> None:
     entry = await client.get(key)
     found = _found(key, entry.value)
-    before = unconfirmed.previous(key, found)
+    before = commit_confirmed.previous(key, found)
     if before is None:
         await client.delete(key, str(entry.revision))
         return
@@ -114,12 +114,12 @@ def _back_to(key: ResourceKey, before: Any, seen: Entry) -> Callable[[Any], Any]
 
 
 def _text(resource: Any) -> str:
-    return str(resource.metadata.annotations.get(unconfirmed.ANNOTATION))
+    return str(resource.metadata.annotations.get(commit_confirmed.ANNOTATION))
 
 
-def _found(key: ResourceKey, stored: Any) -> unconfirmed.Unconfirmed:
+def _found(key: ResourceKey, stored: Any) -> commit_confirmed.Unconfirmed:
     try:
-        found = unconfirmed.read(stored)
+        found = commit_confirmed.read(stored)
     except InvalidValue as error:
         raise MuslinError(f"{error}; apply {key} anew") from None
     if found is None:

@@ -26,7 +26,7 @@ from calicoctl.commands.resources.common import (
 )
 from calicoctl.outcome import Outcome
 from calicoctl.session import Options, datastore
-from libcalico import durations, unconfirmed
+from libcalico import commit_confirmed, durations
 from libcalico.errors import AlreadyExists, DatastoreUnavailable, MuslinError
 from libcalico.legacy import onto_stored
 
@@ -79,8 +79,8 @@ def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None)
         seconds = durations.parse(value)
     except ValueError as error:
         raise click.BadParameter(f"{value!r}: {error}") from None
-    if not unconfirmed.LEAST <= seconds <= unconfirmed.MOST:
-        least, most = durations.text(unconfirmed.LEAST), durations.text(unconfirmed.MOST)
+    if not commit_confirmed.LEAST <= seconds <= commit_confirmed.MOST:
+        least, most = durations.text(commit_confirmed.LEAST), durations.text(commit_confirmed.MOST)
         raise click.BadParameter(f"{value!r}: must be between {least} and {most}")
     return seconds
 
@@ -161,9 +161,9 @@ def _run(
     if wishes.confirm_within:
         errors += [
             f"{one.resource.kind}({one.resource.metadata.name}): --confirm-within is possible for"
-            f" {', '.join(sorted(unconfirmed.KINDS))} only"
+            f" {', '.join(sorted(commit_confirmed.KINDS))} only"
             for one in prepared
-            if one.resource.kind not in unconfirmed.KINDS
+            if one.resource.kind not in commit_confirmed.KINDS
         ]
     if errors or not documents:
         return Outcome(verb, kinds, 0, errors)
@@ -186,7 +186,7 @@ async def _write(
         for one in prepared:
             try:
                 # A file may come from `get`: what it says of an earlier deadline means nothing.
-                resource = unconfirmed.confirmed(one.resource)
+                resource = commit_confirmed.confirmed(one.resource)
                 if one.legacy:
                     resource = await onto_stored(store, resource)
                 await acts[verb](resource)

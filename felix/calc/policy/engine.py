@@ -12,7 +12,7 @@ Invariants:
          says so.
   ENG-4  Rules rely on services only while somebody tells who stands behind them (SVC-1).
 Tested in tests/felix/calc/policy/test_engine.py, test_model.py, test_semantics.py,
-test_operations.py, test_hosts.py, test_services.py, test_staged.py.
+test_work_counters.py, test_hosts.py, test_services.py, test_staged.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from felix.calc.endpoints import Endpoint, from_resource
-from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies, tier_facts
+from felix.calc.policy.active_rules import ActiveRules
 from felix.calc.policy.facts import (
     Policy,
     closed,
@@ -37,14 +37,14 @@ from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.hosts import HostTable
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.large import LargePolicies
-from felix.calc.policy.operations import Operations
-from felix.calc.policy.programs import Programs
+from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies, tier_facts
 from felix.calc.policy.remote import RemoteEndpoints
 from felix.calc.policy.rules import reading, resolve
 from felix.calc.policy.service_sets import NeededSets, ServiceSets
 from felix.calc.policy.sets import SetTable, name_of
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
 from felix.calc.policy.stored import StoredPolicies
+from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import (
     EndpointPolicy,
     HostEndpoint,
@@ -82,7 +82,7 @@ class PolicyEngine:
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.operations = Operations()
+        self.operations = WorkCounters()
         self.conditions: dict[ResourceKey, str] = {}
         self._in_sync = self._told = False
         self._sets = SetTable(self.operations)
@@ -107,8 +107,8 @@ class PolicyEngine:
         self._unread: list[ResourceKey] = []
         self._stale: set[ResourceKey] = set()
         self._stale_profiles: set[str] = set()
-        self._programs: Programs[ResourceKey] = Programs(self._needed)
-        self._profiles: Programs[str] = Programs(self._needed)
+        self._programs: ActiveRules[ResourceKey] = ActiveRules(self._needed)
+        self._profiles: ActiveRules[str] = ActiveRules(self._needed)
         self._endpoints: dict[ResourceKey, EndpointPolicy] = {}
         self._put_profile(DEFAULT_ALLOW, default_allow())
 

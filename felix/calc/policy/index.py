@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 from felix.calc.labels import Labels
 from felix.calc.policy.anchors import Anchor, anchors, mentioned
-from felix.calc.policy.operations import Operations
 from felix.calc.policy.postings import Postings
+from felix.calc.policy.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import Selector
 
@@ -76,7 +76,7 @@ class Flip:
 class LabelIndex:
     """Items with labels and profiles on one side, selectors on the other."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: WorkCounters) -> None:
         self._operations = operations
         self._items: dict[ResourceKey, LabelSet] = {}
         self._label_sets: dict[tuple[Labels, tuple[str, ...]], LabelSet] = {}

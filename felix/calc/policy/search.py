@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 
 from felix.calc.policy.anchors import Anchor, anchors
-from felix.calc.policy.operations import Operations
 from felix.calc.policy.population import Population
+from felix.calc.policy.work_counters import WorkCounters
 from libcalico.selectors.nodes import depth
 from libcalico.selectors.selectors import (
     NAMESPACE_LABEL,
@@ -40,7 +40,7 @@ DEEPEST = 50
 class Search:
     """Over one population."""
 
-    def __init__(self, population: Population, operations: Operations) -> None:
+    def __init__(self, population: Population, operations: WorkCounters) -> None:
         self._population = population
         self._operations = operations
 

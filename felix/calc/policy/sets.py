@@ -18,7 +18,7 @@ Invariants:
   SET-2  `added` was absent and `removed` present in what was told before; never both.
   SET-3  After the last step all is as if everything had happened at once.
 Tested in tests/felix/calc/policy/test_sets.py, test_model.py,
-test_slices.py.
+test_cooperative_calculation.py.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from collections.abc import Collection, Generator, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from felix.calc.policy.dispatch import Dispatch, Followed
 from felix.calc.policy.idlists import each
 from felix.calc.policy.items import Item
-from felix.calc.policy.operations import Operations
 from felix.calc.policy.population import Group, Members, Population, Ports, texts
 from felix.calc.policy.search import Search
+from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
+from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import SetChange, SetKind
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import Selector
@@ -102,10 +102,10 @@ class _Set:
 class SetTable:
     """Sets by id. `acquire` and `release` count users, `put` and `set_profile` feed members."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: WorkCounters) -> None:
         self._operations = operations
         self.population = Population()
-        self._dispatch = Dispatch(operations)
+        self._dispatch = SelectorPrefilter(operations)
         self._search = Search(self.population, operations)
         self._sets: dict[str, _Set] = {}
         self._by_selector: dict[str, dict[str, _Set]] = {}

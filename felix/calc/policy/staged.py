@@ -20,11 +20,11 @@ from types import MappingProxyType
 
 import msgspec
 
-from felix.calc.policy.active import HOST_ENDPOINT, ActivePolicies
 from felix.calc.policy.facts import Policy, PolicyFacts, facts_of, resolve_policy
 from felix.calc.policy.items import Item
-from felix.calc.policy.operations import Operations
+from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies
 from felix.calc.policy.service_sets import Need
+from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy
 from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
 from libcalico.errors import InvalidValue
@@ -117,7 +117,7 @@ class StagedPolicies:
             self._staged[key] = one
             self._targets.setdefault(one.target, set()).add(key)
             if self._active is None:
-                self._active = ActivePolicies(Operations())
+                self._active = ActivePolicies(WorkCounters())
                 self._feed(self._active)
         if self._active is not None:
             self._active.put_policy(key, None if one is None else one.facts)

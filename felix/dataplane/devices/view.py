@@ -14,8 +14,8 @@ of which the monitor does not tell. An older event must not be believed over eit
     felix removes the route        queued    "link 7", "route to link 7"  (its own write is not)
     felix reads the queue          the view has link and route, the kernel has no route
 
-So `Host` reads all that is queued before a dump counts, and after each own write, when what was
-queued is `doubtful` where it is about the same route: older than the write, or not.
+So `KernelReader` reads all that is queued before a dump counts, and after each own write, when what
+was queued is `doubtful` where it is about the same route: older than the write, or not.
 
 Invariants:
   VIEW-1  After a dump and all events up to it, the view equals the kernel's tables; after all
@@ -30,7 +30,7 @@ from collections.abc import Container, Iterable, Mapping, Set
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from felix import ROUTE_PROTOCOL
-from felix.dataplane.devices.touched import Touched
+from felix.dataplane.devices.dirty_set import DirtySet
 from linux.addresses import Address
 from linux.links import Link
 from linux.monitor import (
@@ -74,9 +74,9 @@ class KernelView:
     kernel's word was about; of what is not about a workload's link it says everything.
     """
 
-    def __init__(self, prefixes: tuple[str, ...], touched: Touched | None = None) -> None:
+    def __init__(self, prefixes: tuple[str, ...], touched: DirtySet | None = None) -> None:
         self.prefixes = prefixes
-        self.touched = touched or Touched()
+        self.touched = touched or DirtySet()
         self.links: dict[int, Link] = {}
         self.addresses: dict[tuple[int, str], Address] = {}
         self.own: dict[RouteKey, Route] = {}

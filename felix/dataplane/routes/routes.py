@@ -28,15 +28,15 @@ from typing import Protocol
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
-from felix.dataplane.devices.touched import Touched
+from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.view import KernelView
 from linux import prefixes
+from linux.delta_table import DeltaTable
 from linux.links import Link
 from linux.netlink.socket import Result
 from linux.prefixes import Prefix, is_host
 from linux.route_values import PROTOCOL_KERNEL
 from linux.routes import TABLE_MAIN, NextHop, Route, RouteKey, Shape
-from linux.tables import DeltaTable
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
@@ -73,7 +73,7 @@ Failures = Mapping[int, Result]
 
 
 class Writer(Protocol):
-    """What routes are written by: `felix.dataplane.routes.host.Host`, and nothing else in felix."""
+    """What writes routes in felix: `felix.dataplane.routes.kernel_reader.KernelReader` alone."""
 
     def write(
         self,
@@ -119,8 +119,8 @@ class RouteTable:
     the kernel has otherwise than before.
     """
 
-    def __init__(self, touched: Touched | None = None) -> None:
-        self._touched = touched or Touched()
+    def __init__(self, touched: DirtySet | None = None) -> None:
+        self._touched = touched or DirtySet()
         self.table: DeltaTable[RouteKey, Route] = DeltaTable()
         self.conflicts: set[IPNetwork] = set()
         self.generation = 0

@@ -25,9 +25,9 @@ from typing import Literal, Protocol, cast
 
 from felix.config.parameters import Config
 from felix.dataplane.rules import iptables, nftables
+from felix.dataplane.rules.chain_store import ChainTarget, Dispatch, Place
 from felix.dataplane.rules.drift import Drift
 from felix.dataplane.rules.ipsets import Sets
-from felix.dataplane.rules.rulebook import ChainTarget, Dispatch, Place
 from felix.rules.model import Action, Chain, TableModel
 from felix.rules.nftables import TABLE
 from linux import programs

@@ -8,7 +8,7 @@ Invariants:
   ARP-1  The table stays while a workload's interface has no alias: our plugin sets one, Calico's
          does not. No table of another family or name is touched.
   ARP-2  A table that comes back has a living writer: it stays, and the log says so once.
-Tested in tests/felix/dataplane/test_predecessors.py.
+Tested in tests/felix/dataplane/test_stale_routes.py.
 """
 
 from __future__ import annotations

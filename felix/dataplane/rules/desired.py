@@ -8,7 +8,7 @@ Invariants:
   DES-1  An `update` that was given up half-way is made good by the next one: until an update has
          come to its end, the whole is told again.
   DES-2  A step takes far less than 50 ms, however many policies and endpoints there are.
-Tested in tests/felix/dataplane/test_rulebook.py, test_rulebook_slices.py and, with a kernel,
+Tested in tests/felix/dataplane/test_chain_store.py, test_chain_store_steps.py and, with a kernel,
 test_policy_packets.py.
 """
 
@@ -33,9 +33,9 @@ from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
 from felix.dataplane.devices.tunnels import Door
 from felix.dataplane.rules.backend import Tables
+from felix.dataplane.rules.chain_store import FILTER, ChainStore
 from felix.dataplane.rules.floating import NONE_FLOATING, floating_addresses
 from felix.dataplane.rules.ipsets import Family, Sets
-from felix.dataplane.rules.rulebook import FILTER, RuleBook
 from felix.dataplane.rules.settings import rule_settings
 from felix.rules import ipvs
 from felix.rules.inputs import Facts, Senders
@@ -98,7 +98,7 @@ class Desire:
         self._own_sets_of: tuple[object, ...] | None = None
         self._doors: frozenset[Door] = frozenset()
         self._services: Set[IPAddress] | None = None
-        self.book: RuleBook | None = None
+        self.book: ChainStore | None = None
         self.idle_hosts: dict[ResourceKey, str] = {}
         self.floating = NONE_FLOATING
 
@@ -304,7 +304,7 @@ class Desire:
 
     def _configure(
         self, config: Config, calc: Calculator, active: Mapping[str, Endpoint]
-    ) -> RuleBook:
+    ) -> ChainStore:
         allowed = config.floating_ips == "Enabled"
         self.floating = floating_addresses(active) if allowed else NONE_FLOATING
         for family in self._families:
@@ -315,7 +315,7 @@ class Desire:
                 self._static[family] = inputs
         if self.book is None:
             settings = rule_settings(config, self._families[0], tell=self.tell)
-            self.book = RuleBook(self._rules.places, settings, self._rules.dispatch)
+            self.book = ChainStore(self._rules.places, settings, self._rules.dispatch)
             self.book.write_all()
         elif config is not self._config or self.tell is not self._telling:
             self.book.configure(rule_settings(config, self._families[0], tell=self.tell))
@@ -324,7 +324,7 @@ class Desire:
 
     def _endpoints(
         self,
-        book: RuleBook,
+        book: ChainStore,
         calc: Calculator,
         active: Mapping[str, Endpoint],
         names: Iterable[str],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from felix.calc.policy.engine import PolicyEngine
 from felix.calc.policy_model import ResolvedPolicy
 from felix.dataplane.rules.desired import Desire
-from felix.dataplane.turn.slices import in_slices
+from felix.dataplane.turn.cooperative_steps import in_slices
 from libcalico.process.tasks import Background
 
 _WORK = "preparation of large policies"

@@ -1,6 +1,6 @@
 """What the main loop knows about its own success: for readiness, waiters, status and metrics.
 
-Tested in tests/felix/dataplane/test_settled.py.
+Tested in tests/felix/dataplane/test_in_force.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class State:
 
     `applies` and `apply_seconds`: how many commits there were, and how long all took;
     `first_seconds`: how long after the start the first one stood. `ruled`: endpoints that lack
-    nothing but a link and routes to these networks (`felix.dataplane.routes.settled`). `news`:
+    nothing but a link and routes to these networks (`felix.dataplane.routes.in_force`). `news`:
     which endpoints the last turn judged anew, None: all.
     """
 

@@ -29,7 +29,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd.express import Unanswered
+from libcalico.datastore.etcd.direct_call import Unanswered
 from libcalico.datastore.etcd.failures import (
     NotSent,
     error_of,

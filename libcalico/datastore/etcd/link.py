@@ -16,7 +16,7 @@ import grpc.aio
 
 from libcalico import parsing
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.datastore.etcd.express import Express
+from libcalico.datastore.etcd.direct_call import DirectCall
 from libcalico.datastore.etcd.failures import NotSent
 from libcalico.datastore.etcd.http2 import Peer
 from libcalico.datastore.etcd.proto import etcd_pb2_grpc as services
@@ -71,9 +71,9 @@ class Link:
         self.status = services.MaintenanceStub(self.channel).Status
 
     @functools.cached_property
-    def express(self) -> Express | None:
+    def express(self) -> DirectCall | None:
         """The short way for frequent writers, if there can be one."""
-        return None if self._peer is None else Express(self._peer)
+        return None if self._peer is None else DirectCall(self._peer)
 
     @functools.cached_property
     def streams(self) -> Streams | None:

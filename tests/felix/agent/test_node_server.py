@@ -16,7 +16,7 @@ import pytest
 
 from felix import node_server
 from felix.calc.graph import Calculator
-from felix.calc.paths import PathTable
+from felix.calc.learned_routes import PathTable
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.node_server import NodeServer

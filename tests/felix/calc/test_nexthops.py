@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felix.calc import nexthops
-from felix.calc.paths import Via
+from felix.calc.learned_routes import Via
 from linux.prefixes import Prefix, parse
 from linux.routes import NextHop, Route
 

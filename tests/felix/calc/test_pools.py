@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from felix.calc.blocks import BlockFacts
 from felix.calc.graph import Calculator
-from felix.calc.paths import Judge, Via
+from felix.calc.learned_routes import RouteAcceptance, Via
 from felix.calc.pools import Pool
 from felix.calc.standalone_blocks import StandaloneBlocks
 from felix.calc.tunnels import Kind, Means, Way
@@ -72,7 +72,7 @@ def block(calc: Calculator, owner: str | None) -> None:
 
 def taken(calc: Calculator, text: str) -> str:
     via = Via((bytes((10, 99, 1, 2)),), False)
-    return Judge(calc.path_facts(frozenset())).refusal(prefixes.parse(text), via)
+    return RouteAcceptance(calc.path_facts(frozenset())).refusal(prefixes.parse(text), via)
 
 
 def everything(calc: Calculator, means: Means) -> tuple[object, ...]:

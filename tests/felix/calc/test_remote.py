@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from felix.calc.learned_routes import PathFacts, PathTable, RouteAcceptance, Via
 from felix.calc.nexthops import Resolver, Way
-from felix.calc.paths import Judge, PathFacts, PathTable, Via
 from felix.calc.remote import UNREACHABLE, RemoteRoutes
 from libcalico.local.node_api import Path
 from linux.prefixes import Prefix, parse, text
@@ -181,7 +181,7 @@ def plainly(
     table: PathTable, facts: PathFacts, kernel: tuple[Route, ...]
 ) -> dict[Prefix, tuple[NextHop, ...]]:
     """The same, without anything remembered."""
-    judge = Judge(facts)
+    judge = RouteAcceptance(facts)
     taken = {p: via for p, via in table.paths.items() if not judge.refusal(p, via)}
     external = {p: via for p, via in taken.items() if via.external}
     resolver = Resolver(kernel, external)

@@ -15,9 +15,9 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
 from felix.dataplane.devices.view import IPNetwork, KernelView
-from felix.dataplane.routes.flush import Flusher, departed
+from felix.dataplane.routes.conntrack_flush import ConntrackFlusher, departed
 from felix.dataplane.routes.routes import Failures, Outcome, RouteTable, blackhole_route, pod_route
-from felix.dataplane.turn.timers import Timers
+from felix.dataplane.turn.resync_timers import ResyncTimers
 from libcalico.model import ResourceKey
 from linux.addresses import Address
 from linux.links import Link
@@ -71,7 +71,7 @@ class Clock:
 
 def test_each_table_is_due_at_its_own_interval() -> None:
     clock = Clock()
-    timers = Timers(clock, lambda: 0.0)
+    timers = ResyncTimers(clock, lambda: 0.0)
     config = Config(iptables_refresh_interval=5, route_refresh_interval=0)
     assert timers.due(config) == frozenset()
     assert timers.sleep(config, 10, None) == 5
@@ -103,7 +103,7 @@ async def test_flows_that_somebody_deleted_are_not_asked_for_again() -> None:
         asked.extend(addresses)
 
     done = asyncio.Event()
-    flusher = Flusher(done.set, delete)
+    flusher = ConntrackFlusher(done.set, delete)
     before = {"cali1": endpoint("10.0.0.1"), "cali2": endpoint("10.0.0.2", interface="cali2")}
     flusher.left(before, {}, {"cali1", "cali2"}, {ip_address("10.0.0.2")})
     assert flusher.held == {ip_address("10.0.0.1")}
@@ -123,7 +123,7 @@ async def test_an_address_is_held_until_its_flows_are_gone() -> None:
         deleted.extend(addresses)
         raise OSError("even so")
 
-    flusher = Flusher(finished.set, delete)
+    flusher = ConntrackFlusher(finished.set, delete)
     address = ip_address("10.0.0.1")
     flusher.left({"cali1": endpoint("10.0.0.1")}, {})
     flusher.flush([address])

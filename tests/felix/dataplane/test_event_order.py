@@ -21,11 +21,11 @@ from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.endpoints import Endpoint, IPNetwork
 from felix.calc.pools import Pool
-from felix.dataplane.devices.touched import Touched
+from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.view import KernelView
-from felix.dataplane.routes.host import Host
-from felix.dataplane.routes.predecessors import Predecessors
+from felix.dataplane.routes.kernel_reader import KernelReader
 from felix.dataplane.routes.routes import Outcome, RouteTable, pod_route
+from felix.dataplane.routes.stale_routes import StaleRoutes
 from linux import addresses, links, neighbours, routes
 from linux.netlink import Socket
 from linux.routes import NextHop, Route
@@ -43,7 +43,7 @@ NONE: frozenset[IPNetwork] = frozenset()
 class Node:
     """Felix's view and routes of this namespace, and a socket of another program."""
 
-    touched: Touched = field(default_factory=Touched)
+    touched: DirtySet = field(default_factory=DirtySet)
     view: KernelView = field(init=False)
     table: RouteTable = field(init=False)
     other: Socket = field(default_factory=Socket)
@@ -54,7 +54,7 @@ class Node:
     def __post_init__(self) -> None:
         self.view = KernelView(("cali",), self.touched)
         self.table = RouteTable(self.touched)
-        self.host = Host(self.view, self.table, self._changed, lambda: FOREVER)
+        self.host = KernelReader(self.view, self.table, self._changed, lambda: FOREVER)
         self._watcher = asyncio.create_task(self.host.watch())
         self.table.paths_known()
 
@@ -411,7 +411,7 @@ def test_what_is_lost_while_tables_are_read_is_read_in_the_same_turn(
                 node.do(links.set_down(index))
             return found
 
-        monkeypatch.setattr("felix.dataplane.routes.host.routes.dump", dump)
+        monkeypatch.setattr("felix.dataplane.routes.kernel_reader.routes.dump", dump)
         await node.host.refresh(everything=False, all_routes=True)
         assert not node.view.outdated
         assert dumps == 2
@@ -465,7 +465,7 @@ def test_a_predecessors_route_that_was_swept_is_not_seen_again_by_an_older_event
         await node.turn()
         node.do(routes.delete(theirs), routes.replace(theirs))
         nowhere = ClusterRoutes("me", {}, {}, {})
-        Predecessors().sweep(node.host, node.view, [pool], (), nowhere)
+        StaleRoutes().sweep(node.host, node.view, [pool], (), nowhere)
         assert not node.kernel(80)
         await node.settle()
         assert theirs.key not in node.view.foreign

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from felix.calc.policy_model import EndpointPolicy, SetKind, TierView
+from felix.dataplane.rules.chain_store import ChainStore
 from felix.dataplane.rules.ipsets import Sets
 from felix.dataplane.rules.nftables import NftTables, open_sets
-from felix.dataplane.rules.rulebook import RuleBook
 from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import Accept, Chain, Drop, InSet, Mark, Rule, Side
 from felix.rules.static import tables
@@ -33,7 +33,7 @@ def space() -> Iterator[Namespace]:
         yield space
 
 
-def story(told: Callable[[NftTables, Sets, RuleBook], Awaitable[None]]) -> None:
+def story(told: Callable[[NftTables, Sets, ChainStore], Awaitable[None]]) -> None:
     async def run() -> None:
         rules, sets = NftTables(FAMILIES), Sets(FAMILIES, 100, open_sets(FAMILIES))
         settings = RuleSettings()
@@ -51,7 +51,7 @@ def story(told: Callable[[NftTables, Sets, RuleBook], Awaitable[None]]) -> None:
 
 
 def test_a_pod_costs_two_chains_and_two_elements_a_family(space: Namespace) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         assert await rules.commit() == {}
         for number in range(50):
             book.set_endpoint(f"cali{number}", OPEN)
@@ -77,7 +77,7 @@ def test_a_pod_costs_two_chains_and_two_elements_a_family(space: Namespace) -> N
 
 
 def test_an_interface_that_cannot_exist_holds_nobody_up(space: Namespace) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         book.set_endpoint("cali-much-too-long-for-a-link", OPEN)
         book.set_endpoint("cali1", OPEN)
         assert await rules.commit() == {}
@@ -90,7 +90,7 @@ def test_an_interface_that_cannot_exist_holds_nobody_up(space: Namespace) -> Non
 
 
 def test_a_flushed_rule_set_comes_back_with_its_sets(space: Namespace) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         sets.want("s:web", SetKind.NETS, {"10.0.0.1", "10.0.0.0/24", "fd00::1"})
         assert await sets.commit() == {}
         rules.places[4, "filter"].want(NEEDS_A_SET)
@@ -121,7 +121,7 @@ def test_a_flushed_rule_set_comes_back_with_its_sets(space: Namespace) -> None:
 
 
 def test_a_chain_that_the_kernel_refuses_is_named_once_it_is_sure(space: Namespace) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         assert await rules.commit() == {}
         place = (4, "filter")
         rules.places[place].want(NEEDS_A_SET)
@@ -141,7 +141,7 @@ def test_a_chain_that_the_kernel_refuses_is_named_once_it_is_sure(space: Namespa
 
 
 def test_counters_are_told_by_the_models_names(space: Namespace) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         book.set_endpoint("cali1", OPEN)
         assert await rules.commit() == {}
         found = await rules.counters(4, "filter", ["cali-fw-cali1", "cali-none"])
@@ -153,7 +153,7 @@ def test_counters_are_told_by_the_models_names(space: Namespace) -> None:
 
 
 def test_other_prefixes_change_nothing_in_the_maps(space: Namespace) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         book.set_endpoint("cali1", OPEN)
         assert await rules.commit() == {}
         book.configure(RuleSettings(prefixes=("cali", "tap")))
@@ -166,7 +166,7 @@ def test_other_prefixes_change_nothing_in_the_maps(space: Namespace) -> None:
 def test_nothing_is_said_to_be_written_before_a_change_of_others_was_looked_at(
     space: Namespace,
 ) -> None:
-    async def told(rules: NftTables, sets: Sets, book: RuleBook) -> None:
+    async def told(rules: NftTables, sets: Sets, book: ChainStore) -> None:
         heard = asyncio.Event()
         rules.watch(cast("NamedSets", sets._kernel), heard.set)
         book.set_endpoint("cali1", OPEN)

@@ -15,7 +15,7 @@ import pytest
 from felix.calc.policy_model import SetChange, SetKind
 from felix.dataplane.rules import nftables
 from felix.dataplane.rules.ipsets import Sets
-from felix.dataplane.rules.sweeping import Sweeping
+from felix.dataplane.rules.removal_timing import RemovalTiming
 from linux.errors import KernelError
 from linux.ipset import IPSets
 from tests.felix import in_kernel
@@ -181,7 +181,7 @@ class NoGarbage:
 def test_nobody_waits_for_a_set_to_be_free_that_is_wanted_again() -> None:
     with network_namespace("sets") as space, space.entered():
         kernel, now = Busy(), [0.0]
-        sets, sweeping = Sets(FAMILIES, 1000, cast("Any", kernel)), Sweeping(lambda: now[0])
+        sets, sweeping = Sets(FAMILIES, 1000, cast("Any", kernel)), RemovalTiming(lambda: now[0])
 
         def sweep() -> None:
             assert sweeping.sets(cast("Any", NoGarbage()), sets, served=False) == {}

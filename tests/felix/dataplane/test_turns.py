@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from felix.calc import absences
+from felix.calc import node_grace
 from felix.calc.graph import Calculator
-from felix.calc.paths import PathTable
+from felix.calc.learned_routes import PathTable
 from felix.config.parameters import Config
 from felix.dataplane.loop import READ_BACK, Dataplane
 from felix.dataplane.turn import ahead
-from felix.dataplane.turn.slices import in_slices
+from felix.dataplane.turn.cooperative_steps import in_slices
 from felix.reports.conditions import of_dataplane
 from libcalico.model import (
     ClusterInformation,
@@ -344,7 +344,7 @@ def test_a_node_whose_time_ends_in_a_small_turn_makes_it_one_about_everything(
             assert calc.cluster_version > version
             assert turns[0] == ALL
 
-    monkeypatch.setattr(absences, "HOLD", 1000.0)
+    monkeypatch.setattr(node_grace, "HOLD", 1000.0)
     with network_namespace("absent") as space, space.entered():
         asyncio.run(story())
 

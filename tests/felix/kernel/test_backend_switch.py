@@ -18,7 +18,7 @@ import pytest
 
 from felix.config.parameters import Config
 from felix.dataplane.rules import backend
-from felix.dataplane.rules.cleaner import Cleaner
+from felix.dataplane.rules.other_backend_cleanup import OtherBackendCleanup
 from libcalico.process.tasks import Background
 from linux import programs
 from tests.felix.in_kernel import InKernel
@@ -181,7 +181,7 @@ def test_nothing_is_removed_once_the_cleaner_has_stopped(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(backend, "remove_leftovers", remove)
         background = Background()
-        cleaner = Cleaner(background)
+        cleaner = OtherBackendCleanup(background)
         cleaner.clean("nftables", 1.0)
         await asyncio.sleep(0)
         stopping = asyncio.ensure_future(cleaner.stop())

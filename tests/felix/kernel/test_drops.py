@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from calicoctl.explaining.drops import _line, denier_text
-from felix.rules import tell
+from felix.rules import nflog_prefix
 from libcalico.local.node_api import Denier, Dropped
 from tests.felix.console import attempt, calicoctl, following
 from tests.felix.stage import ONLY_CLIENT, Stage, allow, both
@@ -158,7 +158,7 @@ def test_who_floods_is_not_told_of_without_end(stage: Stage) -> None:
         told = 0
         while follower.next()["source"] == "10.65.0.1":
             told += 1
-        assert 5 <= told <= tell.LIMIT.burst + tell.LIMIT.rate * (lasted + 1)
+        assert 5 <= told <= nflog_prefix.LIMIT.burst + nflog_prefix.LIMIT.rate * (lasted + 1)
 
 
 def test_felix_that_ends_ends_who_follows(stage: Stage) -> None:

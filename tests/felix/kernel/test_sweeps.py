@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from felix.dataplane.rules.sweeping import DELAY
+from felix.dataplane.rules.removal_timing import DELAY
 from tests.felix.kernel.test_policy_in_force import saved
 from tests.felix.world import World, eventually
 
@@ -61,7 +61,7 @@ def test_chains_ways_and_sets_of_a_pod_that_left_go(world: World) -> None:
 
 
 def test_what_left_goes_behind_another_pod_where_it_is_never_quiet(world: World) -> None:
-    """When it goes is shown by a clock of their own in tests/felix/dataplane/test_touched.py."""
+    """When it goes is shown by a clock of their own in tests/felix/dataplane/test_dirty_set.py."""
     pod = world.wire("cali2old", "10.65.0.22")
     world.put_endpoint("old", pod)
     eventually(lambda: world.route("10.65.0.22/32"))

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from felix.calc.absences import HOLD
+from felix.calc.node_grace import HOLD
 from libcalico.names import vxlan_mac
 from tests.felix.stage import conditions_of
 from tests.felix.world import BLOCK, BLOCK6, NODE, POOL, POOL6, World, eventually, make_world
@@ -325,7 +325,7 @@ def test_a_device_on_a_new_port_replaces_one_on_the_old(world: World) -> None:
 
 
 def test_a_node_whose_address_vanishes_for_a_moment_keeps_its_routes(world: World) -> None:
-    """For five seconds (`felix.calc.absences`); then they go."""
+    """For five seconds (`felix.calc.node_grace`); then they go."""
     without = {"bgp": {"ipv6Address": f"{THEIRS[6][0]}/64"}}
     try:
         for _ in range(50):

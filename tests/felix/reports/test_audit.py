@@ -11,7 +11,7 @@ import pytest
 
 from felix.calc.endpoints import Endpoint
 from felix.calc.graph import Calculator
-from felix.calc.paths import PathTable
+from felix.calc.learned_routes import PathTable
 from felix.calc.standing import NEWEST
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane

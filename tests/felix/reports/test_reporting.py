@@ -11,7 +11,7 @@ from datetime import datetime
 import pytest
 
 from felix.calc.graph import Calculator
-from felix.calc.paths import PathTable
+from felix.calc.learned_routes import PathTable
 from felix.config.parameters import Config
 from felix.dataplane.loop import Dataplane
 from felix.reports.reporting import Reports, Sizes, life_sign, region_of

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from felix.afterwards import Afterwards
 from felix.agent import Agent, Paths
 from felix.calc.endpoints import Endpoint
+from felix.debouncer import Debouncer
 from felix.reports.endpoint_status import EndpointStatus
 from libcalico.model import ResourceKey
 from tests.support.patience import HANG
@@ -151,7 +151,7 @@ async def test_what_can_wait_is_done_after_a_burst_and_in_a_long_one() -> None:
         done.append(clock())
         called.set()
 
-    later = Afterwards(act, quiet=0.1, latest=0.4)
+    later = Debouncer(act, quiet=0.1, latest=0.4)
     for _ in range(3):
         later.moved()
     moved = clock()

@@ -12,7 +12,7 @@ from felix.rules.inputs import Facts, RuleSettings
 from felix.rules.model import Chain, DestinationNat, Drop, SourceNat
 from felix.rules.nat import NatRules, bare_nat_table, nat_table
 from felix.rules.static import tables
-from tests.felix.rules.test_bare import ALLOWED, OPEN, SHUT, Arrival, node
+from tests.felix.rules.test_static_chains import ALLOWED, OPEN, SHUT, Arrival, node
 from tests.felix.walk import Kernel, Packet
 
 POOL = ("10.0.0.1", "10.0.0.2", "192.0.2.60", "192.0.2.61", "203.0.113.9")

@@ -18,7 +18,7 @@ from pathlib import Path
 from ipam.allocator.requests import Allocate, Release
 from ipam.allocator.service import NodeAllocator
 from ipam.collector.collector import Collector
-from ipam.collector.proof import Evidence, Listed
+from ipam.collector.leak_evidence import LeakEvidence, Listed
 from ipam.records.errors import IPAMError
 from ipam.records.naming import pod_attributes
 from libcalico.apiconfig import DatastoreConfig
@@ -86,9 +86,9 @@ class Driver:
                 cid = self.random.choice(sorted(self.up))
                 await self.end(self.up.pop(cid))
 
-    async def observe(self) -> Evidence:
+    async def observe(self) -> LeakEvidence:
         """The files are the interfaces."""
-        return Evidence(frozenset(os.listdir(self.folder)), busy=frozenset(self.busy))
+        return LeakEvidence(frozenset(os.listdir(self.folder)), busy=frozenset(self.busy))
 
     async def collect(self, listed: Listed | None = None) -> int:
         """One sweep; how many dead containers it released."""

@@ -17,7 +17,7 @@ from unittest import mock
 
 import ipam.allocator.worker
 from ipam.allocator.facts import read_facts
-from ipam.collector.proof import Listed
+from ipam.collector.leak_evidence import Listed
 from ipam.records import blocks
 from ipam.records.blocks import IPAddress
 from libcalico.datastore.interface import Change

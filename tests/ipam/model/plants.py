@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from ipam.allocator import affinities, draft, worker
+from ipam.allocator import affinities, transaction_draft, worker
 from ipam.allocator.committer import settle
-from ipam.collector import collector, proof
+from ipam.collector import collector, leak_evidence
 from ipam.records import blocks
 from libcalico.datastore.interface import Change, Put
 from libcalico.model.keys import BlockKey, HandleKey
@@ -24,9 +24,9 @@ from libcalico.model.resources.ipam import PENDING
 @contextmanager
 def dropped_compare() -> Iterator[None]:
     """A block is written whatever revision it has by now."""
-    real = draft.Draft.changes
+    real = transaction_draft.TransactionDraft.changes
 
-    def changes(self: draft.Draft) -> list[Change]:
+    def changes(self: transaction_draft.TransactionDraft) -> list[Change]:
         return [
             Put(change.key, change.value, None, change.base)
             if isinstance(change, Put) and isinstance(change.key, BlockKey)
@@ -34,7 +34,7 @@ def dropped_compare() -> Iterator[None]:
             for change in real(self)
         ]
 
-    with mock.patch.object(draft.Draft, "changes", changes):
+    with mock.patch.object(transaction_draft.TransactionDraft, "changes", changes):
         yield
 
 
@@ -65,9 +65,9 @@ def late_handle() -> Iterator[None]:
 @contextmanager
 def release_without_sequence() -> Iterator[None]:
     """Whoever releases does not ask whether the address was given out anew."""
-    held = proof.Held
+    held = leak_evidence.Held
 
-    def blurred(address: Any, _sequence: int | None, cidr: Any) -> proof.Held:
+    def blurred(address: Any, _sequence: int | None, cidr: Any) -> leak_evidence.Held:
         return held(address, None, cidr)
 
     def unasked(*_arguments: Any) -> None:
@@ -75,7 +75,7 @@ def release_without_sequence() -> Iterator[None]:
 
     with (
         mock.patch.object(blocks, "require_sequence", unasked),
-        mock.patch.object(proof, "Held", blurred),
+        mock.patch.object(leak_evidence, "Held", blurred),
     ):
         yield
 
@@ -101,9 +101,9 @@ def pending_taken_as_confirmed() -> Iterator[None]:
 def borrowed_address_collected() -> Iterator[None]:
     """The collector judges what lies in its node's blocks, also what others borrowed."""
 
-    real = proof.judge
+    real = leak_evidence.judge
 
-    def judge(node: str, entries: Any, endpoints: Any, evidence: Any) -> proof.Judgement:
+    def judge(node: str, entries: Any, endpoints: Any, evidence: Any) -> leak_evidence.Judgement:
         def allocations(block: Any) -> Iterator[blocks.Allocation]:
             for item in blocks.allocations(block):
                 lent = blocks.owner_host(block) == node
@@ -111,7 +111,7 @@ def borrowed_address_collected() -> Iterator[None]:
                 yield blocks.Allocation(item.address, item.handle_id, attributes, item.sequence)
 
         blind = SimpleNamespace(**{**vars(blocks), "allocations": allocations})
-        with mock.patch.object(proof, "blocks", blind):
+        with mock.patch.object(leak_evidence, "blocks", blind):
             return real(node, entries, endpoints, evidence)
 
     with mock.patch.object(collector, "judge", judge):

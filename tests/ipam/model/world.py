@@ -19,7 +19,7 @@ from ipam.allocator.facts import Facts
 from ipam.allocator.requests import Allocate, Companion, Release
 from ipam.allocator.service import NodeAllocator
 from ipam.collector.collector import Collector, Sweep
-from ipam.collector.proof import Evidence, Listed
+from ipam.collector.leak_evidence import LeakEvidence, Listed
 from ipam.records.blocks import IPAddress, parse_address
 from ipam.records.errors import IPAMError
 from ipam.records.naming import pod_attributes
@@ -258,9 +258,9 @@ class Process:
         self.sweeping, self.swept = True, None
         self.looked = None
 
-        async def observe() -> Evidence:
+        async def observe() -> LeakEvidence:
             known = None if self.blind or not self.host.cri else frozenset(self.host.sandboxes)
-            return Evidence(
+            return LeakEvidence(
                 interfaces=None if self.blind else frozenset(self.host.links),
                 sandboxes=known,
                 sandboxes_configured=self.host.cri,

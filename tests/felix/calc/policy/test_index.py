@@ -6,7 +6,7 @@ import pytest
 
 from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.index import Flip, LabelIndex
-from felix.calc.policy.operations import Operations
+from felix.calc.policy.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import parse
 
@@ -46,7 +46,7 @@ def test_what_a_selector_mentions() -> None:
 
 
 def test_the_first_profile_wins_and_own_labels_win_over_all() -> None:
-    index = LabelIndex(Operations())
+    index = LabelIndex(WorkCounters())
     for text in ("k == 'own'", "k == 'one'", "k == 'two'"):
         index.watch(parse(text))
     index.set_profile("one", {"k": "one"})
@@ -61,7 +61,7 @@ def test_the_first_profile_wins_and_own_labels_win_over_all() -> None:
 
 
 def test_a_namespace_label_that_nobody_mentions_is_looked_at_by_nobody() -> None:
-    operations = Operations()
+    operations = WorkCounters()
     index = LabelIndex(operations)
     index.watch(parse("app == 'x'"))
     for number in range(100):
@@ -72,7 +72,7 @@ def test_a_namespace_label_that_nobody_mentions_is_looked_at_by_nobody() -> None
 
 
 def test_only_selectors_that_can_match_are_asked() -> None:
-    operations = Operations()
+    operations = WorkCounters()
     index = LabelIndex(operations)
     for number in range(1000):
         index.watch(parse(f"app == 'n{number}' && tier != 'x'"))
@@ -82,7 +82,7 @@ def test_only_selectors_that_can_match_are_asked() -> None:
 
 
 def test_a_new_selector_asks_only_those_who_have_its_rarest_label() -> None:
-    operations = Operations()
+    operations = WorkCounters()
     index = LabelIndex(operations)
     for number in range(1000):
         labels = (("app", f"n{number}"), ("zone", "z"))
@@ -93,7 +93,7 @@ def test_a_new_selector_asks_only_those_who_have_its_rarest_label() -> None:
 
 
 def test_pods_of_one_replica_set_are_asked_once() -> None:
-    operations = Operations()
+    operations = WorkCounters()
     index = LabelIndex(operations)
     text = index.watch(parse("has(app)"))
     for number in range(100):
@@ -103,14 +103,14 @@ def test_pods_of_one_replica_set_are_asked_once() -> None:
 
 
 def test_nothing_is_left_of_what_is_gone() -> None:
-    index = LabelIndex(Operations())
+    index = LabelIndex(WorkCounters())
     text = index.watch(parse("app == 'x' || has(inherited)"))
     index.set_profile("p", {"inherited": "1"})
     index.put(item("a"), (("app", "x"),), ("p", "p"))
     index.remove(item("a"))
     index.unwatch(text)
     index.set_profile("p", None)
-    empty = LabelIndex(Operations())
+    empty = LabelIndex(WorkCounters())
     for name in vars(empty):
         if name != "_operations":
             left, blank = getattr(index, name), getattr(empty, name)

@@ -20,7 +20,7 @@ from felix.rules import names, nftables
 from felix.rules import policy as making
 from libcalico.model import ResourceKey
 from linux.nftables import Ruleset
-from tests.felix.dataplane.test_rulebook_slices import Node
+from tests.felix.dataplane.test_chain_store_steps import Node
 from tests.felix.policy_objects import Object, allow, namespace, pod, policy
 from tests.size import examples
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from felix.calc.labels import NamedPort
 from felix.calc.policy import search as searching
-from felix.calc.policy.dispatch import Dispatch, Followed
 from felix.calc.policy.idlists import Allocator, each, length, with_id, without_id
-from felix.calc.policy.operations import Operations
 from felix.calc.policy.population import Population
 from felix.calc.policy.search import Search
+from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
+from felix.calc.policy.work_counters import WorkCounters
 from libcalico.selectors.selectors import parse
 from tests.felix.calc.policy.test_model import labels as some_labels
 from tests.felix.calc.policy.test_model import selectors
@@ -87,9 +87,9 @@ def test_a_search_finds_whom_the_selector_matches(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "FEW", few)
         patch.setattr(searching, "PORTION", 1)
-        found = done(Search(population, Operations()).find(selector))
+        found = done(Search(population, WorkCounters()).find(selector))
         patch.setattr(searching, "DEEPEST", 0)
-        assert done(Search(population, Operations()).find(selector)) == found
+        assert done(Search(population, WorkCounters()).find(selector)) == found
     matched = {item for one in found for item in each(population.items_of[one])}
     assert matched == {
         number
@@ -103,7 +103,7 @@ def test_a_search_finds_whom_the_selector_matches(
 def test_the_dispatch_finds_those_that_match(
     own: dict[str, str], followed: list[str], gone: list[str]
 ) -> None:
-    dispatch = Dispatch(Operations())
+    dispatch = SelectorPrefilter(WorkCounters())
     all_ = {parse(text).text: Followed(parse(text), lambda _: 1) for text in followed + gone}
     for one in all_.values():
         dispatch.add(one)

@@ -1,0 +1,114 @@
+"""What the agent says of itself in its status file (schema: `bgp.sessions.status`).
+
+Tested in tests/bgp/test_agent.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from bgp.agent.publish import Publisher
+from bgp.decide.make_before_break import MakeBeforeBreak
+from bgp.decide.routing import Routing
+from bgp.peering.peering import Plan
+from bgp.peering.planned import PlannedPeer
+from bgp.sessions.graceful_restart import StartGate
+from bgp.sessions.metrics import Metrics
+from bgp.sessions.probing import Doctor
+from bgp.sessions.sessions import Sessions
+from bgp.speaker.interface import IPAddress, Speaker
+
+REFUSED_SHOWN = 20
+CONDITIONS_SHOWN = 100
+
+
+class Parts(Protocol):
+    """What the status is made of; the agent is made of it too."""
+
+    plan: Plan
+    routing: Routing
+    sessions: Sessions
+    handover: MakeBeforeBreak
+    gate: StartGate
+    metrics: Metrics
+    doctor: Doctor
+    speaker: Speaker
+    publisher: Publisher
+    felix_refused: dict[str, str]
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def published(self) -> int: ...
+
+    def conditions(self) -> list[tuple[str, str]]: ...
+
+
+def describe(agent: Parts) -> dict[str, Any]:
+    """The content of the status file."""
+    peers = [_peer(agent, planned) for planned in agent.plan.peers]
+    rib, first = agent.routing.rib, agent.plan.peers[0].peer if agent.plan.peers else None
+    agent.metrics.tell(peers, agent.published, rib.rejected)
+    return {
+        "router_id": str(first.router_id) if first else "",
+        "local_as": agent.plan.local_as,
+        "speaker": _speaker(agent),
+        "start_complete": agent.gate.passed,
+        "datastore": agent.connected,
+        "felix": agent.publisher.connected,
+        "draining": agent.routing.terms.draining,
+        "peers": peers,
+        "refused": [{"peer": each.source, "reason": each.reason} for each in agent.plan.refused],
+        "felix_refused": agent.felix_refused,
+        "conditions": [
+            {"object": subject, "reason": reason}
+            for subject, reason in agent.conditions()[:CONDITIONS_SHOWN]
+        ],
+    }
+
+
+def _speaker(agent: Parts) -> str:
+    sessions = agent.sessions
+    if sessions.speaker_idle or not agent.plan.peers:
+        return "stopped"
+    return "running" if sessions.speaker_up else "restarting"
+
+
+def sent(agent: Parts, address: IPAddress) -> int:
+    """How many routes a peer is offered, as far as the speaker counts them."""
+    count = getattr(agent.speaker, "sent", None)
+    return count(address) if count else 0
+
+
+def _peer(agent: Parts, planned: PlannedPeer) -> dict[str, Any]:
+    address, rib = planned.peer.address, agent.routing.rib
+    status, message = agent.sessions.status[address], agent.sessions.helper.peer_open(address)
+    received, stale = rib.count(address)
+    refused, _ = rib.refused(address)
+    graceful = message is not None and message.restart_time is not None
+    keeping = agent.sessions.helper.stale_until(address) is not None
+    diagnosis = agent.doctor.found.get(address)
+    shown = rib.faults(address, REFUSED_SHOWN)
+    return {
+        "address": str(address),
+        "type": planned.kind,
+        "node": planned.node,
+        "state": "up" if status.up else "start",
+        "since": status.since,
+        "session": status.session,
+        "info": status.text,
+        "error": status.error,
+        "cause": diagnosis.cause.value if diagnosis else "",
+        "seen": diagnosis.seen if diagnosis else "",
+        "fix": diagnosis.fix if diagnosis else "",
+        "asn": planned.peer.remote_as,
+        "received": received,
+        "stale": stale,
+        "refused": refused,
+        "refused_paths": {str(prefix): shown[prefix] for prefix in sorted(shown, key=str)},
+        "sent": sent(agent, address),
+        "graceful_restart": "keeping routes" if keeping else "yes" if graceful else "no",
+        "reflector_client": planned.client,
+        "leaving": address in agent.handover.held,
+    }

@@ -1,0 +1,54 @@
+"""What ADDs of this process committed, so that their DELs need not read it again.
+
+A memory is only a proposal: the guards of the DEL's transaction compare revisions, and where
+somebody changed handle or endpoint since, the datastore says what is there now. Losing one
+costs a round trip. Tested in tests/cni/test_delete.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cni.request.attachment import Attachment
+from ipam.allocator.requests import Granted
+from ipam.records.blocks import IPAddress
+from libcalico.datastore.interface import Entry
+from libcalico.model.keys import HandleKey, Key
+
+LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DelCache:
+    """One attachment's addresses, and its handle and endpoint as they were stored."""
+
+    addresses: frozenset[IPAddress]
+    entries: Mapping[Key, Entry | None]
+
+
+class DelCaches:
+    """At most `LIMIT`, the oldest go first."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Attachment, DelCache] = {}
+
+    def keep(self, attachment: Attachment, granted: Granted) -> None:
+        """Remember what was granted, unless the handle is shared with other interfaces."""
+        self._kept.pop(attachment, None)
+        handle = granted.entries.get(HandleKey(attachment.handle_id))
+        if handle is None or granted.entries.get(attachment.endpoint_key) is None:
+            return
+        if sum((handle.value.block or {}).values()) != len(granted.addresses):
+            return
+        self._kept[attachment] = DelCache(frozenset(granted.addresses), granted.entries)
+        if len(self._kept) > LIMIT:
+            del self._kept[next(iter(self._kept))]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+
+    def take(self, attachment: Attachment) -> DelCache | None:
+        """What is remembered, for the last time."""
+        return self._kept.pop(attachment, None)

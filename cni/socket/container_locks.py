@@ -1,0 +1,55 @@
+"""Calls of one container take turns, those of different containers do not wait for each other.
+
+Invariant CNI-41: calls of one container never overlap. Tested in tests/cni/test_container_locks.py,
+and with the daemon in tests/cni/test_daemon_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+
+class ContainerLocks:
+    """Who has his turn, and who waits for it, by container."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The containers with a call in progress or waiting."""
+        return frozenset(self._locks)
+
+    def take(self, container_id: str) -> AbstractAsyncContextManager[None]:
+        """Wait until no other call of this container runs; "" is no container."""
+        return _Turn(self._locks, container_id) if container_id else nullcontext()
+
+
+class _Turn:
+    """One call's place among those of its container; as a generator it would cost twice as much."""
+
+    __slots__ = ("_container_id", "_locks")
+
+    def __init__(self, locks: dict[str, tuple[asyncio.Lock, int]], container_id: str) -> None:
+        self._locks, self._container_id = locks, container_id
+
+    async def __aenter__(self) -> None:
+        lock, users = self._locks.get(self._container_id) or (asyncio.Lock(), 0)
+        self._locks[self._container_id] = (lock, users + 1)
+        try:
+            await lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._locks[self._container_id][0].release()
+        self._leave()
+
+    def _leave(self) -> None:
+        lock, users = self._locks[self._container_id]
+        if users == 1:
+            del self._locks[self._container_id]
+        else:
+            self._locks[self._container_id] = (lock, users - 1)

@@ -1,0 +1,80 @@
+"""The resolved rules that are active here, of policies or of profiles, and their sets.
+
+Sets of new rules are acquired before those of the old are released, so a set that both use
+stays as it is. Rules that a held endpoint names stay, with their sets, as they were told.
+Tested in tests/felix/calc/policy/test_engine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from felix.calc.policy.service_sets import Need, NeededSets
+from felix.calc.policy_model import ResolvedPolicy
+
+K = TypeVar("K", bound=Hashable)
+
+
+class ActiveRules(Generic[K]):
+    """Resolved policies by key; `flush` tells what differs from what was told."""
+
+    def __init__(self, sets: NeededSets) -> None:
+        self._sets = sets
+        self._active: dict[K, tuple[ResolvedPolicy, tuple[Need, ...]]] = {}
+        self._told: dict[K, ResolvedPolicy] = {}
+        self._dirty: set[K] = set()
+        self._ended: dict[K, list[Need]] = {}
+        """The needs of what is active no more, until that is told."""
+        self._kept: set[K] = set()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._active
+
+    @property
+    def told(self) -> Mapping[K, ResolvedPolicy]:
+        """What was told last."""
+        return MappingProxyType(self._told)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a flush would look at anything."""
+        return bool(self._dirty)
+
+    def put(self, key: K, resolved: ResolvedPolicy, needs: tuple[Need, ...]) -> None:
+        """Active, with these rules."""
+        for need in needs:
+            self._sets.acquire(need)
+        _, old = self._active.get(key, (None, ()))
+        for need in old:
+            self._sets.release(need)
+        self._active[key] = (resolved, needs)
+        self._dirty.add(key)
+
+    def remove(self, key: K) -> None:
+        """Active no more. Not having been is no error."""
+        old = self._active.pop(key, None)
+        if old is not None:
+            self._dirty.add(key)
+            self._ended.setdefault(key, []).extend(old[1])
+
+    def flush(self, named: Collection[K] = ()) -> dict[K, ResolvedPolicy | None]:
+        """What differs now. What is among `named` is not told to be gone: a later flush does."""
+        changes: dict[K, ResolvedPolicy | None] = {}
+        looked_at = self._dirty | self._kept
+        self._kept = {key for key in looked_at if key in named and key not in self._active}
+        for key in looked_at - self._kept:
+            for need in self._ended.pop(key, ()):
+                self._sets.release(need)
+            active = self._active.get(key)
+            resolved = active[0] if active is not None else None
+            if resolved == self._told.get(key):
+                continue
+            changes[key] = resolved
+            if resolved is None:
+                del self._told[key]
+            else:
+                self._told[key] = resolved
+        self._dirty.clear()
+        return changes

@@ -1,0 +1,506 @@
+"""The moving part of the rules: chains of policies, profiles, endpoints, dispatch.
+
+What the calculation says is kept as it came; a chain is rendered when it comes or changes, and
+only while an endpoint's chain names it. So a change costs what it touches: a pod two chains and
+two rules of dispatch, a policy its own two chains, however many endpoints it serves. Workloads
+have chains in filter, in the families of their addresses; host endpoints
+(felix.dataplane.rules.host_endpoint_chains) in raw and mangle too.
+
+To be told costs little; `write` renders what is due then, chain by chain, so that whoever drives
+it may do other work between.
+
+Invariants:
+  RBK-1  Once `write` has come to its end, every chain that a wanted chain names is wanted; a
+         policy that is named but unknown denies.
+  RBK-2  A policy that needs a set which the kernel does not hold as wanted is rendered without
+         trust in it (POL-1), and as it should be once the set is right.
+  RBK-3  A policy's chain that the kernel refuses denies everything until it is another, or is
+         taken; no other chain suffers.
+  RBK-4  A `write` that was given up at any step is gone on with by the next one: what differs
+         from what the targets were told is due.
+  RBK-5  In a family of which a workload has no address it has no chains: its packets are dropped as
+         those of an unknown interface (DSP-1), link-local ones to the node too, whatever
+         `defaultEndpointToHostAction` says. One that loses a family sets `narrowed`: the way to
+         its old chains goes with this commit, while an interface that is gone can wait. Those that
+         left are in `departed` until somebody took note of them.
+Tested in tests/felix/dataplane/test_chain_store.py, test_chain_store_steps.py and, with a kernel,
+test_policy_packets.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from felix.calc.policy_model import (
+    EndpointPolicy,
+    HostEndpoint,
+    PolicyChanges,
+    ResolvedPolicy,
+    ResolvedRule,
+)
+from felix.dataplane.rules.chain_refcounts import (
+    FILTER,
+    ChainRefcounts,
+    Kind,
+    Moved,
+    Use,
+    named_by,
+    profile_key,
+)
+from felix.dataplane.rules.host_endpoint_chains import HostEndpointChains
+from felix.rules import names
+from felix.rules.dispatch import Bins
+from felix.rules.endpoints import endpoint_chains, endpoint_rules
+from felix.rules.groups import GroupKey, group_chain
+from felix.rules.inputs import RuleSettings
+from felix.rules.model import Action, Chain, Rule
+from felix.rules.policy import making, policy_chains
+from libcalico.model.keys import ResourceKey
+
+__all__ = ["FILTER", "ChainStore", "ChainTarget", "Dispatch", "Place", "Use", "profile_key"]
+
+Place = tuple[int, str]
+"""A family (4 or 6) and one of its tables, by name."""
+Steps = Iterator[None]
+MANY = 200
+"""Rules from which on a chain is rendered in steps."""
+
+
+class ChainTarget(Protocol):
+    """What is told: one table of one family."""
+
+    def want(self, chain: Chain) -> None:
+        """A chain, whole."""
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Render these rules ahead, in steps: the next chain that holds them finds it done."""
+
+    def unwant(self, name: str) -> None:
+        """Nobody wants this chain any more."""
+
+
+class Dispatch(Protocol):
+    """The chains from an interface to its endpoint; `felix.rules.dispatch.Bins` is one."""
+
+    def add(self, interface: str) -> list[Chain]:
+        """An endpoint came: the chains that differ now, whole."""
+
+    def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
+        """An endpoint left: the chains that differ now, and the names of those that are gone."""
+
+    def all(self) -> list[Chain]:
+        """Every chain."""
+
+
+class ChainStore:
+    """The chains of policies and endpoints in every table of both families."""
+
+    def __init__(
+        self,
+        targets: Mapping[Place, ChainTarget],
+        settings: RuleSettings,
+        bins: Callable[[int, tuple[str, ...], Action], Dispatch] = lambda _, *ends: Bins(*ends),
+    ) -> None:
+        self._targets = targets
+        self._settings = settings
+        self._policies: dict[ResourceKey, ResolvedPolicy] = {}
+        self._endpoints: dict[str, EndpointPolicy] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._new_bins = bins
+        self._families = frozenset(family for family, _ in targets)
+        self._bins = self._dispatches(settings)
+        self._reach: dict[str, frozenset[int]] = {}
+        self._uses = ChainRefcounts()
+        self._unusable: frozenset[str] = frozenset()
+        self._lost: dict[ResourceKey, frozenset[str]] = {}
+        self._owners: dict[str, ResourceKey] = {}
+        self._refused: dict[tuple[Place, str], tuple[Chain, str]] = {}
+        self._hosts = HostEndpointChains(targets)
+        self._suspects: dict[ResourceKey, None] = {}
+        self._due: dict[ResourceKey, None] = {}
+        self._due_dispatch: dict[tuple[int, str], Chain] = {}
+        self._due_endpoints: dict[str, None] = {}
+        self._due_hosts = True
+        self.narrowed = False
+        self.departed: set[str] = set()
+        self.renders = 0
+
+    @property
+    def endpoints(self) -> Mapping[str, EndpointPolicy]:
+        """The endpoints that have chains, by interface."""
+        return self._endpoints
+
+    @property
+    def policies(self) -> frozenset[ResourceKey]:
+        """The policies and profiles that were told and not taken back."""
+        return frozenset(self._policies)
+
+    @property
+    def unusable(self) -> frozenset[str]:
+        """Sets in use that the kernel does not hold as wanted."""
+        return self._unusable
+
+    def beyond(self, interface: str) -> list[tuple[int, str]]:
+        """The chains, with their families, that this endpoint would have elsewhere (RBK-5)."""
+        others = self._families - self._reach.get(interface, self._families)
+        return [(family, name) for family in others for name in _own(interface)]
+
+    def judged(self, interfaces: Iterable[str], differs: Callable[[str], bool]) -> frozenset[str]:
+        """Those of these endpoints whose chains, or chains that these name, `differs` says so of.
+
+        Every chain is asked about once, however many endpoints name it.
+        """
+        kinds: dict[Kind, bool] = {}
+        profiles: dict[str, bool] = {}
+        found: set[str] = set()
+        for interface in interfaces:
+            kind = self._kinds[interface]
+            if kind not in kinds:
+                kinds[kind] = any(differs(name) for name in named_by(kind.tiers))
+            for name in self._endpoints[interface].profiles:
+                if name not in profiles:
+                    key = profile_key(name)
+                    chains = (names.policy_chain(prefix, key) for prefix in _prefixes(key))
+                    profiles[name] = any(map(differs, chains))
+            if (
+                kinds[kind]
+                or any(profiles[name] for name in self._endpoints[interface].profiles)
+                or any(map(differs, _own(interface)))
+            ):
+                found.add(interface)
+        return frozenset(found)
+
+    def write(self) -> Steps:
+        """Tell the targets what is due, in steps of a fraction of a millisecond each, mostly.
+
+        Policies come first, then the endpoints that name them; the targets write all at once
+        anyway. It may be given up at any step (RBK-4).
+        """
+        if self._due_hosts:
+            self.renders += self._hosts.write(self._settings)
+            self._due_hosts = False
+        # What is due ceases to be so when it has been told, not before: nothing is lost by an
+        # exception. Taken from the end, where a dict gives at once.
+        while self._suspects:
+            key = next(reversed(self._suspects))
+            self._note_lost(key)
+            del self._suspects[key]
+            yield
+        while self._due:
+            key = next(reversed(self._due))
+            yield from self._writing(key)
+            del self._due[key]
+            yield
+        while self._due_endpoints:
+            interface = next(reversed(self._due_endpoints))
+            self._write_endpoint(interface)
+            del self._due_endpoints[interface]
+            yield
+        while self._due_dispatch:
+            place = next(reversed(self._due_dispatch))
+            self._want((self._due_dispatch[place],), (place[0],))
+            del self._due_dispatch[place]
+            yield
+
+    # -- policies ------------------------------------------------------------------------------
+
+    def take(self, changes: PolicyChanges) -> None:
+        """New and changed policies and profiles; call `forget` once the endpoints are told."""
+        for policy in (*changes.policies.values(), *changes.profiles.values()):
+            if policy is not None and self._policies.get(policy.key) != policy:
+                self._policies[policy.key] = policy
+                self._note_lost(policy.key)
+                self._is_due(policy.key)
+
+    def forget(self, changes: PolicyChanges) -> None:
+        """Policies and profiles that are gone."""
+        gone = [key for key, policy in changes.policies.items() if policy is None]
+        gone += [profile_key(name) for name, policy in changes.profiles.items() if policy is None]
+        for key in gone:
+            if self._policies.pop(key, None) is not None:
+                self._lost.pop(key, None)
+                self._is_due(key)
+
+    def trust(self, unusable: frozenset[str]) -> None:
+        """Only these sets are not in the kernel as wanted; `write` renders what that changes."""
+        if unusable == self._unusable:
+            return
+        self._unusable = unusable
+        self._suspects.update(dict.fromkeys(self._policies if unusable else self._lost))
+
+    def _note_lost(self, key: ResourceKey) -> None:
+        """Which sets that a policy needs cannot be used."""
+        policy = self._policies.get(key)
+        lost = sets_of(policy) & self._unusable if policy and self._unusable else frozenset()
+        if lost != self._lost.get(key, frozenset()):
+            self._is_due(key)
+        if lost:
+            self._lost[key] = lost
+        else:
+            self._lost.pop(key, None)
+
+    def _is_due(self, key: ResourceKey) -> None:
+        if key in self._uses:
+            self._due[key] = None
+
+    def degraded(self) -> dict[ResourceKey, str]:
+        """Policies that are stricter than asked, each with the set or the chain that is why."""
+        found = {
+            key: f"closed where it needs the set {', '.join(sorted(lost))}, which is not written"
+            for key, lost in self._lost.items()
+        }
+        for ((family, table), name), (_, reason) in self._refused.items():
+            key = self._owners.get(name)
+            if key is not None:
+                where = f"{name} in {table} of IPv{family}"
+                found[key] = f"closed: the kernel refuses its chain {where}: {reason}"
+        return found
+
+    # -- what the kernel refuses ---------------------------------------------------------------
+
+    @property
+    def refused(self) -> dict[Place, list[Chain]]:
+        """Chains that were refused and are closed since, as they should be."""
+        found: dict[Place, list[Chain]] = {}
+        for (place, _), (chain, _) in self._refused.items():
+            found.setdefault(place, []).append(chain)
+        return found
+
+    def refuse(self, place: Place, name: str, reason: str) -> bool:
+        """The kernel takes everything but this chain; returns whether it is closed now (RBK-3)."""
+        key = self._owners.get(name)
+        chain = self._policy_chain(key, place, name) if key is not None else None
+        known = self._refused.get((place, name))
+        if key is None or chain is None or (known is not None and known[0] == chain):
+            return False
+        self._refused[place, name] = (chain, reason)
+        self._write_policy(key)
+        return True
+
+    def accept(self, place: Place, name: str) -> None:
+        """The kernel would take this chain now."""
+        key = self._owners.get(name)
+        if self._refused.pop((place, name), None) is not None and key is not None:
+            self._write_policy(key)
+
+    def _tell(self, place: Place, chain: Chain) -> None:
+        refused = self._refused.get((place, chain.name))
+        if refused is not None:
+            if refused[0] == chain:
+                deny = self._settings.verdicts_of(place[1]).deny
+                why = "Closed: the kernel refuses a rule of this policy"
+                chain = Chain(chain.name, (Rule(deny, comments=(why,)),))
+            else:
+                del self._refused[place, chain.name]
+        self.renders += 1
+        self._targets[place].want(chain)
+
+    def _policy_chain(self, key: ResourceKey, place: Place, name: str) -> Chain | None:
+        for chain in self._policy_chains(key, place):
+            if chain.name == name:
+                return chain
+        return None
+
+    def _policy_chains(self, key: ResourceKey, place: Place) -> tuple[Chain, ...]:
+        if isinstance(key, GroupKey):
+            return (group_chain(key, self._settings.marks),)
+        policy = self._policies.get(key) or ResolvedPolicy(key, "", (), (), missing=True)
+        settings, (version, table) = self._settings, place
+        verdicts = settings.verdicts_of(table)
+        return policy_chains(policy, version, settings.marks, verdicts, self._unusable)
+
+    def warming(self, policy: ResolvedPolicy) -> Iterator[None]:
+        """Make and render the rules of a policy ahead, in steps (felix.calc.policy.large)."""
+        settings = self._settings
+        verdicts = settings.verdicts_of(FILTER)
+        for place, target in self._targets.items():
+            if place[1] != FILTER:
+                continue
+            for rules in making(policy, place[0], settings.marks, verdicts):
+                yield from target.prepare(rules)
+                yield
+
+    def _write_policy(self, key: ResourceKey) -> None:
+        for _ in self._writing(key):
+            pass
+
+    def _writing(self, key: ResourceKey) -> Steps:
+        places = self._uses.places(key)
+        tables = {table for _, table in places}
+        for place in self._targets:
+            if place[1] not in tables:
+                continue
+            prefixes = tuple(prefix for prefix, table in places if table == place[1])
+            for chain in self._policy_chains(key, place):
+                if chain.name.startswith(prefixes):
+                    if key.kind != names.GROUP:
+                        self._owners[chain.name] = key
+                    if len(chain.rules) > MANY:
+                        yield from self._targets[place].prepare(chain.rules)
+                    self._tell(place, chain)
+                    if len(chain.rules) > MANY:
+                        yield
+
+    # -- endpoints -----------------------------------------------------------------------------
+
+    def set_endpoint(
+        self, interface: str, policy: EndpointPolicy, families: frozenset[int] | None = None
+    ) -> None:
+        """An endpoint that is new, or has another policy or addresses of other families.
+
+        `families`: those of its addresses (RBK-5); all if not given.
+        """
+        reach = self._families if families is None else families & self._families
+        before, reached = self._endpoints.get(interface), self._reach.get(interface, frozenset())
+        if (before is policy or before == policy) and reach == reached:
+            return
+        moved = Moved()
+        kind = self._uses.enter(policy, moved)
+        if before is not None:
+            self._uses.leave(self._kinds[interface], before.profiles, moved)
+        self._endpoints[interface], self._kinds[interface] = policy, kind
+        self.departed.discard(interface)
+        self._due_endpoints[interface] = None
+        self._settle(moved)
+        for family in reached - reach:
+            self._withdraw(family, interface)
+            self.narrowed = True
+        self._reach[interface] = reach
+        for family in reach - reached:
+            self._dispatch(family, self._bins[family].add(interface))
+
+    def remove_endpoint(self, interface: str) -> None:
+        """An endpoint that is gone."""
+        before = self._endpoints.pop(interface, None)
+        if before is None:
+            return
+        self._due_endpoints.pop(interface, None)
+        self.departed.add(interface)
+        for family in self._reach.pop(interface):
+            self._withdraw(family, interface)
+        moved = Moved()
+        self._uses.leave(self._kinds.pop(interface), before.profiles, moved)
+        self._settle(moved)
+
+    def _withdraw(self, family: int, interface: str) -> None:
+        """Its chains of one family are not wanted any more."""
+        chains, gone = self._bins[family].remove(interface)
+        self._dispatch(family, chains)
+        for name in gone:
+            self._due_dispatch.pop((family, name), None)
+        self._unwant(family, [*gone, *_own(interface)])
+
+    def _dispatches(self, settings: RuleSettings) -> dict[int, Dispatch]:
+        ends = (settings.prefixes, settings.verdicts.deny)
+        return {family: self._new_bins(family, *ends) for family in self._families}
+
+    def _dispatch(self, family: int, chains: Iterable[Chain]) -> None:
+        # Endpoints that come together are told of once.
+        for chain in chains:
+            self._due_dispatch[family, chain.name] = chain
+
+    def _settle(self, moved: Moved) -> None:
+        for key, prefix, table in moved.ended:
+            if (prefix, table) not in self._uses.places(key):
+                self._unuse(key, prefix, table)
+        for key in moved.fresh:
+            self._is_due(key)
+
+    def _unuse(self, key: ResourceKey, prefix: str, table: str) -> None:
+        name = names.policy_chain(prefix, key)
+        for place, target in self._targets.items():
+            if place[1] == table:
+                self._refused.pop((place, name), None)
+                target.unwant(name)
+        if not any(prefix == each for each, _ in self._uses.places(key)):
+            self._owners.pop(name, None)
+        if key not in self._uses:
+            self._due.pop(key, None)
+
+    def _write_endpoint(self, interface: str) -> None:
+        policy, kind = self._endpoints[interface], self._kinds[interface]
+        # An endpoint's chains do not name it: pods of one kind share their rules.
+        both = kind.texts.get(policy.profiles)
+        if both is None:
+            rules = endpoint_rules(interface, policy)
+            chains = endpoint_chains(rules, self._settings.marks, self._settings.verdicts)
+            both = kind.texts[policy.profiles] = tuple(chain.rules for chain in chains)
+        chains = [Chain(name, own) for name, own in zip(_own(interface), both, strict=True)]
+        self._want(chains, self._reach[interface])
+
+    # -- host endpoints ------------------------------------------------------------------------
+
+    def set_host_endpoints(self, serving: Mapping[str, HostEndpoint]) -> None:
+        """The host endpoint of each interface of the host that has one (`*` among them)."""
+        policies = {interface: endpoint.policy for interface, endpoint in serving.items()}
+        if policies == self._hosts.policies:
+            return
+        before, after = self._hosts.uses, self._hosts.set(policies)
+        self._settle(self._uses.exchange(after, before))
+        self._due_hosts = True
+
+    # -- everything ----------------------------------------------------------------------------
+
+    def configure(self, settings: RuleSettings) -> None:
+        """Other settings: everything is rendered anew where they matter."""
+        if settings == self._settings:
+            return
+        before, self._settings = self._settings, settings
+        for kind in self._uses.kinds.values():
+            kind.texts.clear()
+        ends = (settings.prefixes, settings.verdicts.deny)
+        if ends != (before.prefixes, before.verdicts.deny):
+            self._due_dispatch.clear()
+            for family, bins in self._bins.items():
+                self._unwant(family, [chain.name for chain in bins.all()])
+            self._bins = self._dispatches(settings)
+            for interface, reach in self._reach.items():
+                for family in reach:
+                    self._bins[family].add(interface)
+        self.write_all()
+
+    def write_all(self) -> None:
+        """All that is wanted is due."""
+        for family, bins in self._bins.items():
+            self._dispatch(family, bins.all())
+        self._due.update(dict.fromkeys(self._uses))
+        self._due_endpoints.update(dict.fromkeys(self._endpoints))
+        self._due_hosts = True
+
+    def _want(self, chains: Iterable[Chain], families: Collection[int]) -> None:
+        """Chains of workloads, in these families."""
+        for chain in chains:
+            self.renders += 1
+            for (family, table), target in self._targets.items():
+                if table == FILTER and family in families:
+                    target.want(chain)
+
+    def _unwant(self, family: int, chains: Iterable[str]) -> None:
+        target = self._targets[family, FILTER]
+        for name in chains:
+            target.unwant(name)
+
+
+def sets_of(policy: ResolvedPolicy) -> frozenset[str]:
+    """The ids of the sets that a policy's rules name."""
+    return frozenset(each for rule in (*policy.ingress, *policy.egress) for each in _sets(rule))
+
+
+def _sets(rule: ResolvedRule) -> Iterable[str]:
+    for side in (rule.source, rule.destination):
+        yield from side.sets
+        yield from side.not_sets
+        yield from side.services
+        yield from side.named_ports
+        yield from side.not_named_ports
+
+
+def _prefixes(key: ResourceKey) -> tuple[str, str]:
+    if key.kind == "Profile":
+        return names.PROFILE_INGRESS, names.PROFILE_EGRESS
+    return names.POLICY_INGRESS, names.POLICY_EGRESS
+
+
+def _own(interface: str) -> list[str]:
+    return [names.endpoint_chain(p, interface) for p in (names.TO_WORKLOAD, names.FROM_WORKLOAD)]

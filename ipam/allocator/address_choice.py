@@ -1,0 +1,260 @@
+"""What one request would take or give back, given what the group before it does. Pure.
+
+Source: data model 4.4 step 6 and 7 (own blocks, then borrowed ones), 4.6 (fixed addresses),
+4.7 (release). Tested in tests/ipam/test_planner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+from ipam.allocator.requests import Allocate, Answer, Companion, Granted, Release, Short, Unclaimed
+from ipam.allocator.transaction_draft import Step, TransactionDraft
+from ipam.records import blocks, handles
+from ipam.records.blocks import IPAddress
+from ipam.records.errors import NotOwner
+from ipam.records.pools import Pool, serving, within
+from libcalico.model import Block, Handle
+from libcalico.model.keys import BlockKey, HandleKey, IPNetwork, Key
+
+MAX_CHANGES = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a request may take its addresses from, in this order.
+
+    `affine` are this node's confirmed blocks, `borrowable` blocks of others that may be
+    used because no block can be claimed any more. `reserved` networks are given out only by
+    name. Times are nanoseconds, the cool-down seconds (0: none).
+    """
+
+    host: str
+    affine: Sequence[IPNetwork] = ()
+    borrowable: Sequence[IPNetwork] = ()
+    strict: bool = False
+    reserved: Sequence[IPNetwork] = ()
+    now: int = 0
+    cooldown: int = 0
+
+
+class Missing(Exception):
+    """These keys must be read before the request can be decided."""
+
+    def __init__(self, *keys: Key) -> None:
+        self.keys = keys
+
+
+def choose_addresses(
+    draft: TransactionDraft, request: Allocate, usable: Sequence[Pool], sources: Sources
+) -> tuple[Answer, Step]:
+    """The addresses that a request gets, and what changes by that."""
+    companion = request.companion
+    step = Step(request.handle_id, request.attributes)
+    if companion and (kept := _kept(draft, request, companion, step)):
+        step.companion = companion.change(draft.view.get(companion.key), kept)
+        return Granted(tuple(kept), fresh=False), step
+    answer = (
+        _fixed(draft, request, usable, sources, step)
+        if request.fixed
+        else _automatic(draft, request, usable, sources, step)
+    )
+    if isinstance(answer, Granted) and request.replaces:
+        _give_back(draft, Release(request.handle_id), step)
+    if isinstance(answer, Granted) and companion:
+        step.companion = companion.change(draft.view.get(companion.key), answer.addresses)
+    return answer, step
+
+
+def _automatic(
+    draft: TransactionDraft, request: Allocate, usable: Sequence[Pool], sources: Sources, step: Step
+) -> Answer:
+    companion = request.companion
+    got: list[IPAddress] = []
+    for family in request.families:
+        wanted = request.wanted(family)
+        taken = _take(draft, usable, family, wanted, sources, step)
+        if len(taken) < wanted and not (request.partial and taken):
+            if companion and companion.key not in draft.view:
+                # Before more is sought: perhaps this attachment has its address already.
+                raise Missing(companion.key)
+            return Short(family, wanted - len(taken))
+        got += taken
+    return Granted(tuple(got))
+
+
+def _take(
+    draft: TransactionDraft,
+    usable: Sequence[Pool],
+    family: int,
+    wanted: int,
+    sources: Sources,
+    step: Step,
+) -> list[IPAddress]:
+    taken: list[IPAddress] = []
+    # One transaction takes so many objects; the handle and the companion are two of them.
+    room = MAX_CHANGES - 2 - len(step.given)
+    names = tuple(pool.name for pool in usable)
+    candidates = draft.candidates.get((family, names))
+    if candidates is None:
+        candidates = list(_candidates(draft, usable, family, sources))
+        draft.candidates[family, names] = candidates
+    dry = 0
+    for key, reserved in candidates:
+        if len(taken) >= wanted or room <= 0:
+            break
+        edit = draft.edit(key)
+        assert edit is not None
+        ordinals = edit.free(wanted - len(taken), reserved)
+        if ordinals:
+            room -= 1
+            taken += _note(draft, step, key, ordinals)
+        elif not taken:
+            dry += 1
+    # What is dry stays so, but for what a release of this plan frees: then the list is made anew.
+    del candidates[:dry]
+    return taken
+
+
+def _candidates(
+    draft: TransactionDraft, usable: Sequence[Pool], family: int, sources: Sources
+) -> Iterator[tuple[BlockKey, Collection[int]]]:
+    own = blocks.owner_text(sources.host)
+    borrowable = () if sources.strict else sources.borrowable
+    # A block twice would give one ordinal twice to one request.
+    for cidr in dict.fromkeys((*sources.affine, *borrowable)):
+        if cidr.version != family:
+            continue
+        key = BlockKey(cidr)
+        block: Block | None = draft.view.value(key)
+        if block is None or not (block.unallocated or draft.frees(key)):
+            continue
+        if not any(within(cidr, pool.cidr) for pool in usable) or not draft.view.sound(key):
+            continue
+        if not sources.strict or block.owner == own:
+            yield key, blocks.reserved_ordinals(cidr, sources.reserved)
+
+
+def _note(
+    draft: TransactionDraft, step: Step, key: BlockKey, ordinals: list[int]
+) -> list[IPAddress]:
+    step.given.append((key, ordinals))
+    cidr = str(key.cidr)
+    step.handle[cidr] = step.handle.get(cidr, 0) + len(ordinals)
+    return draft.addresses(key, ordinals)
+
+
+def _fixed(
+    draft: TransactionDraft, request: Allocate, usable: Sequence[Pool], sources: Sources, step: Step
+) -> Answer:
+    companion = request.companion
+    if companion and companion.key not in draft.view:
+        # Perhaps this attachment has the addresses already: then they are not in others' use.
+        raise Missing(companion.key)
+    wanted: dict[BlockKey, list[IPAddress]] = {}
+    for address in dict.fromkeys(request.fixed):
+        pool = serving(usable, address, request.use, disabled=request.restores)
+        block_network = ip_network(f"{address}/{pool.block_size}", strict=False)
+        wanted.setdefault(BlockKey(block_network), []).append(address)
+    unknown = [key for key in wanted if not draft.knows(key)]
+    if unknown:
+        raise Missing(*unknown)
+    for key, addresses in wanted.items():
+        edit = draft.edit(key)
+        if edit is None:
+            return Unclaimed(key.cidr)
+        blocks.require_sound(edit.block)
+        owner = edit.block.owner
+        if sources.strict and owner != blocks.owner_text(sources.host):
+            raise NotOwner(
+                f"address {addresses[0]} is in block {key.cidr} of {owner or 'no owner'}, and "
+                f"strict affinity lets {sources.host} use its own blocks only"
+            )
+        ordinals = [int(a) - int(key.cidr.network_address) for a in addresses]
+        for ordinal, address in zip(ordinals, addresses, strict=True):
+            blocks.require_free(edit, ordinal, address)
+        _note(draft, step, key, ordinals)
+    return Granted(tuple(request.fixed))
+
+
+def _kept(
+    draft: TransactionDraft, request: Allocate, companion: Companion, step: Step
+) -> list[IPAddress]:
+    """The addresses that this attachment has already, if they are all still its own."""
+    addresses = list(companion.held(draft.view.get(companion.key)))
+    if not addresses:
+        return []
+    if request.fixed:
+        if set(addresses) != set(request.fixed):
+            return []
+    elif {address.version for address in addresses} != set(request.families):
+        return []
+    handle_key = HandleKey(request.handle_id)
+    if not draft.knows(handle_key):
+        raise Missing(handle_key)
+    held: set[IPAddress] = set()
+    for key in _blocks_of(draft, draft.handle(request.handle_id)):
+        step.seen.append(key)
+        edit = draft.edit(key)
+        if edit is not None:
+            held.update(draft.addresses(key, edit.held(request.handle_id)))
+    return addresses if held.issuperset(addresses) else []
+
+
+def choose_release(draft: TransactionDraft, request: Release) -> tuple[Answer, Step]:
+    """What a handle gives back."""
+    companion = request.companion
+    wanted: list[Key] = [HandleKey(request.handle_id)]
+    if companion:
+        wanted.append(companion.key)
+    unknown = [key for key in wanted if not draft.knows(key)]
+    if unknown:
+        raise Missing(*unknown)
+    step = Step(request.handle_id)
+    released = _give_back(draft, request, step)
+    if companion:
+        step.companion = companion.change(draft.view.get(companion.key), released)
+    return Granted(tuple(released), fresh=False), step
+
+
+def _give_back(draft: TransactionDraft, request: Release, step: Step) -> list[IPAddress]:
+    """Note in the step what a handle held before it and gives back; the addresses."""
+    if not draft.knows(HandleKey(request.handle_id)):
+        raise Missing(HandleKey(request.handle_id))
+    released: list[IPAddress] = []
+    handle = draft.handle(request.handle_id)
+    for key in _blocks_of(draft, handle):
+        step.seen.append(key)
+        edit = draft.edit(key)
+        cidr = str(key.cidr)
+        # Calico's counts may overstate: what is not in the block goes from the handle as well.
+        count = (handle.block or {}).get(cidr, 0) if handle else 0
+        if edit is not None:
+            mine = edit.held(request.handle_id)
+            gone = [
+                ordinal
+                for ordinal, address in zip(mine, draft.addresses(key, mine), strict=True)
+                if _is_released(request, address)
+            ]
+            if gone:
+                step.freed.append((key, gone))
+                released += draft.addresses(key, gone)
+            count -= len(mine) - len(gone)
+        if count > 0:
+            step.handle[cidr] = step.handle.get(cidr, 0) - count
+    return released
+
+
+def _is_released(request: Release, address: IPAddress) -> bool:
+    wanted = request.only is None or address in request.only
+    return wanted and address not in request.spared
+
+
+def _blocks_of(draft: TransactionDraft, handle: Handle | None) -> list[BlockKey]:
+    keys = handles.block_keys(handle)
+    unknown = [key for key in keys if not draft.knows(key)]
+    if unknown:
+        raise Missing(*unknown)
+    return keys

@@ -1,0 +1,146 @@
+"""A version of an object that counts only for a while, unless somebody confirms it.
+
+Who writes a policy for the hosts themselves may shut himself out. `calicoctl apply
+--confirm-within 60s` stores the new version with an annotation that holds the version before
+it and a deadline. Whoever acts on the object takes the earlier version once the deadline has
+passed; `calicoctl confirm` removes the annotation in time. Nothing has to be written, or
+reached, for the way back (docs/design/0008-confirm-within.md).
+
+Invariants:
+  CNF-1  An annotation holds the last version that was confirmed, however many unconfirmed ones
+         followed each other.
+  CNF-2  An annotation that cannot be read changes nothing: the stored version counts.
+Tested in tests/libcalico/test_commit_confirmed.py.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from libcalico.errors import NO_DOCUMENT, InvalidValue, MuslinError
+from libcalico.model.base.meta import now_text
+from libcalico.model.codec import decode_value, encode_value
+from libcalico.model.keys import ResourceKey
+from libcalico.model.kinds import key_of
+
+ANNOTATION = "muslin/unconfirmed"
+KINDS = frozenset(
+    {
+        "GlobalNetworkPolicy",
+        "NetworkPolicy",
+        "HostEndpoint",
+        "GlobalNetworkSet",
+        "NetworkSet",
+        "Profile",
+        "Tier",
+    }
+)
+"""The kinds that felix alone acts on, so that felix alone can go back."""
+
+LEAST, MOST = 5.0, 86400.0
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Unconfirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the annotation says. `within` in seconds; `previous` None: there was no object."""
+
+    deadline: str
+    within: float
+    previous: dict[str, Any] | None
+
+    @property
+    def ends(self) -> datetime:
+        """The deadline as a time."""
+        return datetime.fromisoformat(self.deadline)
+
+    def passed(self, now: datetime) -> bool:
+        """Whether the deadline has passed by this clock."""
+        return now >= self.ends
+
+
+def read(resource: Any) -> Unconfirmed | None:
+    """The annotation of an object, None where there is none. Raises `InvalidValue`."""
+    text = resource.metadata.annotations.get(ANNOTATION)
+    if text is None:
+        return None
+    try:
+        found = msgspec.json.decode(text, type=Unconfirmed)
+        if found.ends.tzinfo is None:
+            raise ValueError("the deadline has no time zone")
+    except (*NO_DOCUMENT, ValueError) as error:
+        where = f"metadata.annotations[{ANNOTATION}]"
+        raise InvalidValue(
+            where, text[:60], f"cannot be read: {error}", str(key_of(resource))
+        ) from (None)
+    return found
+
+
+def previous(key: ResourceKey, found: Unconfirmed) -> Any:
+    """The version before, None where there was no object. Raises `InvalidValue`."""
+    if found.previous is None:
+        return None
+    return decode_value(key, msgspec.json.encode(found.previous))
+
+
+def effective(key: Any, resource: Any, now: datetime) -> Any:
+    """What counts of a stored object now: itself, or its predecessor (None: no object)."""
+    if resource is None or not isinstance(key, ResourceKey) or key.kind not in KINDS:
+        return resource
+    try:
+        found = read(resource)
+        if found is None or not found.passed(now):
+            return resource
+        return previous(key, found)
+    except InvalidValue:
+        return resource
+
+
+def unconfirmed(resource: R, stored: Any, within: float, now: datetime | None = None) -> R:
+    """The resource as it is to be written over `stored` (None: nothing), to be confirmed.
+
+    Raises `MuslinError` for a kind or a time that cannot be.
+    """
+    key = key_of(resource)  # type: ignore[arg-type]
+    if key.kind not in KINDS:
+        raise MuslinError(
+            f"{key} cannot be applied until it is confirmed: only {', '.join(sorted(KINDS))} can"
+        )
+    if not LEAST <= within <= MOST:
+        raise MuslinError(f"the time to confirm must be between {LEAST:g} s and {MOST:g} s")
+    begun = now or datetime.now(UTC)
+    annotation = Unconfirmed(
+        deadline=now_text(begun + timedelta(seconds=within)),
+        within=within,
+        previous=_last_confirmed(key, stored),
+    )
+    return _annotated(resource, msgspec.json.encode(annotation).decode())
+
+
+def _last_confirmed(key: ResourceKey, stored: Any) -> dict[str, Any] | None:
+    if stored is None:
+        return None
+    try:
+        earlier = read(stored)
+    except InvalidValue:
+        earlier = None
+    if earlier is not None:
+        return earlier.previous
+    tree: dict[str, Any] = msgspec.json.decode(encode_value(key, confirmed(stored)))
+    return tree
+
+
+def confirmed(resource: R) -> R:
+    """The resource without the annotation."""
+    return _annotated(resource, None)
+
+
+def _annotated(resource: R, text: str | None) -> R:
+    metadata = resource.metadata  # type: ignore[attr-defined]
+    annotations = {name: v for name, v in metadata.annotations.items() if name != ANNOTATION}
+    if text is not None:
+        annotations[ANNOTATION] = text
+    return replace(resource, metadata=replace(metadata, annotations=annotations))

@@ -1,0 +1,173 @@
+"""The one call that every pod's start waits for, without the way through gRPC's threads.
+
+Problem: gRPC hands a request to one thread and its answer through two more before the event loop
+has it. That is a millisecond of CPU for one transaction, of six or seven that a pod's start takes
+in all. Here a guarded transaction is written to a connection of its own in the caller's turn, and
+its answer wakes the caller: HTTP/2 (http2.py) and gRPC's framing, as much of them as one unary
+call needs. Headers of an answer are not read: etcd's server sends a message only when the call
+succeeded, and whatever else comes is `Unanswered`. Then the caller asks again through gRPC
+(connection.py), which knows errors, logins and other endpoints. One field alone is looked for in
+the headers that end a call without an answer: whether etcd refused to begin it.
+
+Invariants:
+  EXP-1  What is not a whole, plain answer to this very call is `Unanswered`, and says whether the
+         request may have been carried out; nothing is guessed and nothing is sent twice from here.
+  EXP-2  A connection that broke a rule of HTTP/2 that we read, is being ended by the server, or
+         gave no answer in time, is not used again. A call that failed by itself (refused, reset,
+         an error) ends alone: the others on its connection go on, and so does the connection.
+  EXP-3  No connection stays open that is not the one in use: not one whose server says nothing
+         within CONNECT_SECONDS, nor one that was replaced. A dead peer ends it (keepalive).
+Tested in tests/libcalico/test_etcd_express.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+from libcalico.datastore.etcd import http2
+from libcalico.datastore.etcd.http2 import AGAIN_SECONDS, MESSAGE, Metadata, Peer, Wire
+from libcalico.process import tasks
+
+_STATUS = re.compile(
+    rb"(?:\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f|\x0bgrpc-status)(?:\x01([37])|\x02(16))"
+)
+"""The field `grpc-status` with a code of which etcd says it before it carries anything out: invalid
+argument, permission denied, unauthenticated. Its name is as a literal of HPACK, packed (RFC 7541
+section 5.2) or plain; we ask for no table, so it is never anything else."""
+_LOGIN = (b"3", b"16")
+"""A token that ended is one or the other, by what etcd has restarted or edited."""
+_PATH = b"/etcdserverpb.KV/Txn"
+
+
+class Unanswered(Exception):
+    """There is no answer. `sent`: the request had left, and may have been carried out; `login`: it
+    was not, perhaps for want of a login that is still good.
+    """
+
+    def __init__(self, reason: str, *, sent: bool, login: bool = False) -> None:
+        self.sent, self.login = sent, login
+        super().__init__(reason)
+
+
+class _Call(http2.Sending):
+    """One request on its way, and what of the answer has come."""
+
+    __slots__ = ("answer", "future", "timer")
+
+    def __init__(self, future: asyncio.Future[bytes], body: bytes) -> None:
+        super().__init__(body, ends=True)
+        self.future = future
+        self.answer = bytearray()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class DirectCall:
+    """The way to one etcd member: a connection, made when first wanted and again when it broke."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._headers = peer.headers(_PATH)
+        self._problem = ""
+        self._line: _Line | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+        self._closed = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call can be made now; if not, a connection is being made."""
+        if self._line is not None and self._line.ready:
+            return True
+        if self._connecting is None and not self._closed and time.monotonic() >= self._not_before:
+            self._not_before = time.monotonic() + AGAIN_SECONDS
+            self._connecting = tasks.start(self._connect(), "connection to etcd")
+        return False
+
+    async def _connect(self) -> None:
+        line = _Line(self._peer.keepalive)
+        try:
+            self._problem = await self._peer.reach(line)
+            if not self._problem:
+                before, self._line = self._line, line
+                if before is not None:
+                    before.end("another took its place")
+        finally:
+            self._connecting = None
+            if self._line is not line:
+                line.end("it was not made")
+
+    def take_problem(self) -> str:
+        """Why no connection could be made, once for each attempt that failed; else empty."""
+        problem, self._problem = self._problem, ""
+        return problem
+
+    async def call(self, message: bytes, metadata: Metadata, timeout: float) -> bytes:
+        """The message of the answer, within `timeout` seconds. Raises `Unanswered`."""
+        if self._line is None or not self._line.ready:
+            raise Unanswered("there is no connection", sent=False)
+        deadline = http2.field(b"grpc-timeout", b"%dm" % max(1, int(timeout * 1000)))
+        block = self._headers + deadline + http2.fields(metadata)
+        return await self._line.call(block, http2.message(message), timeout)
+
+    def close(self) -> None:
+        """End the connection for good."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._line is not None:
+            self._line.end("closed")
+
+
+class _Line(Wire[_Call]):
+    """One connection, from its beginning to its end."""
+
+    async def call(self, block: bytes, body: bytes, timeout: float) -> bytes:
+        """One call: its headers, its body. Raises `Unanswered`."""
+        loop = asyncio.get_running_loop()
+        call = _Call(loop.create_future(), body)
+        try:
+            self.begin(block, call)
+        except ValueError as problem:
+            raise Unanswered(str(problem), sent=False) from None
+        call.timer = loop.call_later(timeout, self.end, "no answer in time")
+        return await call.future
+
+    def broke(self, call: _Call, reason: str, *, refused: bool = False) -> None:
+        """The call has no answer."""
+        _settle(call, Unanswered(reason, sent=not refused))
+
+    def took_data(self, number: int, call: _Call, body: bytes) -> None:
+        """Some of an answer, or all of it."""
+        call.answer += body
+        if len(call.answer) < MESSAGE.size:
+            return
+        compressed, length = MESSAGE.unpack_from(call.answer)
+        size = MESSAGE.size + length
+        if compressed or len(call.answer) > size:
+            del self.streams[number]
+            self.broke(call, "a compressed answer" if compressed else "more than one answer")
+        elif len(call.answer) == size and not call.rest:
+            del self.streams[number]
+            _settle(call, bytes(call.answer[MESSAGE.size :]))
+
+    def took_end(self, _number: int, call: _Call, block: bytes) -> None:
+        """The headers that end a call without an answer: an error, perhaps a plain refusal."""
+        code = _STATUS.search(block)
+        if code is None or call.answer:
+            self.broke(call, "an error instead of an answer")
+        else:
+            login = code[code.lastindex or 0] in _LOGIN
+            _settle(call, Unanswered("etcd refused the call", sent=False, login=login))
+
+
+def _settle(call: _Call, answer: bytes | Unanswered) -> None:
+    if call.timer is not None:
+        call.timer.cancel()
+    if call.future.done():
+        return
+    if isinstance(answer, bytes):
+        call.future.set_result(answer)
+    else:
+        call.future.set_exception(answer)

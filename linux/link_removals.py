@@ -1,0 +1,66 @@
+"""Hear of a link's end when it is gone, and not when the kernel has tidied up behind it.
+
+Problem: RTM_DELLINK answers after the kernel waited for all readers of the link (`rcu_barrier`, 15
+to 40 ms). Long before that, link, addresses and routes are gone and the kernel has told so.
+
+DEP-1: `left` hears of every link that is told to end while this is open, or that some may have
+       been missed (None).
+Tested in tests/linux/test_link_removals.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+from linux import links
+from linux.closing import Closing
+from linux.monitor import LINKS
+from linux.netlink import Socket
+from linux.netlink.socket import split
+from linux.rtnl import RTM_DELLINK
+
+_FAMILY_ONLY_PORTS = 7  # AF_BRIDGE: a port left its bridge, the link stays
+
+
+class LinkRemovals(Closing):
+    """Calls `left` for each link of this namespace that ends. Use inside a running event loop."""
+
+    def __init__(self, left: Callable[[links.Link | None], None]) -> None:
+        self._left = left
+        self._loop = asyncio.get_running_loop()
+        self._socket = Socket(groups=tuple(LINKS))
+        # Everything else that is told of links (an ADD makes a dozen messages) stays outside.
+        swapped = int.from_bytes(RTM_DELLINK.to_bytes(2, "little"), "big")
+        native = memoryview(b"\1\0").cast("H")[0] == 1
+        kind = swapped if native else RTM_DELLINK
+        self._socket.take_only(
+            [(0x28, 0, 0, 4), (0x15, 0, 1, kind), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)]
+        )
+        self._socket.setblocking(False)
+        self._open = True
+        self._loop.add_reader(self._socket.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        while self._open:
+            try:
+                data = self._socket.receive()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    self.close()
+                    raise
+                self._left(None)
+                continue
+            for kind, _, _, body in split(data):
+                if kind == RTM_DELLINK and body[0] != _FAMILY_ONLY_PORTS:
+                    self._left(links.decode(body))
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
