@@ -58,7 +58,7 @@ def test_a_product_file_without_a_test_is_found() -> None:
     product = {
         "cni/python_plugin/queue.py": silent,
         "controllers/queue.py": silent,
-        "felix/paths.py": "",
+        "felix/learned_routes.py": "",
     }
     assert lint.without_test(product, tests) == ["cni/python_plugin/queue.py"]
     assert lint.without_test({"cni/python_plugin/queue.py": told}, tests) == []
