@@ -8,7 +8,7 @@ import sys
 
 STORY = """
 import asyncio, json, threading
-from bgp import spare
+from bgp import malloc_trim
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4
@@ -24,14 +24,14 @@ async def main():
         thread.start()
         thread.join()
     full = resident()
-    spare.PAUSE, spare.WORTH_CPU = 0.05, 0.0
-    task = asyncio.create_task(spare.give_back())
+    malloc_trim.PAUSE, spare.WORTH_CPU = 0.05, 0.0
+    task = asyncio.create_task(malloc_trim.give_back())
     await asyncio.sleep(0.5)
     task.cancel()
     print(json.dumps([full, resident()]))
 
 if __name__ == "__main__":
-    spare.one_arena()
+    malloc_trim.one_arena()
     asyncio.run(main())
 """
 
