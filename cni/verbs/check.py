@@ -27,7 +27,6 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.socket.trace import Trace
 from cni.verbs import delete, policy_only
-from cni.verbs.add import as_cni_error
 from cni.verbs.comparison import (
     Complaint,
     Expected,
@@ -41,6 +40,7 @@ from cni.verbs.comparison import (
     stored_complaints,
 )
 from cni.verbs.delegation import Delegate, Line, is_delegated
+from cni.verbs.failures import as_cni_error
 from cni.veth.wiring import open_pod
 from ipam.records import blocks, handles
 from libcalico.errors import DatastoreUnavailable, MuslinError

@@ -34,8 +34,8 @@ from cni.request.errors import CNIError, Code
 from cni.request.request import Request
 from cni.request.result import IPConfig, Result, decode
 from cni.socket.trace import Trace
-from cni.verbs.add import as_cni_error
 from cni.verbs.delete import forget_flows, remember
+from cni.verbs.failures import as_cni_error
 from cni.veth.wiring import GATEWAYS
 from ipam.allocator.requests import Allocate, Release
 from ipam.allocator.service import PendingRequest

@@ -16,7 +16,8 @@ from cni.request.attachment import Attachment, attachment_of
 from cni.request.errors import CNIError, Code
 from cni.request.result import Result
 from cni.socket.trace import Trace
-from cni.verbs import add, delete, network_profile
+from cni.verbs import add, address_source, delete, network_profile, pod_veth
+from cni.verbs.pod_veth import PodVeth
 from cni.veth import extra_routes, wiring
 from ipam.allocator.requests import Granted
 from ipam.records.blocks import IPAddress, parse_address
@@ -65,10 +66,10 @@ class Story:
         for name in ("check_node_name", "check_node_known"):
             put(add, name, lambda *_: None)
         put(network_profile, "is_wanted", lambda *_: False)
-        put(add, "_node_mtu", lambda *_: 1450)
-        put(add, "_source", lambda *words: self._source(words[-1]))
-        put(add, "_make_cable", self._noting("cable", ENDS))
-        put(add, "_configure", lambda *words: self.note(f"configure {words[4][0]}"))
+        put(pod_veth, "_node_mtu", lambda *_: 1450)
+        put(address_source, "choose", lambda *words: self._source(words[-1]))
+        put(PodVeth, "_make", self._noting("cable", ENDS))
+        put(wiring, "configure", lambda *words: self.note(f"configure {words[4][0]}"))
         put(add, "_remember", lambda *words: self.note(f"remember {words[-1][0]}"))
         put(extra_routes, "install", lambda *_: None)
         put(wiring, "require_netns", lambda _: None)

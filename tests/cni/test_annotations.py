@@ -255,7 +255,9 @@ async def test_at_debug_an_add_tells_its_three_steps(
     monkeypatch.setattr(logging.getLogger("cni"), "level", logging.INFO)
     result_of(await node.add(pod, config={"log_level": "debug"}))
     steps = [
-        r.message for r in caplog.records if r.name == "cni.verbs.add" and r.levelno < logging.INFO
+        r.message
+        for r in caplog.records
+        if r.name == "cni.verbs.pod_veth" and r.levelno < logging.INFO
     ]
     assert steps == ["veth created", "address assigned", "address configured"]
     caplog.clear()

@@ -22,6 +22,7 @@ from cni.socket.caller import Caller
 from cni.socket.channel import Channel
 from cni.verbs import add
 from cni.verbs.delegation import with_pod_cidr
+from cni.verbs.failures import DatastoreLimit
 from cni.verbs.sources import DelegatedAddresses
 from libcalico.datastore.interface import Put
 from libcalico.model import Metadata, Node, NodeStatus, ResourceKey
@@ -146,7 +147,7 @@ async def test_a_delegate_does_not_run_on_the_datastores_time(
     plugins: list[tuple[str, bool]] = []
     run = Caller.run
 
-    class Datastore(add._Datastore):
+    class Datastore(DatastoreLimit):
         async def __aenter__(self) -> None:
             limited.append(self)
             await super().__aenter__()
@@ -159,7 +160,7 @@ async def test_a_delegate_does_not_run_on_the_datastores_time(
         plugins.append((message.env["CNI_COMMAND"], bool(limited)))
         return await run(caller, message)
 
-    monkeypatch.setattr(add, "_Datastore", Datastore)
+    monkeypatch.setattr(add, "DatastoreLimit", Datastore)
     monkeypatch.setattr(Caller, "run", watched)
     async with node.daemon():
         config = host_local(node, subnet="10.244.8.0/24")

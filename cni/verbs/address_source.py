@@ -1,0 +1,55 @@
+"""Which source gives the addresses of an ADD: our allocator, the pod's annotation, a delegate.
+
+Tested in tests/cni/test_annotations.py, tests/cni/test_delegation.py, tests/cni/test_daemon_add.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from cni.pods.endpoint import EndpointWriter
+from cni.pods.pod_requests import AddressRequest, address_request, check_delegated, check_families
+from cni.request.attachment import Attachment
+from cni.request.errors import CNIError, Code
+from cni.verbs.add_state import Adding, Identity
+from cni.verbs.delegation import Delegate, is_delegated
+from cni.verbs.sources import DelegatedAddresses, OwnAddresses, Source, UnmanagedAddresses
+from ipam.allocator.requests import Allocate
+from ipam.records.naming import pod_attributes
+
+
+def choose(call: Adding, pod: Identity, planned: Callable[[], None] | None) -> Source:
+    """The source, at work already where it is our allocator; `planned` is called with its plan.
+
+    Raises CNIError where the configuration or the annotations contradict themselves.
+    """
+    services, request, attachment = call.services, call.request, call.attachment
+    if is_delegated(request):
+        check_delegated(request, pod.facts)
+        delegate = Delegate(call.line, request, services.cluster.pod_cidrs(services.node))
+        return DelegatedAddresses(services, attachment, pod.writer, delegate)
+    wanted = address_request(request, pod.facts)
+    check_families(pod.wishes, wanted)
+    if not request.config.ipam.type and not wanted.unmanaged:
+        raise CNIError(Code.INVALID_CONFIG, "invalid network configuration: ipam.type is missing")
+    if wanted.unmanaged:
+        return UnmanagedAddresses(services, attachment, pod.writer, wanted.fixed)
+    ticket = services.allocator.submit(_allocation(attachment, wanted, pod.writer))
+    if planned is not None:
+        ticket.when_planned = planned
+    return OwnAddresses(services, attachment, ticket)
+
+
+def _allocation(attachment: Attachment, wanted: AddressRequest, writer: EndpointWriter) -> Allocate:
+    return Allocate(
+        handle_id=attachment.handle_id,
+        attributes=pod_attributes(
+            attachment.node, attachment.namespace, attachment.pod, time.time_ns()
+        ),
+        families=wanted.families,
+        requested=wanted.pools,
+        fixed=wanted.fixed,
+        namespace=attachment.namespace if attachment.pod else "",
+        companion=writer.companion(),
+    )
