@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from linux import netns
 from tests.spread import pytest_xdist_make_scheduler  # noqa: F401
 from tests.support.etcd import Etcd
+from tests.support.logging_state import logging_restored
 from tests.support.patience import wait_for
 from tests.turns import left_out
 
@@ -89,6 +90,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if strayed:
         netns.enter(_home)
         raise AssertionError(f"{item.path.parent.name} left its thread in another namespace")
+
+
+@pytest.fixture(autouse=True)
+def _logging_restored() -> Iterator[None]:
+    with logging_restored():
+        yield
 
 
 @pytest.fixture(scope="session")
