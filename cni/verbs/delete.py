@@ -60,9 +60,9 @@ async def delete(
     attachment = attachment_of(request, services.node)
     services.records.drop(attachment)
     left: list[Exception] = []
-    refused: CNIError | None = None
     released: list[IPAddress] = []
-    removed = retracted = False
+    removed = await _unwire(services, attachment, netns_fd, left)
+    retracted = False
 
     def forgot() -> None:
         # Before the datastore tells felix: it would look for the flows once more.
@@ -71,22 +71,8 @@ async def delete(
             retracted = True
             _retract(services, attachment, forgotten=True)
 
-    try:
-        removed = await _remove_cable(services, attachment)
-        if not removed and netns_fd is not None:
-            names = (attachment.host_interface, attachment.ifname)
-            removed = orphan_veths.remove_in(services.host, netns_fd, *names)
-    except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
-        left.append(error)
-        # The kernel keeps the cable: felix takes route and policy away before anybody else can
-        # have its address.
-        _retract(services, attachment)
     trace.mark("unwire")
-    if line and is_delegated(request):
-        try:
-            await Delegate(line, request).delete()
-        except CNIError as error:
-            refused = error
+    refused = await _release_elsewhere(request, line)
     try:
         released = await release(services, attachment, unwired=removed, forgot=forgot)
     except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
@@ -141,6 +127,34 @@ async def replay(services: DaemonContext, request: Request) -> None:
             "released what a remembered DEL held",
             extra={"attachment": str(attachment), "released": ",".join(map(str, released))},
         )
+
+
+async def _unwire(
+    services: DaemonContext, attachment: Attachment, netns_fd: int | None, left: list[Exception]
+) -> bool:
+    """Remove the pair; whether one was there. What fails is kept in `left`, for the journal."""
+    try:
+        removed = await _remove_cable(services, attachment)
+        if not removed and netns_fd is not None:
+            names = (attachment.host_interface, attachment.ifname)
+            removed = orphan_veths.remove_in(services.host, netns_fd, *names)
+    except Exception as error:  # noqa: BLE001 - a DEL goes on; kept in `left`, for the journal
+        left.append(error)
+        # The kernel keeps the pair: felix takes route and policy away before another pod can
+        # have its address.
+        _retract(services, attachment)
+        return False
+    return removed
+
+
+async def _release_elsewhere(request: Request, line: Line | None) -> CNIError | None:
+    """Have another IPAM plugin release what it gave; what it refused."""
+    if line and is_delegated(request):
+        try:
+            await Delegate(line, request).delete()
+        except CNIError as error:
+            return error
+    return None
 
 
 async def release(
