@@ -262,7 +262,7 @@ class NodeServer:
                     peer.tell("fact", fact)
             self._fact, self._own_addresses, self._networks = fact, own, networks
         if self._speaker is not None and plane.calc.ready:
-            refused, told = plane.remote.complaints(), self._told_refused
+            refused, told = plane.off_node.learned.complaints(), self._told_refused
             if refused is not told:
                 self._told_refused = refused
                 for prefix in told.keys() - refused.keys():

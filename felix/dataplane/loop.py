@@ -34,8 +34,6 @@ from felix.calc.encapsulation import Encapsulation, LastEncapsulation
 from felix.calc.endpoints import Endpoint, IPAddress, addresses
 from felix.calc.graph import Calculator
 from felix.calc.learned_routes import PathTable
-from felix.calc.nodes import NodeFacts
-from felix.calc.remote import RemoteRoutes
 from felix.config.parameters import Config
 from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.interfaces import Interfaces
@@ -46,7 +44,7 @@ from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.conntrack_flush import ConntrackFlusher
 from felix.dataplane.routes.in_force import InForce
 from felix.dataplane.routes.kernel_reader import KernelReader, has_ipv6
-from felix.dataplane.routes.remote_next_hops import RemoteNextHops
+from felix.dataplane.routes.off_node_routes import OffNodeRoutes
 from felix.dataplane.routes.routes import Outcome, RouteTable
 from felix.dataplane.routes.stale_routes import StaleRoutes
 from felix.dataplane.rules import backend
@@ -58,6 +56,7 @@ from felix.dataplane.turn.ahead import Ahead
 from felix.dataplane.turn.cooperative_steps import happens_before, in_slices
 from felix.dataplane.turn.resync_timers import ResyncTimers
 from felix.dataplane.turn.state import State
+from felix.dataplane.turn.turn import Parts, Turn
 from libcalico import gc_control
 from libcalico.model import ResourceKey
 from libcalico.process.backoff import Backoff
@@ -72,8 +71,8 @@ TURNS_FOR_WRITES = 3
 READ_BACK = "read-back of the rules"
 MUCH = 1000
 """Chains that were rendered in one turn, from which on the collector leaves them alone."""
-PATHS_AT_ONCE, WAYS_AT_ONCE, ROUTES_AT_ONCE = 2000, 300, 0.1
-"""Paths judged, and ways to other nodes found, without a pause; a turn's seconds for routes."""
+ROUTES_AT_ONCE = 0.1
+"""A turn's seconds for routes."""
 
 log = logging.getLogger(__name__)
 
@@ -100,13 +99,12 @@ class Dataplane:
         self.routes = RouteTable(self.touched)
         self._settled = InForce(self.state, self.view, self.routes)
         self.predecessors = StaleRoutes()
-        self.remote = RemoteRoutes(paths)
+        self.off_node = OffNodeRoutes(calc, paths, self.view, self.routes)
         self.interfaces = Interfaces()
         self.mtu = MtuKeeper()
         self.background = Background()
         self.tunnels = Tunnels(calc.node, time.monotonic, self.kick, background=self.background)
         self.offload = ChecksumOffload(time.monotonic, self.kick)
-        self.elsewhere = RemoteNextHops()
         self.tables: backend.Tables | None = None
         self._mode = backend.Mode()
         self._cleaner = OtherBackendCleanup(self.background)
@@ -122,7 +120,6 @@ class Dataplane:
         self._heard = asyncio.Event()
         self._unsafe: frozenset[IPAddress] = frozenset()
         self._guarded: frozenset[Door] = frozenset()
-        self._changed_paths: dict[Prefix, None] = {}
         self._leftovers = False
         self._families: frozenset[int] = frozenset({4})
         self._prepared = False
@@ -247,7 +244,7 @@ class Dataplane:
 
     def paths_changed(self, prefixes: Iterable[Prefix]) -> None:
         """These paths differ now."""
-        self._changed_paths.update(dict.fromkeys(prefixes))
+        self.off_node.paths_changed(prefixes)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -321,11 +318,7 @@ class Dataplane:
                 self._leftovers = False
                 pools, wanted = self.calc.pools.values(), self.routes.table.desired.keys()
                 self.predecessors.sweep(host, self.view, pools, wanted, self.calc.cluster)
-            self.state.applies += 1
-            ended = asyncio.get_running_loop().time()
-            self.state.apply_seconds += ended - began
-            if self.state.applied and self.state.first_seconds is None:
-                self.state.first_seconds = ended - self._started
+            self.state.count(began, asyncio.get_running_loop().time(), self._started)
         except KernelError as error:
             failures = {"dataplane": str(error)}
         except Exception as error:
@@ -339,28 +332,21 @@ class Dataplane:
             self._backoff.reset()
             self.state.failures = {}
             return None
-        if failures != self.state.failures:
-            for name, reason in failures.items():
-                log.warning("not in the kernel yet: %s", reason, extra={"object": name})
+        self.state.fail(failures)
         self.touched.mark_everything()
-        self.state.failures = failures
-        self.state.failed_applies += 1
         return self._backoff.next()
 
     def _routes_settled(self) -> bool:
-        waits = self.remote.pending or self.elsewhere.pending or self._changed_paths
-        return self.state.applied and self.routes.remote_known and not waits
+        return self.state.applied and self.routes.remote_known and not self.off_node.waits
 
     async def _prepare(self) -> None:
         """Begin programming, or go over to another back end; the old one's rules stay till then."""
         await self._cleaner.stop()
         wants_ipv6 = self.config.ipv6_support and has_ipv6()
         self._families = frozenset({4, 6} if wants_ipv6 else {4})
+        nft, drifted = self._mode.wanted, self._rules_drifted
         tables, sets = await backend.open_backend(
-            self.config,
-            self._families,
-            in_nftables=self._mode.wanted,
-            drifted=self._rules_drifted,
+            self.config, self._families, in_nftables=nft, drifted=drifted
         )
         self.background.cancel(READ_BACK)
         for old in (self.tables, self._sets):
@@ -370,25 +356,70 @@ class Dataplane:
         self._mode.used = self._mode.wanted
         self._desire = Desire(self._families, self.tables, self._sets)
         self._prepared = True
-        log.info(
-            "programming begins: IPv%s, %s",
-            " and IPv".join(map(str, sorted(self._families))),
-            self.tables.name,
-        )
+        families = " and IPv".join(map(str, sorted(self._families)))
+        log.info("programming begins: IPv%s, %s", families, self.tables.name)
 
     async def _apply(self, host: KernelReader, due: frozenset[str]) -> dict[str, str]:
+        """One turn: render, sets, rules, links and routes, and what is in force then.
+
+        Sets are written before the rules that ask them. Rules are written before, or beside, the
+        links and routes that packets come by (`_apply_beside_rules` says which).
+        """
         if self._mode.differs(self.config, asyncio.get_running_loop().time()):
             await self._prepare()
             self.touched.mark_everything()
+        parts = self._parts()
+        tables, sets, desire = parts
+        turn = await self._render(desire, due)
+        if "ipsets" in due:
+            sets.forget()
+        sets.resize(self.config.max_ipset_size)
+        set_failures = await sets.commit()
+        await in_slices(desire.trust())
+        self._unsafe = frozenset()
+        # What may go in this commit is not relied upon, even if the commit is refused.
+        self._guarded &= turn.asked
+        sweep = self._sweep_now(host)
+        failures: dict[str, str] = {}
+        if self.state.applied and tables.commit_now(sweep=sweep):
+            # Written, without a program or a thread.
+            self._guarded = turn.asked
+            self._tell_ruled(desire, turn)
+            await self._apply_paths(host, turn)
+        else:
+            failures = await self._apply_beside_rules(host, parts, turn, sweep=sweep)
+        if "iptables" in due and not self.background.busy(READ_BACK):
+            self.background.keep(READ_BACK, lambda: self._read_back(tables, desire))
+        leftovers = self._after_rules(parts, turn, failures)
+        self._settled.settle(
+            turn.active,
+            desire.book.endpoints if desire.book is not None else (),
+            families=self._families,
+            floating=desire.floating.networks,
+            unfit=turn.link_failures,
+            rules_written=not failures,
+            about=None if turn.about is None else turn.about | self._routed,
+        )
+        self._routed.clear()
+        self._spared -= turn.spared
+        self.state.applied = self.state.applied or not failures
+        return {**set_failures, **failures, **leftovers, **turn.failures}
+
+    def _parts(self) -> Parts:
+        """Tables, sets and what they should hold: there once `_prepare` ran."""
         assert self.tables is not None
         assert self._sets is not None
         assert self._desire is not None
+        return Parts(self.tables, self._sets, self._desire)
+
+    async def _render(self, desire: Desire, due: frozenset[str]) -> Turn:
+        """Take the changes, and bring the desired rules and sets up to them."""
         cluster = self.calc.cluster_version
         self._held = self.calc.pass_time(asyncio.get_running_loop().time())
         if self.calc.cluster_version != cluster:
             # What a Node had lost is gone now: tunnels, routes and rules of other nodes follow.
             self.touched.mark_everything()
-        before, floating = self.renders, self._desire.floating
+        before, floating = self.renders, desire.floating
         with gc_control.resting(lambda: self.renders - before >= MUCH):
             # What touches very much comes in slices: others work between.
             await in_slices(self.calc.policy.settle())
@@ -399,98 +430,86 @@ class Dataplane:
             spared = frozenset(self._spared)
             self._flusher.left(self.state.active, active, about, spared)
             self.state.active, self.state.shadowed = active, shadowed
-            self._desire.tell = self._telling
+            desire.tell = self._telling
             parameters, hosts = self._mode.parameters(self.config), self.view.host_interfaces()
             asked = self._guarded
             if about is None:
                 used = self.encapsulation()
                 asked = self.tunnels.doors(self.view, self.config, self.calc, used)
-            desired = self._desire.update(parameters, self.calc, active, hosts, asked, about)
-            await in_slices(desired)
+            rendered = desire.update(parameters, self.calc, active, hosts, asked, about)
+            await in_slices(rendered)
             if about is not None:
-                moved = self._desire.floating is not floating
-                about = None if moved else about | self._desire.looked_at
-        if "ipsets" in due:
-            self._sets.forget()
-        self._sets.resize(self.config.max_ipset_size)
-        set_failures = await self._sets.commit()
-        await in_slices(self._desire.trust())
-        self._unsafe = frozenset()
-        # What may go in this commit is not relied upon, even if the commit is refused.
-        self._guarded &= asked
-        sweep = self._sweep_now(host)
-        failures: dict[str, str] = {}
-        if self.state.applied and self.tables.commit_now(sweep=sweep):
-            # Written, without a program or a thread.
-            self._guarded = asked
-            if about is not None and self._desire.book is not None:
-                judged, networks = self._desire.book.endpoints, self._desire.floating.networks
-                self.on_ruled(
-                    self._settled.settle_new(active, judged, self._families, networks, about)
-                )
-            link_failures, route_failures = await self._apply_paths(host, active, about)
-        else:
-            # Before the first commit stands nobody has a route: no need to ask who may.
-            exposed = self._desire.exposed() if self.state.applied else frozenset()
-            rules = start(self.tables.commit(sweep=sweep), "rules")
-            try:
-                if exposed or not self.state.applied or not asked <= self._guarded:
-                    await asyncio.wait([rules])
-                    if rules.result():
-                        self._unsafe = addresses(active, exposed if self.state.applied else active)
-                    else:
-                        self._guarded = asked
+                moved = desire.floating is not floating
+                about = None if moved else about | desire.looked_at
+        return Turn(active, about, asked, spared)
+
+    def _tell_ruled(self, desire: Desire, turn: Turn) -> None:
+        """Say of which endpoints the rules stand, before their links and routes do."""
+        if turn.about is not None and desire.book is not None:
+            judged, networks = desire.book.endpoints, desire.floating.networks
+            self.on_ruled(
+                self._settled.settle_new(turn.active, judged, self._families, networks, turn.about)
+            )
+
+    async def _apply_beside_rules(
+        self, host: KernelReader, parts: Parts, turn: Turn, *, sweep: bool
+    ) -> dict[str, str]:
+        """Write the rules in their threads, and links and routes beside them; what failed of rules.
+
+        Rules come first where a pod would be open without them, where a tunnel's packets would be
+        taken unasked, and in the first commit, before which no pod has a route.
+        """
+        exposed = parts.desire.exposed() if self.state.applied else frozenset()
+        rules = start(parts.tables.commit(sweep=sweep), "rules")
+        try:
+            if exposed or not self.state.applied or not turn.asked <= self._guarded:
+                await asyncio.wait([rules])
+                if rules.result():
+                    open_ones = exposed if self.state.applied else turn.active
+                    self._unsafe = addresses(turn.active, open_ones)
                 else:
-                    # The writes are handed to their threads; what follows runs beside them. And
-                    # what the kernel has told is heard: of a new pod's link, as a rule.
-                    for _ in range(TURNS_FOR_WRITES):
-                        await asyncio.sleep(0)
+                    self._guarded = turn.asked
+            else:
+                # The writes are handed to their threads; what follows runs beside them. And
+                # what the kernel has told is heard: of a new pod's link, as a rule.
+                for _ in range(TURNS_FOR_WRITES):
+                    await asyncio.sleep(0)
+            self._heard.clear()
+            await self._apply_paths(host, turn)
+            last = False
+            while not last and await happens_before(self._heard, rules):
+                # Such as the link of the pod whose rules are being written, or just were.
+                last = rules.done()
                 self._heard.clear()
-                link_failures, route_failures = await self._apply_paths(host, active, about)
-                last = False
-                while not last and await happens_before(self._heard, rules):
-                    # Such as the link of the pod whose rules are being written, or just were.
-                    last = rules.done()
-                    self._heard.clear()
-                    await host.refresh(everything=False, all_routes=False)
-                    about = self.touched.take_more(about)
-                    if self.touched.everything:
-                        self._wake.set()
-                    link_failures, route_failures = await self._apply_paths(host, active, about)
-            finally:
-                failures = await rules
-        if "iptables" in due and not self.background.busy(READ_BACK):
-            tables, desire = self.tables, self._desire
-            self.background.keep(READ_BACK, lambda: self._read_back(tables, desire))
+                await host.refresh(everything=False, all_routes=False)
+                turn.about = self.touched.take_more(turn.about)
+                if self.touched.everything:
+                    self._wake.set()
+                await self._apply_paths(host, turn)
+        finally:
+            failures = await rules
+        return failures
+
+    def _after_rules(self, parts: Parts, turn: Turn, failures: dict[str, str]) -> dict[str, str]:
+        """Close what the kernel refuses, or take away what the rules no longer ask; what stays."""
+        tables, sets, desire = parts
         leftovers: dict[str, str] = {}
-        if failures and self._desire.refuse():
+        if failures and desire.refuse():
             # Now that what the kernel refuses is closed, the rest need not wait.
             self.kick()
         if not failures:
-            self._guarded = asked
-            came = self._desire.written()
-            # A set that somebody else's rule uses is a nuisance, not a want of enforcement.
+            self._guarded = turn.asked
+            came = desire.written()
+            # A set that another program's rule uses is a nuisance, not a want of enforcement.
             served = came and not self._wake.is_set()
-            leftovers = self._sweeping.sets(self.tables, self._sets, served=served)
-            self._cleaner.clean(self.tables.name, self.config.iptables_lock_timeout)
-        if self.tables.take_lost():
-            self._sets.forget()
+            leftovers = self._sweeping.sets(tables, sets, served=served)
+            self._cleaner.clean(tables.name, self.config.iptables_lock_timeout)
+        if tables.take_lost():
+            sets.forget()
             if not self.state.failures:
                 # At once, the first time: after that it is tried again like any other failure.
                 self.kick()
-        self._settled.settle(
-            active,
-            self._desire.book.endpoints if self._desire.book is not None else (),
-            families=self._families,
-            floating=self._desire.floating.networks,
-            unfit=link_failures,
-            rules_written=not failures,
-            about=None if about is None else about | self._routed,
-        )
-        self._routed.clear()
-        self._spared -= spared
-        self.state.applied = self.state.applied or not failures
-        return {**set_failures, **failures, **leftovers, **link_failures, **route_failures}
+        return leftovers
 
     def _sweep_now(self, host: KernelReader) -> bool:
         """Whether what nobody wants is to be taken away in this turn."""
@@ -519,11 +538,10 @@ class Dataplane:
         self.view.global_settings = False
         self.interfaces.switch_forwarding_on(self._families)
 
-    async def _apply_paths(
-        self, host: KernelReader, active: dict[str, Endpoint], about: frozenset[str] | None
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Links, and the routes to and by them; what failed of each."""
-        return self._apply_links(host, active, about), await self._apply_routes(host, active, about)
+    async def _apply_paths(self, host: KernelReader, turn: Turn) -> None:
+        """Links, and the routes to and by them."""
+        turn.link_failures = self._apply_links(host, turn.active, turn.about)
+        turn.route_failures = await self._apply_routes(host, turn.active, turn.about)
 
     def _apply_links(
         self, host: KernelReader, active: dict[str, Endpoint], about: frozenset[str] | None
@@ -550,7 +568,7 @@ class Dataplane:
         blackholes = self.calc.blackholes if about is None else frozenset()
         self.routes.want_local(active, blackholes, self.view, families, floating, about)
         if about is None:
-            await self._want_elsewhere(until)
+            await self._want_off_node(until)
         host.verify(active)
         held = self._flusher.held | self._unsafe
         outcome, news = Outcome(), self.calc.endpoints.awaits
@@ -568,33 +586,14 @@ class Dataplane:
             self._flusher.flush(gone)
         return {f"route {network}": reason for network, reason in outcome.failures.items()}
 
-    async def _want_elsewhere(self, until: float) -> None:
+    async def _want_off_node(self, until: float) -> None:
         """What leads to other nodes, and beyond."""
-        view, remote = self.view, self.remote
         clock = asyncio.get_running_loop().time
-        me = self.calc.nodes.get(self.calc.node, NodeFacts())
         means = self.tunnels.means(self.encapsulation(), self.config)
-        ends = self.tunnels.ends_v6
-        mtus = self.mtu.of_tunnels(view)
-        while True:
-            moved = self.elsewhere.settle(self.calc.cluster, means, view, me, ends, WAYS_AT_ONCE)
-            self.routes.want_cluster(self.elsewhere.hops, moved, self._families, mtus)
-            if not self.elsewhere.pending or self._hurry or clock() > until:
-                break
-            await asyncio.sleep(0)
-        facts = self.calc.path_facts(view.own_addresses())
-        remote.learn(facts, view.base_routes(), view.dead_links())
-        changed, self._changed_paths = self._changed_paths, {}
-        remote.change(changed)
-        while True:
-            judged = remote.settle(PATHS_AT_ONCE)
-            self.routes.want_remote(remote.hops, judged, self._families)
-            if not remote.pending or self._hurry or clock() > until:
-                break
-            await asyncio.sleep(0)
-        told = self.paths.complete or not self.tunnels.told
-        waits = remote.pending or self.elsewhere.pending
-        if told and not waits and not self._changed_paths:
-            self.routes.paths_known()
-        if waits:
+        ends, mtus = self.tunnels.ends_v6, self.mtu.of_tunnels(self.view)
+        await self.off_node.want(
+            means, ends, mtus, self._families, lambda: self._hurry or clock() > until
+        )
+        self.off_node.settle(speaker=self.tunnels.told)
+        if self.off_node.unfinished:
             self._go_on()

@@ -31,7 +31,7 @@ def of_dataplane(plane: Dataplane) -> list[tuple[str, str]]:
         )
         for route in plane.predecessors.living.values()
     ]
-    found += [(f"path {p}", reason) for p, reason in plane.remote.complaints().items()]
+    found += [(f"path {p}", reason) for p, reason in plane.off_node.learned.complaints().items()]
     found += plane.tunnels.problems
     found += plane.offload.problems(calc.node)
     found += calc.cluster.complaints().items()

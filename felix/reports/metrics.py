@@ -207,7 +207,7 @@ def _own(plane: Dataplane) -> Iterator[Figure]:
     numbers = policy.figures()
     for name, text, value in (
         ("paths", "Paths that bgp offered.", len(plane.paths.paths)),
-        ("refused_paths", "Paths not taken.", len(plane.remote.complaints())),
+        ("refused_paths", "Paths not taken.", len(plane.off_node.learned.complaints())),
         ("route_conflicts", "Foreign routes in the way.", len(plane.routes.conflicts)),
         ("policy_conditions", "Policies not enforced as written.", conditions),
         ("host_endpoints", "Host endpoints of this node.", numbers["host_endpoints"]),

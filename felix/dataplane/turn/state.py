@@ -5,11 +5,14 @@ Tested in tests/felix/dataplane/test_in_force.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from felix.calc.endpoints import Endpoint, IPNetwork
 from libcalico.model import ResourceKey
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -35,6 +38,21 @@ class State:
     ruled: dict[ResourceKey, tuple[Endpoint, tuple[IPNetwork, ...]]] = field(default_factory=dict)
     news: Collection[ResourceKey] | None = None
     version: int = 0
+
+    def count(self, began: float, ended: float, started: float) -> None:
+        """A commit from `began` to `ended` by a program that began at `started`; all in seconds."""
+        self.applies += 1
+        self.apply_seconds += ended - began
+        if self.applied and self.first_seconds is None:
+            self.first_seconds = ended - started
+
+    def fail(self, failures: dict[str, str]) -> None:
+        """Keep what a commit could not do; log it where that differs from the last one's."""
+        if failures != self.failures:
+            for name, reason in failures.items():
+                log.warning("not in the kernel yet: %s", reason, extra={"object": name})
+        self.failures = failures
+        self.failed_applies += 1
 
     def settle(self, in_force: Mapping[ResourceKey, Endpoint]) -> None:
         """These endpoints are in force now; `version` grows when that differs."""
