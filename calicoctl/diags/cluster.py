@@ -96,7 +96,8 @@ async def collect(wish: Wish) -> Done:
     notes: list[str] = []
     config, why = _configuration(wish.options)
     kubeconfigs = [config.kubeconfig if config else "", os.environ.get("KUBECONFIG", "")]
-    documents = [Path(one) for one in (wish.options.config, *kubeconfigs) if one]
+    merged = [part for one in kubeconfigs for part in one.split(os.pathsep)]
+    documents = [Path(one) for one in (wish.options.config, *merged) if one]
     home = Path.home() / ".kube" / "config"
     redactor = Redactor(files.secrets(config, [dict(os.environ)], [*documents, home]))
     name = f"calico-diags-{stamp()}"

@@ -23,7 +23,7 @@ from cni.pods.pod_source import PodFacts, RuntimePodSource
 from cni.request.kubernetes_access import HOST, NOTHING, NamedAccess
 from cni.request.request import Request
 from libcalico.apiconfig import DatastoreConfig
-from libcalico.kubernetes.access import Access, Source, find
+from libcalico.kubernetes.access import Access, Renewing, Source, find, refuse
 from libcalico.process import tasks
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,12 @@ def own_access(config: DatastoreConfig, environ: Mapping[str, str]) -> Source | 
             found.append(find(config, environ))
         return found[0]()
 
-    return read
+    def refused(access: Access) -> None:
+        if found:
+            refuse(found[0], access)
+
+    # A kubeconfig may name a program; what only reads files needs no thread.
+    return Renewing(read, refused) if config.kubeconfig or config.kubeconfig_inline else read
 
 
 class PodSources:

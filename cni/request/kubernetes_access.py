@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cni.request.errors import CNIError, Code
 from cni.request.reader import Document, Reader
-from libcalico.kubernetes.access import Access, Kubeconfig, Source, checked
+from libcalico.kubernetes.access import Access, Kubeconfig, Renewing, Source, checked
 from libcalico.kubernetes.errors import NoAccess
 
 HOST = Path("/host")
@@ -57,10 +57,11 @@ class NamedAccess:
                     cert=_file(self.cert, "policy.k8s_client_certificate", host) or found.cert,
                     key=_file(self.key, "policy.k8s_client_key", host) or found.key,
                     token=self.token or found.token,
+                    scheme="Bearer" if self.token else found.scheme,
                 )
             )
 
-        return read
+        return Renewing(read, below.refused) if below is not None else read
 
 
 NOTHING = NamedAccess()

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from libcalico.clusterinfo import our_version
-from libcalico.kubernetes.access import Access, Source
+from libcalico.kubernetes.credentials import Access, Source, as_of_now, refuse
 from libcalico.kubernetes.decoding import (
     EVERYTHING,
     Event,
@@ -70,14 +70,14 @@ class Client:
         content: str = JSON,
     ) -> bytes:
         """The body of the answer. Raises KubernetesError; ApiError for every status above 299."""
-        access = self._source()
+        tried = f"{method} {path}"
+        access = await self._access(tried)
         try:
             return await self._request(access, method, path, query, body, content)
         except Unauthorized:
-            fresh = self._source()
-            if fresh == access:
+            fresh = await self._fresh(tried, access)
+            if fresh is None:
                 raise
-            # It rotated between reading it and being asked for it.
             return await self._request(fresh, method, path, query, body, content)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
@@ -170,21 +170,46 @@ class Client:
             "resourceVersion": revision,
         }
         tried = f"watch {path}"
-        access = self._source()
-        connection = None
+        access = await self._access(tried)
         try:
-            async with self._deadline(tried):
-                connection = await self._open(access)
-                head = await self._send(connection, access, "GET", path, asked)
-                if head.status >= 300:
-                    raise self._error(tried, head, await connection.body(head))
+            connection, head = await self._begin(tried, access, path, asked)
+        except Unauthorized:
+            fresh = await self._fresh(tried, access)
+            if fresh is None:
+                raise
+            connection, head = await self._begin(tried, fresh, path, asked)
+        try:
             yield b""
             async with aclosing(connection.lines(head, self._silence)) as lines:
                 async for line in lines:
                     yield line
         finally:
-            if connection is not None:
+            connection.close()
+
+    async def _begin(
+        self, tried: str, access: Access, path: str, asked: Mapping[str, str]
+    ) -> tuple[Connection, Head]:
+        """Open a watch, on a connection of its own."""
+        async with self._deadline(tried):
+            connection = await self._open(access)
+            try:
+                head = await self._send(connection, access, "GET", path, asked)
+                if head.status >= 300:
+                    raise self._error(tried, head, await connection.body(head))
+            except BaseException:
                 connection.close()
+                raise
+            return connection, head
+
+    async def _access(self, tried: str) -> Access:
+        async with self._deadline(tried):
+            return await as_of_now(self._source)
+
+    async def _fresh(self, tried: str, refused: Access) -> Access | None:
+        """After a 401: another access, if there is one. It rotated meanwhile, or is renewed."""
+        refuse(self._source, refused)
+        fresh = await self._access(tried)
+        return None if fresh == refused else fresh
 
     async def _request(
         self,
@@ -228,13 +253,13 @@ class Client:
     ) -> Head:
         headers = {"accept": JSON, "user-agent": self._agent}
         if access.token:
-            headers["authorization"] = f"Bearer {access.token}"
+            headers["authorization"] = f"{access.scheme} {access.token}"
         if body:
             headers["content-type"] = content
         if not query or "watch" not in query:
             headers["accept-encoding"] = "gzip"
         target = access.base + path + (f"?{urlencode(query)}" if query else "")
-        return await connection.send(method, target, headers, body)
+        return await connection.send(method, target, headers, body, more=access.acting_as)
 
     async def _connection(self, access: Access) -> tuple[Connection, bool]:
         """A connection with these credentials, and whether it was used before."""
@@ -260,7 +285,7 @@ class Client:
 
     def _identity(self, access: Access) -> object:
         # A token goes with every request, a certificate with the connection.
-        return access.server, self._contexts.of(access)
+        return access.server, access.proxy, self._contexts.of(access)
 
     async def _open(self, access: Access) -> Connection:
         try:
@@ -268,7 +293,8 @@ class Client:
         except ValueError as problem:
             raise Unreachable(f"{access.server}: no connection: {problem}") from None
         try:
-            return await Connection.open(host, port, self._contexts.of(access), access.server_name)
+            tls = self._contexts.of(access)
+            return await Connection.open(host, port, tls, access.server_name, access.proxy)
         except Unreachable as problem:
             raise Unreachable(f"{access.server}: {problem}") from None
 

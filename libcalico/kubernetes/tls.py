@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from libcalico.identity import load_identity
-from libcalico.kubernetes.access import Access
+from libcalico.kubernetes.credentials import Access
 from libcalico.kubernetes.errors import NoAccess
 
 

@@ -14,9 +14,10 @@ import os
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from libcalico.kubernetes import tunnel
 from libcalico.kubernetes.errors import Unreachable
 
 HEAD_LIMIT = 64 * 1024
@@ -61,11 +62,19 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, tls: ssl.SSLContext | None, server_name: str = ""
+        cls,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        server_name: str = "",
+        through: str = "",
     ) -> Connection:
-        """Connect, with TLS where there is a context."""
+        """Connect, with TLS where there is a context, `through` the proxy of that URL if any."""
         try:
-            plain = await _connected(host, port)
+            if through:
+                plain = await tunnel.through(through, host, port, _connected)
+            else:
+                plain = await _connected(host, port)
             reader, writer = await asyncio.open_connection(
                 sock=plain,
                 ssl=tls,
@@ -97,11 +106,17 @@ class Connection:
         self._writer.transport.abort()
 
     async def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        more: Iterable[tuple[str, str]] = (),
     ) -> Head:
-        """Send one request and read the head of its answer."""
+        """Send one request and read the head of its answer. `more`: headers that may repeat."""
         lines = [f"{method} {target} HTTP/1.1", f"host: {self._host}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines += [f"{name}: {value}" for name, value in (*headers.items(), *more)]
         if body or method in ("POST", "PUT", "PATCH"):
             lines.append(f"content-length: {len(body)}")
         with _named("the request could not be sent"):

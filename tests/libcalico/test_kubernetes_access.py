@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +113,7 @@ def test_a_kubeconfig_that_is_written_anew_is_read_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "named"),
     [
-        ({"exec": {"command": "aws"}}, r"users\[\]\.user\.exec: a program"),
-        ({"auth-provider": {"name": "gcp"}}, r"users\[\]\.user\.auth-provider"),
-        ({"username": "a", "password": "b"}, r"users\[\]\.user\.username"),
-        ({"token": "t", "as": "root"}, r"users\[\]\.user\.as: impersonation"),
+        ({"token": "t", "as-uid": "5"}, r"users\[\]\.user\.as: must name a user"),
         ({"token": 5}, r"user\.token: must be text"),
         ({"tokenFile": "nowhere"}, "tokenFile of .* cannot be read"),
         ({"client-certificate-data": "!"}, "client-certificate-data: must be base64"),
@@ -140,7 +139,7 @@ def test_what_a_user_asks_for_in_vain_is_named(
         ({**tree({}), "current-context": "z"}, "contexts: holds none with the name 'z'"),
         ({**tree({}), "clusters": None}, "clusters: holds none with the name 'c'"),
         ({**tree({}), "users": []}, "users: holds none"),
-        (tree({}, {"proxy-url": "http://p:1"}), "proxy-url: no proxy"),
+        (tree({}, {"proxy-url": "socks5://p:1"}), "proxy-url: must be http://HOST:PORT"),
         (tree({}, {"insecure-skip-tls-verify": "false"}), "skip-tls-verify: must be true or false"),
         (tree({}, {"server": "api:6443"}), "https://HOST:PORT"),
         (tree({}, {"server": "https://api:port"}), "Port could not be cast"),
@@ -182,3 +181,52 @@ def test_an_inline_kubeconfig(tmp_path: Path) -> None:
     assert find(config, {}, tmp_path)().token == "k"
     with pytest.raises(NoAccess, match="kubeconfigInline: current-context"):
         find(DatastoreConfig(kubeconfig_inline="a: b"), {}, tmp_path)
+
+
+def test_of_several_files_the_first_word_counts_as_in_kubectl(tmp_path: Path) -> None:
+    first, second = tmp_path / "one", tmp_path / "two"
+    first.mkdir()
+    second.mkdir()
+    (second / "tok").write_text("of-the-second")
+    content = tree({"token": "hidden"})
+    users = [{"name": "v", "user": {"tokenFile": "tok"}}, {"name": "u", "user": {"token": "no"}}]
+    contexts = [{"name": "x", "context": {"cluster": "c", "user": "v"}}]
+    (first / "config").write_text(yaml.safe_dump({"contexts": contexts, "current-context": "x"}))
+    (second / "config").write_text(
+        yaml.safe_dump({**content, "current-context": "y", "users": users})
+    )
+    paths = f"{first / 'config'}:{tmp_path / 'nowhere'}:{second / 'config'}"
+    access = Kubeconfig(paths)()
+    assert (access.address, access.token) == (("api.example", 6443), "of-the-second")
+    (second / "config").write_text("[")
+    with pytest.raises(NoAccess, match="two/config is not YAML"):
+        Kubeconfig(paths)()
+    with pytest.raises(NoAccess, match=r"cannot be read.*/nowhere"):
+        Kubeconfig(f"{tmp_path / 'nowhere'}:{tmp_path / 'neither'}")()
+
+
+def test_a_proxy_and_impersonation_are_part_of_the_access(tmp_path: Path) -> None:
+    proxy = {"proxy-url": "http://me:hidden@proxy:3128"}
+    access = written(tmp_path, tree({"token": "t", "as": "jane"}, proxy))()
+    assert access.proxy == "http://me:hidden@proxy:3128"
+    assert access.acting_as == (("Impersonate-User", "jane"),)
+    assert "hidden" not in repr(access)
+
+
+def test_a_certificate_or_a_token_imports_no_other_client(tmp_path: Path) -> None:
+    (tmp_path / "pod").mkdir()
+    account(tmp_path / "pod")
+    written(tmp_path, tree({"token": "t"}))
+    certificate = tmp_path / "certificate"
+    user = {"client-certificate-data": "Q0VSVA==", "client-key-data": "S0VZ"}
+    certificate.write_text(yaml.safe_dump(tree(user, {"proxy-url": "http://p:1"})))
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from libcalico.kubernetes.access import Kubeconfig, in_cluster\n"
+        f"Kubeconfig({str(tmp_path / 'kubeconfig')!r})()\n"
+        f"Kubeconfig({f'{certificate}:/nowhere'!r})()\n"
+        f"in_cluster({IN_POD!r}, Path({str(tmp_path / 'pod')!r}))()\n"
+        "print(sorted({'kubernetes', 'requests', 'urllib3', 'oauthlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

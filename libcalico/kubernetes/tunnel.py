@@ -1,0 +1,71 @@
+"""A connection through an HTTP proxy: the method CONNECT (RFC 9110, section 9.3.6).
+
+Tested in tests/apiserver/test_kubeconfig.py, through a proxy, to a real API server, and in
+tests/libcalico/test_kubernetes_tunnel.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from collections.abc import Awaitable, Callable
+from urllib.parse import unquote, urlsplit
+
+from libcalico.kubernetes.errors import Unreachable
+
+_HEAD_LIMIT = 16 * 1024
+Connect = Callable[[str, int], Awaitable[socket.socket]]
+
+
+async def through(proxy: str, host: str, port: int, connect: Connect) -> socket.socket:
+    """A connection to `host`, opened by the proxy. Raises Unreachable, OSError.
+
+    `proxy` is `http://[USER:PASSWORD@]HOST:PORT`; `connect` opens the connection to it.
+    """
+    parts = urlsplit(proxy)
+    try:
+        at, at_port = parts.hostname or "", parts.port or 80
+    except ValueError:
+        raise Unreachable("proxy-url has no port that is a number") from None
+    named = f"the proxy {at}:{at_port}"
+    try:
+        plain = await connect(at, at_port)
+    except OSError as problem:
+        raise Unreachable(f"{named}: no connection: {problem.strerror or problem}") from None
+    except Unreachable as problem:
+        raise Unreachable(f"{named}: {problem}") from None
+    try:
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            lines.append(f"proxy-authorization: Basic {base64.b64encode(pair.encode()).decode()}")
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(plain, "\r\n".join([*lines, "", ""]).encode("latin-1"))
+        _check(await _head(plain), named)
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
+async def _head(plain: socket.socket) -> bytes:
+    """The answer's head. The server behind speaks after us, so nothing of it can follow."""
+    loop = asyncio.get_running_loop()
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _HEAD_LIMIT:
+        piece = await loop.sock_recv(plain, _HEAD_LIMIT)
+        if not piece:
+            break
+        head += piece
+    return head
+
+
+def _check(head: bytes, named: str) -> None:
+    first = head.partition(b"\r\n")[0].decode("latin-1")
+    version, _, status = first.partition(" ")
+    if not version.startswith("HTTP/1.") or not head.endswith(b"\r\n\r\n"):
+        raise Unreachable(f"{named}: its answer is no HTTP")
+    if not status.startswith("2"):
+        raise Unreachable(f"{named}: it does not connect us: {status[:80]}")
