@@ -17,6 +17,7 @@ from manifests.image.contents import CONTROLLERS
 from manifests.image.wheels import ROOT
 from manifests.single import build as single
 from tests.image.conftest import FULL
+from tests.image.test_inside import KUBECONFIG
 
 USER = "65532:65532"
 COMMAND = ("calicoctl", "version", "--client")
@@ -205,6 +206,14 @@ def test_an_upgrade_mixes_nothing(bare: Path, content: bytes) -> None:
     run(bare, *COMMAND)
     assert both[1 - both.index(old)] not in folders(bare / "var/cache/calicoctl")
     put(bare, content)
+
+
+def test_a_kubeconfig_that_needs_the_package_kubernetes_says_so(bare: Path) -> None:
+    (bare / "tmp" / "kubeconfig").write_text(KUBECONFIG)
+    variables = {"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": "/tmp/kubeconfig"}
+    done = run(bare, "calicoctl", "get", "nodes", **variables)
+    assert done.returncode == 1
+    assert "user 'jane': users[].user.exec: needs the Python package `kubernetes`" in done.stderr
 
 
 def test_under_its_other_name_it_is_a_plugin_of_kubectl(bare: Path) -> None:

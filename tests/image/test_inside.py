@@ -14,6 +14,13 @@ from tests.image.conftest import Unpacked
 
 VARIABLES = ("PATH=/usr/local/bin:/usr/sbin:/usr/bin", "PYTHONSAFEPATH=1", "LC_ALL=C.UTF-8")
 
+KUBECONFIG = """
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: jane}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: jane, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}}]
+"""
+
 
 def inside(
     root: Path, *command: str, user: str = "0:0", variables: tuple[str, ...] = ()
@@ -45,6 +52,23 @@ def test_agents_start_and_say_which_setting_is_wrong(node: Unpacked, command: st
     )
     assert done.returncode == 1, done.stderr
     assert "nowhere:1" in done.stderr
+
+
+def test_a_kubeconfig_that_needs_the_package_kubernetes_says_so(
+    node: Unpacked,
+) -> None:
+    assert not list(node.root.glob("usr/local/lib/python3*/dist-packages/kubernetes"))
+    (node.root / "tmp" / "kubeconfig").write_text(KUBECONFIG)
+    done = inside(
+        node.root,
+        "calicoctl",
+        "get",
+        "nodes",
+        variables=("DATASTORE_TYPE=kubernetes", "KUBECONFIG=/tmp/kubeconfig"),
+    )
+    assert done.returncode == 1
+    assert "/tmp/kubeconfig: user 'jane': users[].user.exec: needs" in done.stderr
+    assert "the Python package `kubernetes`" in done.stderr
 
 
 def test_the_controllers_start_as_a_user_without_rights(node: Unpacked) -> None:
