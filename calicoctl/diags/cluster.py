@@ -147,7 +147,8 @@ async def _kubernetes(
 ) -> list[str]:
     """What kubectl tells; returns what there is to note."""
     head = ["kubectl"]
-    if config is not None and config.kubeconfig:
+    # Several files kubectl takes from its environment alone.
+    if config is not None and config.kubeconfig and os.pathsep not in config.kubeconfig:
         head.append(f"--kubeconfig={config.kubeconfig}")
     if wish.options.context:
         head.append(f"--context={wish.options.context}")
