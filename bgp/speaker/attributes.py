@@ -9,7 +9,7 @@ Tested in tests/bgp/test_wire.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from typing import Any
@@ -79,31 +79,10 @@ def parse(raw: bytes, session: Session) -> Verdict:
     """Read the attribute field. Raises `Reset`."""
     verdict = Verdict()
     values: dict[str, Any] = {}
-    path4: list[tuple[int, list[int]]] = []
-    segments: list[tuple[int, list[int]]] = []
-    position, end = 0, len(raw)
-    while position < end:
-        flags = raw[position]
-        header = 4 if flags & _EXTENDED else 3
-        if position + header > end:
-            verdict.cut = True
-            break
-        code = raw[position + 1]
-        length = int.from_bytes(raw[position + 2 : position + header], "big")
-        value = raw[position + header : position + header + length]
-        position += header + length
-        if position > end:
-            verdict.cut = True
-            break
-        rule = _RULES.get(code)
+    for flags, code, value in _fields(raw, verdict):
+        rule = _rule_to_apply(flags, code, verdict.seen)
         if rule is None:
-            if not flags & _OPTIONAL:
-                raise Reset(3, 2, f"unknown well-known attribute {code}")
             continue
-        if code in verdict.seen:
-            if code in (_REACH, _UNREACH):
-                raise Reset(3, 1, f"{rule.name} twice")
-            continue  # section 3 g: the first one counts
         verdict.seen.add(code)
         if code == _REACH:
             verdict.reach = value or b"\0"
@@ -115,28 +94,61 @@ def parse(raw: bytes, session: Session) -> Verdict:
         try:
             if flags & _BOTH != rule.flags:
                 raise ValueError(f"flags {flags:#04x}")
-            result = rule.parse(value, session)
+            values[rule.field or rule.name] = rule.parse(value, session)
         except ValueError as error:
             verdict.faults.append(f"{rule.name}: {error}")
             verdict.withdraw |= not rule.discard
-            continue
-        if rule.name == "NEXT_HOP":
-            verdict.next_hop = result
-        elif rule.name == "AS_PATH":
-            segments = result
-        elif rule.name == "AS4_PATH":
-            path4 = result
-        elif rule.field:
-            values[rule.field] = result
     if verdict.cut:  # section 4
         verdict.withdraw = True
         verdict.faults.append("an attribute runs over the end")
+    verdict.next_hop = values.get("NEXT_HOP")
+    verdict.attributes = _attributes(values, session)
+    return verdict
+
+
+def _fields(raw: bytes, verdict: Verdict) -> Iterator[tuple[int, int, bytes]]:
+    """Flags, code and value of each attribute; the verdict hears of one that is cut off."""
+    position, end = 0, len(raw)
+    while position < end:
+        flags = raw[position]
+        header = 4 if flags & _EXTENDED else 3
+        if position + header > end:
+            verdict.cut = True
+            return
+        code = raw[position + 1]
+        length = int.from_bytes(raw[position + 2 : position + header], "big")
+        value = raw[position + header : position + header + length]
+        position += header + length
+        if position > end:
+            verdict.cut = True
+            return
+        yield flags, code, value
+
+
+def _rule_to_apply(flags: int, code: int, seen: Set[int]) -> _Rule | None:
+    """The rule of an attribute; None: it is left out. Raises `Reset`."""
+    rule = _RULES.get(code)
+    if rule is None:
+        if not flags & _OPTIONAL:
+            raise Reset(3, 2, f"unknown well-known attribute {code}")
+        return None
+    if code in seen:
+        if code in (_REACH, _UNREACH):
+            raise Reset(3, 1, f"{rule.name} twice")
+        return None  # section 3 g: the first one counts
+    return rule
+
+
+def _attributes(values: Mapping[str, Any], session: Session) -> Attributes:
+    """What was read, by the field or the name of its rule, as the attributes of a route."""
+    segments = values.get("AS_PATH", [])
+    path4 = values.get("AS4_PATH", [])
     if path4 and not session.four_octet_as:
         segments = _merge(segments, path4)
     flat = tuple([number for _, numbers in segments for number in numbers])
     length = sum(1 if kind == _SET else len(numbers) for kind, numbers in segments)
-    verdict.attributes = replace(Attributes(as_path=flat, as_path_length=length), **values)
-    return verdict
+    known = {name: values[name] for name in _FIELDS & values.keys()}
+    return replace(Attributes(as_path=flat, as_path_length=length), **known)
 
 
 def _merge(
@@ -283,3 +295,5 @@ _RULES = {
     25: _Rule("IPV6_EXTENDED_COMMUNITIES", _BOTH, lambda v, _: _pieces(v, 20)),  # 7.15
     32: _Rule("LARGE_COMMUNITIES", _BOTH, _large, "large_communities"),  # RFC 8092 section 6
 }
+
+_FIELDS = frozenset(rule.field for rule in _RULES.values() if rule.field)
