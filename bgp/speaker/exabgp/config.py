@@ -12,7 +12,7 @@ What each line is for:
 - `listen` binds the local address only, never the wildcard.
 - the key of RFC 2385 is written in base64: no character of it can end the string.
 - `incoming-ttl`: the least TTL accepted (RFC 5082); without it any number of hops passes.
-- `description` carries what ExaBGP has no word for (`patches.options`).
+- `description` carries what ExaBGP has no word for (`neighbor_options`).
 - `add-path receive`: a peer that offers several paths for a prefix is asked for all of them.
 Tested in tests/bgp/test_exabgp.py.
 """

@@ -1,6 +1,6 @@
 """Peers whose key the kernel refused for the listening socket: what ExaBGP's process says of them.
 
-It says the whole list each time it changes (`patches.listening`), so the last one holds.
+It says the whole list each time it changes (`listening`), so the last one holds.
 """
 
 from __future__ import annotations

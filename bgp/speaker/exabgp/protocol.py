@@ -1,6 +1,6 @@
 """ExaBGP's line protocol, both ways. Pure: bytes in, events out; messages in, lines out.
 
-ExaBGP writes JSON lines, UPDATEs as they came (`patches.raw_updates`), and plain `done` or
+ExaBGP writes JSON lines, UPDATEs as they came (`updates.raw_updates`), and plain `done` or
 `error` for each command, in their order (`sending.py`). What is not answered yet is kept below
 `IN_FLIGHT`, so that a write never blocks.
 
@@ -85,7 +85,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class RawUpdate:
-    """An UPDATE's body; `flags` are those of `patches.raw_updates`."""
+    """An UPDATE's body; `flags` are those of `updates.raw_updates`."""
 
     peer: IPAddress
     flags: str

@@ -226,7 +226,7 @@ def no_statistics() -> None:
 
 
 def apply() -> None:
-    """All of them, after those of `patches.py` that change a turn."""
+    """All of them, after those that change a turn."""
     resting()
     keepalive_timers()
     waiting()

@@ -203,7 +203,7 @@ def refresh() -> None:
 
 
 def apply() -> None:
-    """All of them; `teardown` is `patches.teardown_with_notice`'s."""
+    """All of them; `teardown` is `notifications.teardown_with_notice`'s."""
     sessions()
     writing()
     commands()
