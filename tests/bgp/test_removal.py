@@ -12,7 +12,7 @@ from typing import Any
 from bgp.agent.agent import Agent
 from bgp.agent.publish import Publisher
 from bgp.peering.peering import Settings
-from bgp.speaker.exabgp.speaker import STAYS_DEAD
+from bgp.speaker.exabgp.failures import STAYS_DEAD
 from bgp.speaker.interface import DownReason, PeerDown, PeerUp, SpeakerDown, SpeakerUp
 from libcalico.datastore.interface import Entry
 from libcalico.datastore.syncer import SyncBatch, Update
@@ -124,7 +124,7 @@ def test_a_speaker_that_is_not_needed_has_not_failed() -> None:
         assert isinstance(died, SpeakerDown)
         assert not died.idle
         assert lab.speaker.conditions() == []
-        assert lab.speaker._failures == 2
+        assert lab.speaker._failures.count == 2
 
     story(body)
 

@@ -201,7 +201,7 @@ def test_what_is_unreadable_is_asked_for_once_more(
         b.speaker._on_lines([UNREADABLE], [])
         b.speaker._mend(asyncio.get_running_loop().time())
         assert asked == []
-        assert A in b.speaker._damaged
+        assert A in b.speaker._repairs.damaged
         b.speaker._mend(asyncio.get_running_loop().time() + 601)
         assert len(asked) == 1
 

@@ -14,9 +14,8 @@ routes when the hold time ends. So a ping is always outstanding when nothing els
 and the child is killed long before (BGP-3), during a reload too. It counts its own ticks,
 not the clock: when this whole machine stood still, nobody is to blame.
 
-What a peer said and nobody can read is asked for once more: by a route refresh, or by a new
-session with a peer that knows none (BGP-7). Not at once again and again: what is unreadable
-may stay so.
+What a peer said and nobody can read is asked for once more (`repairs`): by a route refresh, or by
+a new session with a peer that knows none (BGP-7).
 Tested in tests/bgp/test_speaker_contract.py.
 """
 
@@ -25,19 +24,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 
 from bgp.speaker import encoding
 from bgp.speaker.exabgp import child as children
-from bgp.speaker.exabgp import config, protocol
+from bgp.speaker.exabgp import protocol
 from bgp.speaker.exabgp.backlog import Backlog
+from bgp.speaker.exabgp.child_log import ChildLog
 from bgp.speaker.exabgp.commands import Commands
-from bgp.speaker.exabgp.keys import Keyless
+from bgp.speaker.exabgp.failures import Failures
 from bgp.speaker.exabgp.offers import Offers
 from bgp.speaker.exabgp.protocol import Command
 from bgp.speaker.exabgp.refusals import Refusals
+from bgp.speaker.exabgp.repairs import Repairs
+from bgp.speaker.exabgp.run_dir import RunDirectory
 from bgp.speaker.exabgp.session import Ending, Penalties, Session, changed_fields, down_reason
 from bgp.speaker.exabgp.watchdog import Watchdog
 from bgp.speaker.interface import (
@@ -61,15 +62,6 @@ from libcalico.process.tasks import ended
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
-_RELOADED = b"loaded new configuration successfully"
-_NOT_RELOADED = b"could not load/reload configuration"
-_RELOAD_TIMEOUT = 60.0
-_BACKOFF = (0.05, 0.5, 1.0, 2.0, 5.0)
-_SETTLED = 30.0
-STAYS_DEAD = 3
-"""After so many ends in a row the speaker is a condition."""
-_REFRESH_PAUSE = 30.0
-_RESET_PAUSE = 600.0
 _REFRESHED_PAUSE = 1.0
 """A peer is told all once more at most so often, in seconds."""
 
@@ -78,32 +70,24 @@ class ExaBGPSpeaker:
     """Implements `bgp.speaker.interface.Speaker`; `run_dir` must be on a tmpfs."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-        self._configuration = run_dir / "exabgp.conf"
-        self._socket = run_dir / "relay.sock"
+        self._run_dir = RunDirectory(run_dir)
         self._wanted: dict[IPAddress, Peer] = {}
         self._applied: dict[IPAddress, Peer] = {}
         self._offers = Offers()
         self._sessions: dict[IPAddress, Session] = {}
         self._penalties = Penalties()
         self._refusals = Refusals()
-        self._start_failed = False
+        self._failures = Failures()
         self._watchdog = Watchdog(_TICK)
-        self._trouble = ""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._commands = Commands()
         self._backlog = Backlog()
         self._child: children.Child | None = None
-        self._reload: asyncio.Future[bool] | None = None
+        self._log = ChildLog()
         self._reloading: asyncio.Task[bool] | None = None
-        self._damaged: set[IPAddress] = set()
-        self._not_before: dict[IPAddress, float] = {}
+        self._repairs = Repairs()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._uid: int | None = None
-        self._failures = 0
-        self._last_words: deque[bytes] = deque(maxlen=6)
-        self._keyless = Keyless()
         self.restarts = 0
         self.unreadable = 0
 
@@ -128,11 +112,8 @@ class ExaBGPSpeaker:
     def conditions(self) -> list[tuple[str, str]]:
         found = self._penalties.conditions(asyncio.get_running_loop().time())
         found += self._refusals.conditions(self._target()) + self._offers.conditions()
-        found += self._keyless.conditions()
-        if self._failures >= STAYS_DEAD and self._wanted:
-            why = f"ended {self._failures} times in a row: {self._trouble or 'no reason given'}"
-            found.append(("BGP speaker", why))
-        return found
+        found += self._log.keyless.conditions()
+        return found + (self._failures.conditions() if self._wanted else [])
 
     async def close(self) -> None:
         if self._task is not None:
@@ -185,20 +166,19 @@ class ExaBGPSpeaker:
                     started = loop.time()
                     self._watchdog.reset()
                 continue
-            if self._failures and loop.time() - started > _SETTLED:
-                self._failures, self._trouble = 0, ""
+            self._failures.settled(loop.time() - started)
             if not self._as_wished(child):
                 needed = bool(self._target())
                 await child.kill()
                 if not needed:
-                    self._failures, self._trouble = 0, ""  # it has not failed: it has no peers
+                    self._failures.forget()  # it has not failed: it has no peers
                 continue
             self._watchdog.look(child.heard, loop.time())
             hold = min((each.hold_time for each in self._sessions.values()), default=90)
             if self._watchdog.wants_ping(hold) and self._commands.idle:
                 self._command([protocol.PING])
             if self._watchdog.frozen(hold):
-                self._trouble = "it gave no sign of life and was killed"
+                self._failures.trouble = "it gave no sign of life and was killed"
                 log.error("exabgp gives no sign of life: killed", extra={"pid": child.pid})
                 await child.kill()
             self._mend(loop.time())
@@ -231,72 +211,61 @@ class ExaBGPSpeaker:
 
     def _mend(self, now: float) -> None:
         """Ask once more for what could not be read, where it is time to (BGP-7)."""
-        for address in sorted(self._damaged, key=int):
-            session = self._sessions.get(address)
-            if session is None or not session.up:
-                self._damaged.discard(address)  # the next session brings everything anew
-            elif now >= self._not_before.get(address, 0.0):
-                self._damaged.discard(address)
-                pause = _REFRESH_PAUSE if session.refreshes else _RESET_PAUSE
-                self._not_before[address] = now + pause
-                log.warning(
-                    "a peer's paths are asked for once more",
-                    extra={"peer": str(address), "reset": not session.refreshes},
-                )
-                if session.refreshes:
-                    families = self._families(address)
-                    asked = [encoding.route_refresh(family) for family in families]
-                    self._command(protocol.send(asked, [session.number]))
-                else:
-                    self._command([protocol.end(session.number)])
+        for session in self._repairs.due(self._sessions, now):
+            address = session.peer.address
+            log.warning(
+                "a peer's paths are asked for once more",
+                extra={"peer": str(address), "reset": not session.refreshes},
+            )
+            if session.refreshes:
+                asked = [encoding.route_refresh(family) for family in self._families(address)]
+                self._command(protocol.send(asked, [session.number]))
+            else:
+                self._command([protocol.end(session.number)])
 
     async def _start(self) -> None:
-        if self._failures:
-            await asyncio.sleep(_BACKOFF[min(self._failures, len(_BACKOFF)) - 1])
-        self._failures += 1
-        if self._uid is None:
-            self._run_dir.parent.mkdir(parents=True, exist_ok=True)
-            self._uid, why = children.speaker_id(self._run_dir)
-            if why:
-                log.warning("exabgp keeps our uid, with one capability: %s", why)
-        children.prepare_run_dir(self._run_dir, self._uid)
+        if self._failures.count:
+            await asyncio.sleep(self._failures.pause())
+        self._failures.count += 1
+        if why := self._run_dir.prepare():
+            log.warning("exabgp keeps our uid, with one capability: %s", why)
+        self._run_dir.empty()
         target, now = self._target(), asyncio.get_running_loop().time()
         wanted = dict(self._refusals.instead_of(target, now))
-        if self._start_failed and wanted == target:
-            wanted = dict(await self._refusals.usable(target, {}, self._complaint, now))
+        if self._failures.start_failed and wanted == target:
+            complaint = self._run_dir.complaint
+            wanted = dict(await self._refusals.usable(target, {}, complaint, now))
             if wanted != target:
-                self._failures, self._trouble = 1, ""  # the reason is known, and named
+                self._failures.count, self._failures.trouble = 1, ""  # the reason is named
         if not wanted:
             return
-        self._write(self._configuration, wanted)
+        self._run_dir.write(wanted)
         self._commands.clear()
         self._sessions = {address: Session(peer) for address, peer in wanted.items()}
         try:
-            self._child = await children.Child.start(
-                *(self._configuration, self._socket, self._uid),
-                *(self._on_lines, self._on_end, self._backlog.admit),
+            self._child = await self._run_dir.start(
+                self._on_lines, self._on_end, self._backlog.admit
             )
         except children.ChildFailed as error:
             log.error("%s", error)
-            self._trouble, self._start_failed = str(error), True
-            self._events.put_nowait(SpeakerDown(self._trouble, self._failures))
+            self._failures.trouble, self._failures.start_failed = str(error), True
+            self._events.put_nowait(SpeakerDown(str(error), self._failures.count))
             self._wake.set()
             return
-        self._applied, self._start_failed = wanted, False
+        self._applied, self._failures.start_failed = wanted, False
         log.info("exabgp started", extra={"pid": self._child.pid, "peers": len(wanted)})
         self._events.put_nowait(SpeakerUp())
 
     async def _apply_reload(self, child: children.Child) -> bool:
         """Bring a running child to the wished peers; False asks for a restart (SPK-1)."""
         target, now = self._target(), asyncio.get_running_loop().time()
-        wanted = dict(await self._refusals.usable(target, self._applied, self._complaint, now))
+        complaint = self._run_dir.complaint
+        wanted = dict(await self._refusals.usable(target, self._applied, complaint, now))
         for subject, why in self._refusals.conditions(target):
             log.error("%s: %s", subject, why)
         if wanted == self._applied:
             return True
-        fresh = self._configuration.with_suffix(".new")
-        self._write(fresh, wanted)
-        fresh.rename(self._configuration)
+        self._run_dir.replace(wanted)
         for address in self._applied.keys() - wanted.keys():
             session = self._sessions.pop(address, None)
             self._offers.down(address)
@@ -310,35 +279,14 @@ class ExaBGPSpeaker:
                 fields = ", ".join(changed_fields(session.peer, peer))
                 log.info("a peer is defined anew: %s", fields, extra={"peer": str(address)})
                 session.peer = peer
-        self._reload = asyncio.get_running_loop().create_future()
+        self._log.expect_reload()
         child.signal(signal.SIGUSR1)
-        try:
-            loaded = await asyncio.wait_for(self._reload, _RELOAD_TIMEOUT)
-        except TimeoutError:
-            loaded = False
-        finally:
-            self._reload = None
-        if not loaded:
+        if not await self._log.reloaded():
             log.error("exabgp did not take the new configuration: restarting it")
             return False
         self._applied = wanted
         log.info("exabgp reloaded", extra={"peers": len(wanted)})
         return True
-
-    async def _complaint(self, peers: Collection[Peer]) -> str:
-        """What ExaBGP says against a configuration of these peers; empty if it takes it."""
-        trial = self._configuration.with_suffix(".trial")
-        try:
-            self._write(trial, {peer.address: peer for peer in peers})
-            return await children.validate(trial, self._uid or 0) if peers else ""
-        except OSError as error:
-            return f"its configuration cannot be tried: {error}"
-        finally:
-            trial.unlink(missing_ok=True)
-
-    def _write(self, path: Path, peers: Mapping[IPAddress, Peer]) -> None:
-        text = config.render(peers.values(), children.relay_command(self._socket))
-        children.write_private(path, text, self._uid or 0)
 
     # -- what the child says
 
@@ -346,20 +294,17 @@ class ExaBGPSpeaker:
         self._child = None
         idle = not self._target()
         if not idle:
-            said = " | ".join(children.readable(line) for line in self._last_words)
+            said = self._log.last_words()
             log.warning("exabgp ended; its last words: %s", said)
-            self._trouble = self._trouble or said
-        self._last_words.clear()
-        self._keyless.forget()
+            self._failures.trouble = self._failures.trouble or said
         self._commands.clear()
         self._sessions = {}
         self._offers.clear()
         self._backlog.clear()
         self.restarts += 1
-        if self._reload is not None and not self._reload.done():
-            self._reload.set_result(False)
+        self._log.ended()
         detail = "" if idle else "exabgp ended"
-        self._events.put_nowait(SpeakerDown(detail, self._failures, idle))
+        self._events.put_nowait(SpeakerDown(detail, self._failures.count, idle))
         self._wake.set()
 
     def _on_lines(self, api: list[bytes], logged: list[bytes]) -> None:
@@ -383,7 +328,7 @@ class ExaBGPSpeaker:
             elif isinstance(said, protocol.Unreadable):
                 self.unreadable += 1
                 log.warning("exabgp said something unreadable: %s", said.why)
-                self._damaged |= self._sessions.keys() if said.peer is None else {said.peer}
+                self._repairs.note(self._sessions if said.peer is None else [said.peer])
                 self._wake.set()
             elif isinstance(said, (PeerOpen, PeerProgress)):
                 session = self._sessions.get(said.peer)
@@ -421,13 +366,7 @@ class ExaBGPSpeaker:
         self._next_command()
 
     def _on_log(self, line: bytes) -> None:
-        if self._reload is not None and not self._reload.done():
-            if _RELOADED in line:
-                self._reload.set_result(True)
-            elif _NOT_RELOADED in line:
-                self._reload.set_result(False)
-        self._last_words.append(line)
-        self._keyless.hear(line)
+        self._log.hear(line)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("exabgp: %s", children.readable(line))
 
