@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bgp import malloc_trim
-from bgp.agent.agent import Agent, SpeakerBroken, selections
+from bgp.agent.agent import Agent, SpeakerBroken
 from bgp.agent.birdworld import AgentWorld
+from bgp.agent.followed import selections
 from bgp.agent.publish import Publisher
 from bgp.agent.report import Reporter
 from bgp.agent.saved_decisions import SavedDecisions

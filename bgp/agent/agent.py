@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any
 
 from bgp.agent import status_document
+from bgp.agent.conditions import conditions
+from bgp.agent.felix_reports import FelixReports
+from bgp.agent.followed import ours
+from bgp.agent.progress import Progress
 from bgp.agent.publish import Publisher
-from bgp.agent.saved_decisions import PATIENCE, LastDecisions, SavedDecisions
+from bgp.agent.saved_decisions import PATIENCE, LastDecisions, SavedDecisions, decided
+from bgp.agent.sources import Sources
 from bgp.bird.birdctl import ControlServer
-from bgp.cluster.resolving import HOPS_A_SECOND, PAUSE, Resolver, unresolved
+from bgp.cluster.resolving import HOPS_A_SECOND, PAUSE, Resolver
 from bgp.cluster.services import ServiceSource
 from bgp.cluster.view import Changed, ClusterView
 from bgp.decide.decision_state import DecisionState
@@ -39,17 +44,14 @@ from bgp.sessions.probing import Doctor
 from bgp.sessions.sessions import Sessions
 from bgp.sessions.status import Writer
 from bgp.speaker.interface import Event, IPAddress, Speaker, SpeakerFailed
-from libcalico.datastore.interface import Selection
 from libcalico.datastore.syncer import SyncBatch, Syncer
 from libcalico.errors import MuslinError
 from libcalico.local import node_api
 from libcalico.model.base.meta import now_text
 from libcalico.model.enforcement.lacking import Lacking
-from libcalico.model.keys import Key, ResourceKey
 
 log = logging.getLogger(__name__)
 
-FELIX_REFUSED_SHOWN = 100
 EVERYTHING = Changed.PEERING | Changed.EXPORT | Changed.FILTERS
 
 
@@ -57,21 +59,9 @@ class SpeakerBroken(MuslinError):
     """The speaker cannot go on: exit, and let the supervisor start us afresh."""
 
 
-def selections() -> list[Selection]:
-    """What BGP follows in the datastore."""
-    families = (
-        *("Node", "BGPConfiguration", "BGPPeer", "BGPFilter"),
-        *("IPPool", "BlockAffinity", "Block"),
-    )
-    return [Selection(family) for family in families]
-
-
-def _ours(key: Key, me: str) -> bool:
-    """Whether this agent names what an object asks for in vain."""
-    if not isinstance(key, ResourceKey):
-        return False
-    mine = key.kind == "BGPConfiguration" and key.name in ("default", f"node.{me}")
-    return mine or key.kind in ("BGPPeer", "BGPFilter")
+def _now() -> float:
+    """Seconds by the clock of the event loop."""
+    return asyncio.get_running_loop().time()
 
 
 class Agent:
@@ -94,34 +84,28 @@ class Agent:
     ) -> None:
         self.routing = Routing(publisher.current, publisher.publish)
         self.picture = DecisionState(me, settings, self.routing)
-        self.view = self.picture.view
         self.plan = Plan()
-        self.felix_refused: dict[str, str] = {}
-        self.in_sync = False
+        self.felix = FelixReports()
+        self.progress = Progress()
         self.lacking = Lacking(log)
         self.writer = Writer(self.describe)
         self.metrics = Metrics()
         self.speaker, self.publisher = speaker, publisher
-        self._loop = asyncio.get_running_loop()
-        self.gate = StartGate(self._loop.time(), start_deadline)
+        self.gate = StartGate(_now(), start_deadline)
         self.sessions = Sessions(self.routing, self.gate, self.metrics)
         self.handover = handover or MakeBeforeBreak()
         self.doctor = Doctor(self.sessions, self.writer.changed)
         self.control: ControlServer | None = None
         self.started = self.configured = now_text()
-        self._syncer: Syncer | None = None
         self._memory = memory or SavedDecisions(None)
-        self._before = self._memory.load() or LastDecisions()
-        self.picture.old_secrets = self._before.secrets if password_source else {}
-        self.picture.old_services = self._before.services if service_source else frozenset()
-        self._local_addresses: list[str] = []
-        self._password_source = password_source
-        self._service_source = service_source
-        self._services_known = service_source is None
-        self._service_patience = service_patience
-        self._resolver = resolver
-        self._complete = False
-        self._announced = self._told_all = False
+        before = self._memory.before
+        self.picture.old_secrets = before.secrets if password_source else {}
+        self.picture.old_services = before.services if service_source else frozenset()
+        self.sources = Sources(
+            *(service_source, password_source, resolver),
+            patience=service_patience,
+            services_known=service_source is None,
+        )
         self._timer = asyncio.Event()
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
@@ -134,20 +118,31 @@ class Agent:
             self.publisher.run(),
             self.doctor.run(),
         ]
-        if self._resolver is not None:
-            found.append(self.keep_resolving(self._resolver))
+        sources = self.sources
+        if sources.resolver is not None:
+            found.append(self.keep_resolving(sources.resolver))
         if self.control is not None:
             found.append(self.control.run())
-        if self._service_source is not None:
-            found += [self.follow_services(self._service_source), self._services_in_time()]
-        if self._password_source is not None:
-            found.append(self.follow_passwords(self._password_source))
+        if sources.services is not None:
+            found += [self.follow_services(sources.services), self._services_in_time()]
+        if sources.passwords is not None:
+            found.append(self.follow_passwords(sources.passwords))
         return found
+
+    @property
+    def view(self) -> ClusterView:
+        """The cluster, as the datastore tells it."""
+        return self.picture.view
+
+    @property
+    def in_sync(self) -> bool:
+        """The datastore has said everything once, and it is decided from that."""
+        return self.progress.in_sync
 
     @property
     def connected(self) -> bool:
         """The datastore answers."""
-        return self._syncer is not None and self._syncer.connected
+        return self.sources.connected
 
     @property
     def published(self) -> int:
@@ -158,7 +153,7 @@ class Agent:
 
     async def follow_datastore(self, syncer: Syncer) -> None:
         """Take batches for ever."""
-        self._syncer = syncer
+        self.sources.datastore = syncer
         async for batch in syncer.batches():
             await self.take(batch)
 
@@ -168,31 +163,31 @@ class Agent:
         for update in batch.updates:
             value = update.entry.value if update.entry is not None else None
             changed |= self.view.apply(update.key, value)
-            if _ours(update.key, self.view.me):
+            if ours(update.key, self.view.me):
                 self.lacking.update(update.key, value)
             if why := self.view.broken.get(str(update.key)):
                 log.error("left out, not usable: %s", why, extra={"object": str(update.key)})
-        self._complete = self._complete or batch.in_sync
+        self.progress.complete = self.progress.complete or batch.in_sync
         await self._decide(changed)
 
     async def follow_services(self, source: ServiceSource) -> None:
         """Take changes of services for ever."""
         async for batch in source.batches():
             self.picture.serve(batch)
-            self._services_known = self._services_known or batch.in_sync
+            self.sources.services_known = self.sources.services_known or batch.in_sync
             await self._decide(Changed.EXPORT)
 
     async def _services_in_time(self) -> None:
         """Without word from Kubernetes, go on with the services of before the restart."""
-        await asyncio.sleep(self._service_patience)
-        if not self._services_known:
+        await asyncio.sleep(self.sources.patience)
+        if not self.sources.services_known:
             count = len(self.picture.old_services)
             if count:
                 told = "no word about services: going on with those of before"
                 log.warning(told, extra={"n": count})
             else:
                 log.info("no word about services yet: none is announced so far")
-            self._services_known = self.picture.services_unread = True
+            self.sources.services_known = self.picture.services_unread = True
             await self._decide(Changed.NOTHING)
 
     async def follow_addresses(self, found: AsyncIterator[frozenset[IPAddress]]) -> None:
@@ -212,7 +207,7 @@ class Agent:
     async def remember(self, patience: float = PATIENCE) -> None:
         """Take up the saved decisions (`bgp.agent.saved_decisions`) while the store is silent."""
         await asyncio.sleep(patience)
-        last = self._before
+        last = self._memory.before
         if not self.in_sync and last != LastDecisions():
             log.warning("no word from the datastore: going on with the last decisions")
             self.picture.take_filters(last.filters)
@@ -225,20 +220,20 @@ class Agent:
 
     async def _decide(self, changed: Changed) -> None:
         """Decide what these changes touch, once the picture is complete."""
-        if not self._complete:
+        if not self.progress.complete:
             return
-        if self._service_source is not None and self.picture.announces_services:
-            self._service_source.want()
-            if not (self.in_sync or self._services_known):
+        if self.sources.services is not None and self.picture.announces_services:
+            self.sources.services.want()
+            if not (self.in_sync or self.sources.services_known):
                 return  # without them a restart would withdraw their addresses
         if not self.in_sync:
-            self.in_sync, changed = True, EVERYTHING | Changed.IMPORT
+            self.progress.in_sync, changed = True, EVERYTHING | Changed.IMPORT
         if Changed.FILTERS in changed:
             self.picture.decide_filters()
         if Changed.PEERING in changed:
             plan = self.picture.planned()
-            if self._password_source is not None:
-                self._password_source.want(plan.secrets)
+            if self.sources.passwords is not None:
+                self.sources.passwords.want(plan.secrets)
             await self._apply_plan(plan)
         if Changed.EXPORT in changed:
             self.picture.decide_own()
@@ -252,36 +247,24 @@ class Agent:
 
     def _keep(self) -> None:
         """Remember what is decided."""
-        known, plan = self.picture.known_passwords.values, self.plan
-        self._memory.save(
-            LastDecisions(
-                peers=list(plan.peers),
-                own=self.routing.own,
-                ranges=self.routing.ranges,
-                terms=self.routing.terms,
-                filters=self.picture.filters_of(plan.peers),
-                services=self.picture.service_addresses,
-                secrets={ref: value for ref, value in known.items() if ref in plan.secrets},
-                local_as=plan.local_as,
-            )
-        )
+        self._memory.save(decided(self.picture, self.routing, self.plan))
 
     def _decide_terms(self) -> None:
         """What is taken from whom, and told to whom; before the datastore spoke: as it was."""
         if self.in_sync:
             self.picture.decide_terms(self.plan.peers, self.handover)
         else:
-            self.picture.recall(self._before.terms, self.plan.peers)
+            self.picture.recall(self._memory.before.terms, self.plan.peers)
 
     async def _tell_speaker(self) -> None:
-        if self.routing.take_changed() or not self._announced:
+        if self.routing.take_changed() or not self.progress.announced:
             routes = self.routing.routes()
             log.log(
-                logging.DEBUG if self._announced else logging.INFO,
+                logging.DEBUG if self.progress.announced else logging.INFO,
                 "announcing",
                 extra={"routes": len(routes)},
             )
-            self._announced = True
+            self.progress.announced = True
             await self.speaker.announce(routes)
             self.writer.changed()
 
@@ -289,7 +272,7 @@ class Agent:
         for refused in set(plan.refused) - set(self.plan.refused):
             log.error("peering refused: %s", refused.reason, extra={"object": refused.source})
         wanted = {each.peer.address: each for each in plan.peers}
-        held = self.handover.plan(self.sessions.planned, wanted, self._exists, self._loop.time())
+        held = self.handover.plan(self.sessions.planned, wanted, self._exists, _now())
         await self._hold(held, plan)
 
     def _exists(self, planned: PlannedPeer) -> bool:
@@ -306,7 +289,7 @@ class Agent:
         self.gate.lacking = bool(plan.refused and unread)
         reflecting = reflectors.cluster_ids(self.view)
         self.sessions.hold({each.peer.address: each for each in ordered}, reflecting)
-        if not self.sessions.clients.check(self._loop.time()):
+        if not self.sessions.clients.check(_now()):
             self.speaker.withhold(True)  # let go in `keep_time`
         self.routing.fix(
             {
@@ -340,20 +323,20 @@ class Agent:
         """Take one event."""
         if isinstance(event, SpeakerFailed):
             raise SpeakerBroken("the speaker cannot be kept: see the log above")
-        self.sessions.take(event, self._loop.time())
+        self.sessions.take(event, _now())
         self._check_gate()
         self._timer.set()
         self.writer.changed()
 
     def _check_gate(self) -> None:
-        if not self.gate.passed and self.gate.check(self._loop.time()):
+        if not self.gate.passed and self.gate.check(_now()):
             log.info("start complete", extra={"prefixes": self.published})
             self.publisher.complete()
 
     async def keep_time(self) -> None:
         """Expire stale paths, pass the start gate, end handovers when their time has come."""
         while True:
-            now = self._loop.time()
+            now = _now()
             moments = (
                 self.sessions.helper.next_deadline(),
                 self.gate.next_check(),
@@ -367,14 +350,14 @@ class Agent:
             except TimeoutError:
                 pass
             self._timer.clear()
-            self.sessions.expired(self._loop.time())
+            self.sessions.expired(_now())
             self._check_gate()
             await self._release()
-            complete = self.sessions.clients.check(self._loop.time())
-            if self._announced:
+            complete = self.sessions.clients.check(_now())
+            if self.progress.announced:
                 await self._tell_speaker()
-                if complete and not self._told_all:
-                    self._told_all = True
+                if complete and not self.progress.told_all:
+                    self.progress.told_all = True
                     self.speaker.withhold(False)
 
     async def keep_resolving(self, resolver: Resolver, pause: float = PAUSE) -> None:
@@ -400,7 +383,7 @@ class Agent:
             return all(rib.offered_by(net) - held.keys() for net in rib.of(address))
 
         heard = self.handover.successors
-        gone = self.handover.release(self._loop.time(), self.sessions.complete, covered)
+        gone = self.handover.release(_now(), self.sessions.complete, covered)
         if gone:
             log.info("sessions end that left the plan", extra={"count": len(gone)})
             for address in sorted((each for each in gone if not gone[each]), key=_order):
@@ -420,23 +403,21 @@ class Agent:
 
     def on_felix_connected(self) -> None:
         """A felix that is told everything says anew what it refuses."""
-        self.felix_refused.clear()
+        self.felix.refused.clear()
         self.writer.changed()
 
     def on_felix(self, message: node_api.Message) -> None:
         """What felix says over `node.sock`."""
         if isinstance(message, node_api.RefusedPath) and not message.reason:
-            self.felix_refused.pop(message.prefix, None)
+            self.felix.accept(message.prefix)
             self.writer.changed()
         elif isinstance(message, node_api.RefusedPath):
             self.metrics.felix_refused.inc()
-            self.felix_refused[message.prefix] = message.reason
+            self.felix.refuse(message.prefix, message.reason)
             log.warning("felix refuses a path: %s", message.reason, extra={"net": message.prefix})
-            if len(self.felix_refused) > FELIX_REFUSED_SHOWN:
-                self.felix_refused.pop(next(iter(self.felix_refused)))
             self.writer.changed()
         elif isinstance(message, node_api.Fact):
-            self._local_addresses = message.local_addresses
+            self.felix.local_addresses = message.local_addresses
             self._set_own()
             if self.picture.take_networks(message.networks):
                 if self.in_sync:
@@ -447,7 +428,7 @@ class Agent:
             self._timer.set()
 
     def _set_own(self) -> None:
-        own = own_addresses(self.view, self._local_addresses)
+        own = self.felix.own_addresses(self.view)
         if self.routing.address(own) and self.in_sync:
             self.picture.decide_terms(self.plan.peers, self.handover)
 
@@ -459,29 +440,7 @@ class Agent:
 
     def conditions(self) -> list[tuple[str, str]]:
         """What an operator should know of now: (object, reason)."""
-        why = f"is kept until its successors carry its routes, {self.handover.limit:g} s at most"
-        kept = [(f"peer {address}", why) for address in sorted(self.handover.held, key=str)]
-        unread = [("BGPConfiguration", problem) for problem in self.picture.tags.problems]
-        unread += [(key, f"left out, not usable: {why}") for key, why in self.view.broken.items()]
-        for what, source in (
-            ("Kubernetes services", self._service_source),
-            ("BGP passwords", self._password_source),
-        ):
-            if source is not None and source.problem:
-                unread.append((what, source.problem))
-        control = self.control.conditions() if self.control is not None else []
-        found = [*self.speaker.conditions(), *self.doctor.conditions(), *kept, *unread]
-        found += self.picture.conditions()
-        if self._resolver is not None:
-            found += unresolved(self._resolver.unresolved, self.routing.rib.hops)
-        return [*found, *self.routing.conditions(), *control, *self.lacking.conditions()]
-
-
-def own_addresses(view: ClusterView, facts: Iterable[str]) -> frozenset[IPAddress]:
-    """This node's addresses: of the datastore, and those that felix sees."""
-    me = view.nodes.get(view.me)
-    seen = {ip_address(text) for text in facts}
-    return frozenset(seen | set(me.addresses if me else ()))
+        return conditions(self)
 
 
 def _order(address: IPAddress) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from ipaddress import IPv4Address, ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ from typing import Any
 import msgspec
 
 from bgp.cluster.view import PoolView
+from bgp.decide.decision_state import DecisionState
+from bgp.decide.routing import Routing
 from bgp.peering.passwords import SecretRef
+from bgp.peering.peering import Plan
 from bgp.peering.planned import PlannedPeer
 from bgp.routes.communities import Tags
 from bgp.routes.export_policy import NextHop, Terms
@@ -56,6 +60,21 @@ class LastDecisions:
     local_as: int = 0
 
 
+def decided(picture: DecisionState, routing: Routing, plan: Plan) -> LastDecisions:
+    """What is decided now."""
+    known = picture.known_passwords.values
+    return LastDecisions(
+        peers=list(plan.peers),
+        own=routing.own,
+        ranges=routing.ranges,
+        terms=routing.terms,
+        filters=picture.filters_of(plan.peers),
+        services=picture.service_addresses,
+        secrets={ref: value for ref, value in known.items() if ref in plan.secrets},
+        local_as=plan.local_as,
+    )
+
+
 class SavedDecisions:
     """A file with the last decisions; `path` None remembers nothing."""
 
@@ -82,6 +101,11 @@ class SavedDecisions:
             self._last = text
         except OSError as error:
             log.warning("the last decisions cannot be kept: %s", error)
+
+    @cached_property
+    def before(self) -> LastDecisions:
+        """What was decided before the first look at this; empty if that cannot be known."""
+        return self.load() or LastDecisions()
 
     def load(self) -> LastDecisions | None:
         """What was decided last; None if there is nothing, or nothing readable."""

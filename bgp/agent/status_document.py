@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from bgp.agent.felix_reports import FelixReports
 from bgp.agent.publish import Publisher
 from bgp.decide.make_before_break import MakeBeforeBreak
 from bgp.decide.routing import Routing
@@ -34,7 +35,7 @@ class Parts(Protocol):
     doctor: Doctor
     speaker: Speaker
     publisher: Publisher
-    felix_refused: dict[str, str]
+    felix: FelixReports
 
     @property
     def connected(self) -> bool: ...
@@ -60,7 +61,7 @@ def describe(agent: Parts) -> dict[str, Any]:
         "draining": agent.routing.terms.draining,
         "peers": peers,
         "refused": [{"peer": each.source, "reason": each.reason} for each in agent.plan.refused],
-        "felix_refused": agent.felix_refused,
+        "felix_refused": agent.felix.refused,
         "conditions": [
             {"object": subject, "reason": reason}
             for subject, reason in agent.conditions()[:CONDITIONS_SHOWN]

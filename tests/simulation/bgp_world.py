@@ -16,7 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bgp.agent.agent import Agent, selections
+from bgp.agent.agent import Agent
+from bgp.agent.followed import selections
 from bgp.agent.publish import Publisher
 from bgp.peering.peering import Settings
 from bgp.speaker.interface import Event, Peer
