@@ -35,7 +35,7 @@ PRONOUNS = re.compile(r"\b(?:nobody|somebody|anybody|whoever|whatever)\b", re.IG
 ABSENT = re.compile(r"\b(?:not yet|this release|ours does not)\b", re.IGNORECASE)
 REFERENCE = re.compile(r"\b(?:[MF]-\d+|PAIN-\d+|ADV-[\w-]+)|roadmap\.md")
 
-_INDENT = " " * 6  # of code below a list item; text there is indented by two or three
+_INDENT = " " * 4  # of code, where no paragraph goes on
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s+")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -131,7 +131,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate([*text.splitlines(), ""], 1):
         fence = _FENCE.match(line) is not None
         item = _ITEM.match(line)
-        code = fence or fenced or (not item and line.startswith(_INDENT))
+        code = fence or fenced or (not item and not block and line.startswith(_INDENT))
         breaks = code or not line.strip() or line.lstrip().startswith(("|", "#", "<"))
         if block and (breaks or item):
             yield first, block
