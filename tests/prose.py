@@ -18,6 +18,9 @@ LONGEST = 30
 MEAN = 16.0
 """Words that the sentences may have in the mean."""
 
+MOST_PRONOUNS = 19
+"""Uses of nobody, somebody, anybody, whoever and whatever in all pages."""
+
 GENERATED = frozenset(
     f"docs/{page}.md"
     for page in (
@@ -101,6 +104,25 @@ def pronouns(text: str) -> int:
 def unreferenced(found: Iterable[Sentence]) -> list[Sentence]:
     """Sentences that say what is missing, and name no promise and no row of the roadmap. Pure."""
     return [one for one in found if ABSENT.search(one.text) and not REFERENCE.search(one.text)]
+
+
+def complaints(written: Mapping[str, str]) -> list[str]:
+    """What `./run lint` refuses in these pages (text by path). Pure."""
+    counted = all_sentences(written)
+    measure = measured(counted)
+    said = sum(pronouns(text) for text in written.values())
+    wrong = [f"{one.place}: {one.words} words, at most {LONGEST}" for one in measure.long]
+    wrong += [
+        f"{one.place}: name the promise, or the row of docs/roadmap.md: {one.text}"
+        for one in unreferenced(counted)
+    ]
+    if measure.mean > MEAN:
+        wrong.append(f"a sentence has {measure.mean:.1f} words in the mean, at most {MEAN:.0f}")
+    if said > MOST_PRONOUNS:
+        wrong.append(
+            f"nobody, somebody, anybody, whoever, whatever: {said}, at most {MOST_PRONOUNS}"
+        )
+    return wrong
 
 
 def remarks(source: str) -> str:

@@ -69,3 +69,23 @@ def test_what_is_missing_names_a_promise_or_the_roadmap() -> None:
 def test_remarks_are_docstrings_and_comments() -> None:
     text = prose.remarks('"""Module."""\n\nx = "nobody"  # Comment.\n')
     assert text.split("\n") == ["Module.", "Comment."]
+
+
+def test_lint_names_each_fault_of_a_page() -> None:
+    long = f"{'word ' * 31}end.\n\n"
+    page = f"{long}It is not yet so.\n\n{'nobody. ' * 20}\n"
+    assert [one.partition(":")[0] for one in prose.complaints({"p.md": page})] == [
+        "p.md",
+        "p.md",
+        "nobody, somebody, anybody, whoever, whatever",
+    ]
+
+
+def test_lint_refuses_a_mean_above_the_limit() -> None:
+    assert prose.complaints({"p.md": f"{'word ' * 16}end.\n"}) == [
+        "a sentence has 17.0 words in the mean, at most 16"
+    ]
+
+
+def test_lint_finds_nothing_in_a_plain_page() -> None:
+    assert prose.complaints({"p.md": "The daemon writes the route.\n"}) == []
