@@ -17,7 +17,7 @@ from typing import Literal, cast
 from felix.dataplane.rules import backend
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table
-from linux.iptables.plan import Desired
+from linux.iptables.render import Desired
 
 PREFIX, PORTS = "CNI-HOSTPORT-", "CNI-HOSTPORT-DNAT"
 # No comment of portmap's is a hash of this scheme: chains and jumps are known by their names.

@@ -5,7 +5,8 @@ Public: `detect_backend`, `Table`, `Desired`, `Report`, `HashScheme`, `reference
 
 from linux.iptables.detect import detect_backend
 from linux.iptables.hashes import HashScheme
-from linux.iptables.plan import Desired, referenced
+from linux.iptables.plan import referenced
+from linux.iptables.render import Desired
 from linux.iptables.table import Report, Table
 
 __all__ = ["Desired", "HashScheme", "Report", "Table", "detect_backend", "referenced"]

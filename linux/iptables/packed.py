@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from linux.errors import KernelError
 from linux.iptables.hashes import HASH_LENGTH, HashScheme
 from linux.iptables.kinds import Known, Line, Reader, Way, known_as
-from linux.iptables.plan import Addition, Filling, Removal, Step
+from linux.iptables.render import Addition, Filling, Removal, Step
 from linux.netlink import wire as m
 from linux.nftables import messages
 from linux.nftables.connection import Connection

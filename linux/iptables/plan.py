@@ -15,125 +15,15 @@ Tested in tests/linux/test_iptables_plan.py and, with the kernel, test_iptables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from linux.iptables.detect import Backend
-from linux.iptables.hashes import APPENDS, HashScheme
+from linux.iptables.render import Addition, Filling, Removal, Rendered, RenderedChain, Step
 from linux.iptables.save import FOREIGN, Actual, KernelRule
 
-_CHAIN_NAME = re.compile(r"[^\s\"'!-][^\s\"']{0,27}")
 _JUMP = re.compile(r"(?:-j|--jump|-g|--goto) (\S+)")
-_COMMENTS = re.compile(r'(?:-m comment --comment "[^"]*" ?)*')
-_ACTION = re.compile(r"(?:^| )(?:-j|--jump|-g|--goto) ")
-
-
-@dataclass(frozen=True)
-class Desired:
-    """All that we want in one table.
-
-    A rule is its text without "-A CHAIN": matches, comments and action in iptables' syntax,
-    e.g. `-m comment --comment "Unknown interface" --jump DROP`. We add the hash comment.
-    `chains`: our own chains, whole. `inserts`: rules that stand first in kernel chains;
-    `appends`: rules that stand last in kernel chains. `unordered` names the chains whose rules
-    exclude each other, so that new ones may stand at the end; of those in `closed` the last rule
-    takes what the others leave, so new ones stand first.
-    """
-
-    chains: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    inserts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    appends: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    unordered: Collection[str] = ()
-    closed: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """The line of a restore that adds a rule; as text only where text is asked for.
-
-    `rule` is as it was wanted, `comment` makes the match that carries its hash; `first`: at the
-    chain's begin, not at its end.
-    """
-
-    chain: str
-    rule: str
-    hash: str
-    comment: Callable[[str], str]
-    first: bool = False
-
-    def __str__(self) -> str:
-        where = f"-I {self.chain} 1" if self.first else f"-A {self.chain}"
-        return f"{where} {_behind(self.rule, self.comment(self.hash))}"
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedChain:
-    """A chain's rules with their hashes. `wanted`: the rules without the comment that says it."""
-
-    hashes: tuple[str, ...]
-    wanted: tuple[str, ...]
-    unordered: bool = False
-    closed: bool = False
-    comment: Callable[[str], str] = str
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules with their hashes in a comment."""
-        both = zip(self.hashes, self.wanted, strict=True)
-        return tuple(_behind(rule, self.comment(each)) for each, rule in both)
-
-    def additions(self, chain: str, start: int = 0) -> list[Addition]:
-        """The rules from this one on, at the chain's end."""
-        both = zip(self.hashes[start:], self.wanted[start:], strict=True)
-        comment = self.comment
-        return [Addition(chain, rule, each, comment) for each, rule in both]
-
-    def editable(self, have: tuple[str, ...] | None) -> bool:
-        """Whether rules can come and go one by one: these are ours and the last one stands."""
-        if not self.unordered or have is None or "" in have:
-            return False
-        return not self.closed or have[-1:] == self.hashes[-1:]
-
-
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """The lines of a restore that fill an empty chain: as one, since chains of pods of one kind
-    differ by their name and their hashes alone.
-    """
-
-    chain: str
-    content: RenderedChain
-
-    @property
-    def additions(self) -> list[Addition]:
-        """The same, line by line."""
-        return self.content.additions(self.chain)
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """The line of a restore that takes a rule away: the chain's `number`th, counted from 1, whose
-    hash this is."""
-
-    chain: str
-    number: int
-    hash: str
-
-    def __str__(self) -> str:
-        return f"-D {self.chain} {self.number}"
-
-
-Step = str | Addition | Filling | Removal
-"""A line of a restore, or those that fill a chain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """`Desired` with hashes; kernel chains as (first, last) pairs."""
-
-    chains: dict[str, RenderedChain]
-    kernel: dict[str, tuple[RenderedChain, RenderedChain]]
+_EMPTY = RenderedChain((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,120 +78,6 @@ class Plan:
         )
 
 
-_EMPTY = RenderedChain((), ())
-
-
-class Renderer:
-    """Adds hashes; a chain that did not change since the last time costs one comparison."""
-
-    def __init__(self, scheme: HashScheme) -> None:
-        self._scheme = scheme
-        self._known: dict[str, tuple[Sequence[str], RenderedChain]] = {}
-
-    def render(self, desired: Desired) -> Rendered:
-        """Raises `ValueError` for a chain or rule that iptables-restore could misread."""
-        chains = {
-            name: self.chain(
-                name, rules, unordered=name in desired.unordered, closed=name in desired.closed
-            )
-            for name, rules in desired.chains.items()
-        }
-        return Rendered(chains, self.kernel(desired.inserts, desired.appends))
-
-    def chain(
-        self, name: str, rules: Sequence[str], *, unordered: bool = False, closed: bool = False
-    ) -> RenderedChain:
-        """One of our own chains. Raises as `render` does."""
-        if not self._scheme.owns(name):
-            raise ValueError(f"chain {name}: not ours by its name ({self._scheme.chain_prefixes})")
-        return self._chain(name, name, rules, unordered, closed)
-
-    def kernel(
-        self, inserts: Mapping[str, Sequence[str]], appends: Mapping[str, Sequence[str]]
-    ) -> dict[str, tuple[RenderedChain, RenderedChain]]:
-        """Our rules in the kernel's chains. Raises as `render` does."""
-        return {
-            name: (
-                self._chain(name, name, inserts.get(name, ())),
-                self._chain(name, name + APPENDS, appends.get(name, ())),
-            )
-            for name in [*inserts, *(n for n in appends if n not in inserts)]
-        }
-
-    def forget(self, name: str) -> None:
-        """A chain is not wanted any more."""
-        self._known.pop(name, None)
-
-    def _chain(
-        self,
-        chain: str,
-        salt: str,
-        rules: Sequence[str],
-        unordered: bool = False,
-        closed: bool = False,
-    ) -> RenderedChain:
-        before = self._known.get(salt)
-        if (
-            before is None
-            or (before[1].unordered, before[1].closed) != (unordered, closed)
-            or (before[0] is not rules and tuple(before[0]) != tuple(rules))
-        ):
-            former = before[1] if before is not None and before[1].unordered else None
-            rendered = self._hashed(chain, salt, rules, unordered, closed, former)
-            before = self._known[salt] = (rendered.wanted, rendered)
-        return before[1]
-
-    def _hashed(
-        self,
-        chain: str,
-        salt: str,
-        rules: Sequence[str],
-        unordered: bool,
-        closed: bool,
-        former: RenderedChain | None,
-    ) -> RenderedChain:
-        """`former`: the chain as it was, where a rule's hash does not depend on the others."""
-        known: dict[str, str] = {}
-        if former is None or not unordered:
-            if not _CHAIN_NAME.fullmatch(chain):
-                want = "want 1 to 28 characters, no blanks or quotes"
-                raise ValueError(f"chain name {chain!r}: {want}")
-            fresh = rules
-        else:
-            known = dict(zip(former.wanted, former.hashes, strict=True))
-            fresh = [rule for rule in rules if rule not in known]
-        for rule in fresh:
-            if "\n" in rule or "\0" in rule:
-                raise ValueError(f"chain {chain}: a rule holds a line break: {rule!r}")
-        hashes = (self._scheme.unordered if unordered else self._scheme.hashes)(salt, fresh)
-        if known:
-            known.update(zip(fresh, hashes, strict=True))
-            hashes = tuple([known[rule] for rule in rules])
-        return RenderedChain(hashes, tuple(rules), unordered, closed, self._scheme.comment)
-
-
-def _behind(rule: str, comment: str) -> str:
-    """The rule with this comment and its own behind the matches.
-
-    The kernel takes a comment for a match that always holds and asks in the order written: so only
-    packets that the rule is for pay for them.
-    """
-    before, behind = _around(rule)
-    return f"{before}{comment}{behind}"
-
-
-@lru_cache(maxsize=4096)
-def _around(rule: str) -> tuple[str, str]:
-    """What of a rule stands before and behind our comment."""
-    found = _COMMENTS.match(rule)
-    said = found.group() if found is not None else ""
-    rest = rule[len(said) :]
-    action = _ACTION.search(rest)
-    end = len(rest) if action is None else action.start()
-    before, behind = rest[:end].strip(), (said.strip(), rest[end:].strip())
-    return before and f"{before} ", "".join(f" {part}" for part in behind if part)
-
-
 def make_plan(
     actual: Actual,
     wanted: Rendered,
@@ -317,72 +93,105 @@ def make_plan(
     look at these chains alone, the others are known to be right. Without `sweep` what nobody
     wants stays where it harms nobody: chains, and rules of unordered chains (IPT-8).
     """
-    declared: list[Step] = []
-    rules: list[Step] = []
-    written: list[str] = []
-    changed: dict[str, tuple[str, ...] | None] = {}
-    garbage: set[str] = set()
-    frees = False
+    draft = _Draft(actual, wanted, backend, sweep)
     for name in wanted.chains if only is None else (n for n in only if n in wanted.chains):
-        chain, have = wanted.chains[name], actual.chains.get(name)
+        draft.change(name)
+    candidates = actual.chains if only is None else (n for n in only if n in actual.chains)
+    draft.remove([name for name in candidates if name not in wanted.chains], keep)
+    if only is None or not (wanted.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
+        draft.edit_kernel()
+    return draft.finished()
+
+
+class _Draft:
+    """A plan while it grows: each kind of step apart, since their order is the plan's."""
+
+    def __init__(self, actual: Actual, wanted: Rendered, backend: Backend, sweep: bool) -> None:
+        self._actual, self._wanted = actual, wanted
+        self._backend, self._sweep = backend, sweep
+        self._declared: list[Step] = []
+        self._rules: list[Step] = []
+        self._edits: list[Step] = []
+        self._written: list[str] = []
+        self._deleted: list[str] = []
+        self._changed: dict[str, tuple[str, ...] | None] = {}
+        self._kernel: dict[str, tuple[KernelRule, ...]] = {}
+        self._garbage: set[str] = set()
+        self._frees = False
+
+    def change(self, name: str) -> None:
+        """Make a wanted chain as it should be."""
+        chain, have = self._wanted.chains[name], self._actual.chains.get(name)
         if have == chain.hashes:
-            continue
+            return
         if have is not None and chain.editable(have):
-            lines, left, surplus = _edit_unordered(name, have, chain, sweep)
-            frees = frees or (surplus and sweep)
-            if surplus and not sweep:
-                garbage.add(name)
-            if lines:
-                written.append(name)
-                changed[name] = left
-                rules += lines
-            continue
-        written.append(name)
-        changed[name] = chain.hashes
+            self._edit(name, have, chain)
+        else:
+            self._rewrite(name, have, chain)
+
+    def _edit(self, name: str, have: tuple[str, ...], chain: RenderedChain) -> None:
+        """Rules come and go one by one."""
+        lines, left, surplus = _edit_unordered(name, have, chain, self._sweep)
+        self._frees = self._frees or (surplus and self._sweep)
+        if surplus and not self._sweep:
+            self._garbage.add(name)
+        if lines:
+            self._written.append(name)
+            self._changed[name] = left
+            self._rules += lines
+
+    def _rewrite(self, name: str, have: tuple[str, ...] | None, chain: RenderedChain) -> None:
+        """The chain as a whole, or the end of it that differs."""
+        self._written.append(name)
+        self._changed[name] = chain.hashes
         if have is not None and have == chain.hashes[: len(have)]:
             # Only longer: nothing is deleted, so nft need not wait for readers of the old rules.
-            rules += chain.additions(name, len(have))
-        elif have is None or backend == "nft":
-            frees = frees or bool(have)
-            declared.append(f":{name} - [0:0]")
-            rules.append(Filling(name, chain))
+            self._rules += chain.additions(name, len(have))
+        elif have is None or self._backend == "nft":
+            self._frees = self._frees or bool(have)
+            self._declared.append(f":{name} - [0:0]")
+            self._rules.append(Filling(name, chain))
         else:
-            frees = True
-            rules += _edit_in_place(name, have, chain)
-    candidates = actual.chains if only is None else (n for n in only if n in actual.chains)
-    unwanted = [name for name in candidates if name not in wanted.chains]
-    deleted: list[str] = []
-    if sweep:
-        deleted = [name for name in unwanted if name not in keep]
-        kept = [name for name in unwanted if name in keep and actual.chains[name]]
-        declared += [f":{name} - [0:0]" for name in (*deleted, *kept)]
-        changed.update(dict.fromkeys(deleted, None))
-        changed.update(dict.fromkeys(kept, ()))
-        frees = frees or bool(unwanted)
-    else:
-        garbage.update(unwanted)
-    edits: list[Step] = []
-    kernel: dict[str, tuple[KernelRule, ...]] = {}
-    if only is None or not (wanted.kernel.keys() | actual.kernel.keys()).isdisjoint(only):
-        for name in [*wanted.kernel, *(n for n in actual.kernel if n not in wanted.kernel)]:
+            self._frees = True
+            self._rules += _edit_in_place(name, have, chain)
+
+    def remove(self, unwanted: Sequence[str], keep: Collection[str]) -> None:
+        """Chains that nobody wants; those of `keep` are emptied alone."""
+        if not self._sweep:
+            self._garbage.update(unwanted)
+            return
+        self._deleted = [name for name in unwanted if name not in keep]
+        kept = [name for name in unwanted if name in keep and self._actual.chains[name]]
+        self._declared += [f":{name} - [0:0]" for name in (*self._deleted, *kept)]
+        self._changed.update(dict.fromkeys(self._deleted, None))
+        self._changed.update(dict.fromkeys(kept, ()))
+        self._frees = self._frees or bool(unwanted)
+
+    def edit_kernel(self) -> None:
+        """Our rules in the kernel's chains."""
+        wanted, actual = self._wanted.kernel, self._actual.kernel
+        for name in [*wanted, *(n for n in actual if n not in wanted)]:
             edit, after = _edit_kernel_chain(
-                name, actual.kernel.get(name, ()), *wanted.kernel.get(name, (_EMPTY, _EMPTY))
+                name, actual.get(name, ()), *wanted.get(name, (_EMPTY, _EMPTY))
             )
             if edit:
-                edits += edit
-                kernel[name] = after
-    steps = [*declared, *rules, *edits, *(f"-X {name}" for name in deleted)]
-    return Plan(
-        tuple(steps),
-        tuple(written),
-        tuple(deleted),
-        tuple(kernel),
-        changed,
-        kernel,
-        frozenset(garbage),
-        frees or bool(edits),
-        actual,
-    )
+                self._edits += edit
+                self._kernel[name] = after
+
+    def finished(self) -> Plan:
+        """The plan, with its steps in their order."""
+        removals = (f"-X {name}" for name in self._deleted)
+        return Plan(
+            (*self._declared, *self._rules, *self._edits, *removals),
+            tuple(self._written),
+            tuple(self._deleted),
+            tuple(self._kernel),
+            self._changed,
+            self._kernel,
+            frozenset(self._garbage),
+            self._frees or bool(self._edits),
+            self._actual,
+        )
 
 
 def _edit_unordered(

@@ -31,7 +31,8 @@ from linux.iptables.absence import with_cure
 from linux.iptables.detect import Backend, program
 from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Drifted, Packer
-from linux.iptables.plan import Desired, Plan, Rendered, Renderer, make_plan
+from linux.iptables.plan import Plan, make_plan
+from linux.iptables.render import Desired, Rendered, Renderer
 from linux.iptables.save import Actual, parse_counters, parse_save
 from linux.nftables.connection import Refused
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from linux.iptables import Desired, HashScheme, Table
 from linux.iptables.detect import Backend
-from linux.iptables.plan import Renderer, make_plan
+from linux.iptables.plan import make_plan
+from linux.iptables.render import Renderer
 from linux.iptables.save import parse_save
 from tests.linux.test_iptables_plan import Model, _restore, _save
 from tests.support.netns import Namespace, network_namespace

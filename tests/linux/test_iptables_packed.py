@@ -19,7 +19,7 @@ from linux.iptables import Desired, HashScheme, Table, kinds
 from linux.iptables import packed as packed_module
 from linux.iptables.kinds import Known
 from linux.iptables.packed import Packer
-from linux.iptables.plan import Filling, Renderer
+from linux.iptables.render import Filling, Renderer
 from linux.iptables.table import _to_its_end
 from tests.support.netns import Namespace, network_namespace
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from linux.iptables.detect import Backend
 from linux.iptables.hashes import HashScheme
-from linux.iptables.plan import Desired, Renderer, make_plan, referenced
+from linux.iptables.plan import make_plan, referenced
+from linux.iptables.render import Desired, Renderer
 from linux.iptables.save import FOREIGN, parse_save
 
 SCHEME = HashScheme("our:", ("our-", "ourold-"))

@@ -22,7 +22,7 @@ from felix.rules.policy import policy_chains
 from felix.rules.static import tables
 from felix.rules.tunnels import TunnelRules
 from libcalico.model import ResourceKey
-from linux.iptables.plan import Renderer
+from linux.iptables.render import Renderer
 from linux.nftables import pack
 from linux.nftables.expressions import Family
 from tests.felix.policy_objects import ME, allow, deny, namespace, pod, policy

@@ -23,7 +23,7 @@ from felix.rules.model import Action, Chain, Rule, TableModel
 from libcalico.process.tasks import together
 from linux.errors import CommandError
 from linux.iptables import HashScheme, Table, detect_backend
-from linux.iptables.plan import Renderer
+from linux.iptables.render import Renderer
 from linux.iptables.table import Report
 
 SCHEME = HashScheme(
