@@ -20,33 +20,29 @@ Tested in tests/linux/test_iptables.py.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from linux import programs
 from linux.errors import CommandError, KernelError
-from linux.iptables.absence import with_cure
-from linux.iptables.detect import Backend, program
+from linux.iptables.detect import Backend
 from linux.iptables.hashes import HashScheme
 from linux.iptables.packed import Drifted, Packer
 from linux.iptables.plan import Plan, make_plan
+from linux.iptables.programs import Programs
 from linux.iptables.render import Desired, Rendered, Renderer
 from linux.iptables.save import Actual, parse_counters, parse_save
+from linux.iptables.trial import Trial
 from linux.nftables.connection import Refused
 
 _TRIES = 5
 _FIRST_PAUSE = 0.05
-# Whoever waited for the write goes on first; a burst of writes starts its own.
-_PAUSE_BEFORE_START = 0.005
 # Lines that are written in the loop: about 2 ms.
 _AT_ONCE = 80
 # Lines that are neither packed nor learned from: a program takes them, without the loop.
 _LARGE = 2000
 # Bytes of a dump that are read in a thread.
 _LONG = 1 << 20
-_JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +85,7 @@ class Table:
         renderer: Renderer | None = None,
     ) -> None:
         self.name, self.family, self.backend = name, family, backend
-        self.saves = self.save_errors = 0
-        self.restores = self.restore_errors = 0
-        self.lines = self.packed = 0
+        self.packed = 0
         self._scheme = scheme
         self._renderer = renderer or Renderer(scheme)
         self._actual: Actual | None = None
@@ -101,18 +95,39 @@ class Table:
         self._committed = False
         self._stuck: set[str] = set()
         self._turn = asyncio.Lock()
-        self._save = [program(family, backend, "save"), "-t", name]
-        self._warm = warm
+        self._programs = Programs(name, family, backend, lock_wait=lock_wait, warm=warm)
         self._packer = Packer(name, family, scheme) if backend == "nft" and warm else None
-        self._restore = programs.Prepared(
-            [program(family, backend, "restore"), "--noflush", "--wait", str(lock_wait)]
-        )
 
     def close(self) -> None:
         """End what waits; the rules stay."""
-        self._restore.close()
+        self._programs.close()
         if self._packer is not None:
             self._packer.close()
+
+    @property
+    def saves(self) -> int:
+        """How often the table was read."""
+        return self._programs.saves
+
+    @property
+    def save_errors(self) -> int:
+        """How often reading it failed."""
+        return self._programs.save_errors
+
+    @property
+    def restores(self) -> int:
+        """How often a program wrote it."""
+        return self._programs.restores
+
+    @property
+    def restore_errors(self) -> int:
+        """How often that failed."""
+        return self._programs.restore_errors
+
+    @property
+    def lines(self) -> int:
+        """How many lines were written, with and without a program."""
+        return self._programs.lines
 
     # -- what is wanted ------------------------------------------------------------------------
 
@@ -192,18 +207,11 @@ class Table:
 
         Raises `CommandError`.
         """
-        output = await programs.run([*self._save, "-c"])
-        found = parse_counters(output.decode(errors="replace"), self.name)
+        found = parse_counters(await self._programs.counters(), self.name)
         return {name: rules for name, rules in found.items() if name in chains}
 
     async def _dump(self) -> tuple[str, ...]:
-        self.saves += 1
-        try:
-            output = await programs.run(self._save)
-        except CommandError as error:
-            self.save_errors += 1
-            raise with_cure(error) from None
-        text = output.decode(errors="replace")
+        text = await self._programs.save()
         if len(text) < _LONG:
             self._actual = parse_save(text, self.name, self._scheme)
         else:
@@ -294,7 +302,7 @@ class Table:
                 self._actual = None
                 return None
             self.packed += 1
-            self.lines += lines
+            self._programs.lines += lines
             self._holds(plan, self._actual)
         self._changed.clear()
         self._committed, self._garbage = True, plan.garbage
@@ -353,10 +361,9 @@ class Table:
             # Tens of thousands of lines take a second, in which the loop does other things.
             lines = await asyncio.to_thread(lambda: plan.lines) if large else plan.lines
             try:
-                await self._run(lines)
+                await self._programs.restore(lines)
             finally:
-                if self._warm:
-                    self._restore.prepare(_PAUSE_BEFORE_START)
+                self._programs.prepare()
             if self._packer is not None and not large:
                 self._packer.learn(lines)
         self._holds(plan, actual)
@@ -391,7 +398,7 @@ class Table:
             self._packer.forget()
             raise CommandError("a batch of nf_tables", error.errno or 0, str(error)) from error
         self.packed += 1
-        self.lines += lines
+        self._programs.lines += lines
         return True
 
     async def refused(self, chains: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
@@ -403,55 +410,12 @@ class Table:
         """
         async with self._turn:
             suspects = dict(self._suspects() if chains is None else chains)
-            found: dict[str, str] = {}
-            if suspects and not await self._trial(()):
-                await self._try(suspects, found)
-            return found
+            trial = Trial(self._scheme, self._programs.restore, self._forget)
+            return await trial.refused(suspects)
 
-    async def _try(self, suspects: Mapping[str, Sequence[str]], found: dict[str, str]) -> None:
-        rules = [rule for each in suspects.values() for rule in each]
-        reason = await self._trial(rules)
-        if not reason:
-            return
-        if len(suspects) == 1:
-            # A held lock or a lack of memory is no verdict on the rules.
-            if not await self._trial(()) and await self._trial(rules):
-                found[next(iter(suspects))] = reason
-            return
-        names = list(suspects)
-        middle = len(names) // 2
-        for half in (names[:middle], names[middle:]):
-            await self._try({name: suspects[name] for name in half}, found)
-
-    async def _trial(self, rules: Sequence[str]) -> str:
-        """What the kernel says against these rules; empty if nothing."""
-        chain = f"{self._scheme.chain_prefixes[0]}trial"
-        declare = f":{chain} - [0:0]"
-        reason = ""
-        try:
-            await self._run((declare, *(f"-A {chain} {self._tame(rule)}" for rule in rules)))
-        except CommandError as error:
-            reason = str(error)
-        try:
-            await self._run((declare, f"-X {chain}"))
-        except CommandError:
-            # The next dump finds it, and the next sweep takes it away.
-            self._actual = None
-        return reason
-
-    def _tame(self, rule: str) -> str:
-        """A rule that goes to no chain of ours: it may not be there yet."""
-        own = self._scheme.owns
-        return _JUMP.sub(lambda found: "" if own(found.group(1)) else found.group(), rule)
-
-    async def _run(self, lines: Sequence[str]) -> None:
-        self.restores += 1
-        self.lines += len(lines)
-        try:
-            await self._restore.run("\n".join((f"*{self.name}", *lines, "COMMIT", "")).encode())
-        except CommandError as error:
-            self.restore_errors += 1
-            raise with_cure(error) from None
+    def _forget(self) -> None:
+        """What the kernel has is unknown from now on."""
+        self._actual = None
 
     def matches(self, desired: Desired) -> bool:
         """Whether the remembered state equals `desired` (no program runs)."""

@@ -1,0 +1,72 @@
+"""Which of some chains the kernel does not take: their rules are tried where no packet comes.
+
+The rules are written, without their jumps, to a chain that nothing leads to: all together, then
+by halves. Where not even an empty chain is taken, the rules are not to blame (IPT-9).
+
+Tested in tests/linux/test_iptables.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from linux.errors import CommandError
+from linux.iptables.hashes import HashScheme
+
+_JUMP = re.compile(r" ?(?:-j|--jump|-g|--goto) (\S+)")
+
+
+class Trial:
+    """Tries rules in one table. `restore` writes lines; `left` hears that the chain may be left."""
+
+    def __init__(
+        self,
+        scheme: HashScheme,
+        restore: Callable[[Sequence[str]], Awaitable[None]],
+        left: Callable[[], None],
+    ) -> None:
+        self._scheme, self._restore, self._left = scheme, restore, left
+
+    async def refused(self, suspects: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Those of the chains, by name with their rules, that are not taken, and why."""
+        found: dict[str, str] = {}
+        if suspects and not await self._trial(()):
+            await self._try(suspects, found)
+        return found
+
+    async def _try(self, suspects: Mapping[str, Sequence[str]], found: dict[str, str]) -> None:
+        rules = [rule for each in suspects.values() for rule in each]
+        reason = await self._trial(rules)
+        if not reason:
+            return
+        if len(suspects) == 1:
+            # A held lock or a lack of memory is no verdict on the rules.
+            if not await self._trial(()) and await self._trial(rules):
+                found[next(iter(suspects))] = reason
+            return
+        names = list(suspects)
+        middle = len(names) // 2
+        for half in (names[:middle], names[middle:]):
+            await self._try({name: suspects[name] for name in half}, found)
+
+    async def _trial(self, rules: Sequence[str]) -> str:
+        """What the kernel says against these rules; empty if nothing."""
+        chain = f"{self._scheme.chain_prefixes[0]}trial"
+        declare = f":{chain} - [0:0]"
+        reason = ""
+        try:
+            await self._restore((declare, *(f"-A {chain} {self._tame(rule)}" for rule in rules)))
+        except CommandError as error:
+            reason = str(error)
+        try:
+            await self._restore((declare, f"-X {chain}"))
+        except CommandError:
+            # The next dump finds it, and the next sweep takes it away.
+            self._left()
+        return reason
+
+    def _tame(self, rule: str) -> str:
+        """A rule that goes to no chain of ours: it may not be there yet."""
+        own = self._scheme.owns
+        return _JUMP.sub(lambda found: "" if own(found.group(1)) else found.group(), rule)
