@@ -15,17 +15,22 @@ Tested against a real etcd in tests/libcalico/test_etcd_store.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
-
-import msgspec
 
 from libcalico.apiconfig import DatastoreConfig
 from libcalico.datastore.etcd import keys
 from libcalico.datastore.etcd import watch as watching
 from libcalico.datastore.etcd.connection import Connection
 from libcalico.datastore.etcd.entries import decode, entry_of
+from libcalico.datastore.etcd.operations import (
+    compare,
+    named_keys,
+    operation,
+    range_op,
+    too_large,
+)
 from libcalico.datastore.etcd.position import Position, foreign, replaced
 from libcalico.datastore.etcd.proto import etcd_pb2 as pb
 from libcalico.datastore.etcd.ranges import Parts
@@ -36,7 +41,6 @@ from libcalico.datastore.interface import (
     Check,
     CommitConflict,
     Compacted,
-    Delete,
     Entry,
     Listing,
     Put,
@@ -53,7 +57,6 @@ from libcalico.errors import (
     ValueTooLarge,
 )
 from libcalico.model import codec
-from libcalico.model.base.meta import stamp
 from libcalico.model.keys import Key, ResourceKey
 from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow
 from libcalico.process import tasks
@@ -64,8 +67,6 @@ SLICE, ROWS = 100, 100
 """So many are decoded, or handed over as they are, before the loop's other work has its turn:
 the request for the next page is some of it, and should leave early."""
 MAX_OPERATIONS = 128
-REQUEST_LIMIT = "1.5 MiB"
-"""What etcd takes in one request, unless it was started with another --max-request-bytes."""
 
 _NEVER = 2**62
 """A revision that nothing was ever written at."""
@@ -97,7 +98,7 @@ class EtcdDatastore:
         revision = 0
         for start in range(0, len(stored), MAX_OPERATIONS):
             part = stored[start : start + MAX_OPERATIONS]
-            request = pb.TxnRequest(success=[_range_op(key, revision) for key in part])
+            request = pb.TxnRequest(success=[range_op(key, revision) for key in part])
             answer = await self._read(lambda link: link.txn, request, part)
             revision = revision or answer.header.revision
             found.update(_entries(part, answer.responses))
@@ -206,22 +207,22 @@ class EtcdDatastore:
             seen.add(change.key)
             _refuse_built_in(change)
             if change.guard is not None:
-                compares.append(_compare(change.key, change.guard))
+                compares.append(compare(change.key, change.guard))
                 guarded.append(change.key)
-            operation = _operation(change)
-            if operation is not None:
-                operations.append(operation)
+            wanted = operation(change)
+            if wanted is not None:
+                operations.append(wanted)
                 if isinstance(change, Put) and change.ttl:
-                    leased.append((operation, change.ttl))
+                    leased.append((wanted, change.ttl))
         if max(len(compares), len(operations)) > MAX_OPERATIONS:
             raise DatastoreError(
                 f"a commit of {len(operations)} changes and {len(compares)} guards is too "
                 f"large: etcd takes {MAX_OPERATIONS} of each"
             )
         try:
-            leases = [await self._grant(operation, ttl) for operation, ttl in leased]
+            leases = [await self._grant(put, ttl) for put, ttl in leased]
             request = pb.TxnRequest(
-                compare=compares, success=operations, failure=[_range_op(key, 0) for key in guarded]
+                compare=compares, success=operations, failure=[range_op(key, 0) for key in guarded]
             )
             guards = [change.guard is not None for change in changes]
             before = self._seen
@@ -230,9 +231,9 @@ class EtcdDatastore:
             self.full = str(problem)
             raise
         except PermissionDenied as problem:
-            raise PermissionDenied(f"{problem}: {_named_keys(seen)}") from None
+            raise PermissionDenied(f"{problem}: {named_keys(seen)}") from None
         except ValueTooLarge as problem:
-            raise _too_large(operations, problem) from None
+            raise too_large(operations, problem) from None
         if any(isinstance(change, Put) for change in changes):
             self.full = ""
         if not answer.succeeded:
@@ -259,7 +260,7 @@ class EtcdDatastore:
             self.full = str(problem)
             raise
         except PermissionDenied as problem:
-            raise PermissionDenied(f"{problem}: {_named_keys([key])}") from None
+            raise PermissionDenied(f"{problem}: {named_keys([key])}") from None
         self.full = ""
 
     def watch(self, selections: Sequence[Selection], revision: int) -> AsyncIterator[Batch]:
@@ -294,7 +295,7 @@ class EtcdDatastore:
         try:
             answer = await self._connection.read(call, request)
         except PermissionDenied as problem:
-            raise PermissionDenied(f"{problem}: {_named_keys(what)}") from None
+            raise PermissionDenied(f"{problem}: {named_keys(what)}") from None
         self._follows(before, answer.header)
         return answer
 
@@ -309,11 +310,11 @@ class EtcdDatastore:
             self.when_replaced()
             raise Replaced(replaced(before, header))
 
-    async def _grant(self, operation: Any, ttl: int) -> int:
+    async def _grant(self, put: Any, ttl: int) -> int:
         """A lease of its own for a put. A lease whose answer was lost ends by itself."""
         request = pb.LeaseGrantRequest(TTL=ttl)
         answer = await self._connection.read(lambda link: link.grant, request)
-        operation.request_put.lease = answer.ID
+        put.request_put.lease = answer.ID
         return int(answer.ID)
 
     async def _revoke(self, leases: Sequence[int]) -> None:
@@ -389,64 +390,3 @@ def _refuse_built_in(change: Change) -> None:
     if isinstance(change, Put) and change.guard == ABSENT:
         raise CommitConflict({_BUILT_IN: _built_in()})
     raise DatastoreError(f"{_BUILT_IN} is built in: it cannot be changed or deleted")
-
-
-def _range_op(key: Key, revision: int) -> Any:
-    return pb.RequestOp(
-        request_range=pb.RangeRequest(key=keys.path_of(key).encode(), revision=revision)
-    )
-
-
-def _compare(key: Key, guard: int) -> Any:
-    path = keys.path_of(key).encode()
-    if guard == ABSENT:
-        return pb.Compare(key=path, target=pb.Compare.VERSION, version=0)
-    return pb.Compare(key=path, target=pb.Compare.MOD, mod_revision=guard)
-
-
-def _operation(change: Change) -> Any:
-    path = keys.path_of(change.key).encode()
-    match change:
-        case Put(key, value, _, base):
-            if isinstance(key, ResourceKey):
-                value = stamp(_named(key, value))
-            raw = codec.encode_value(key, value, base.raw if base else None)
-            return pb.RequestOp(request_put=pb.PutRequest(key=path, value=raw))
-        case Delete():
-            return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=path))
-        case Check():
-            return None
-
-
-def _named(key: ResourceKey, value: Any) -> Any:
-    """Refuse a resource under another's key: the name in it must be the key's."""
-    metadata = value.metadata
-    if metadata.name != key.name or (key.namespace and metadata.namespace != key.namespace):
-        raise InvalidValue(
-            "metadata.name", f"{metadata.namespace}/{metadata.name}", "must be its key's", str(key)
-        )
-    if value.kind != key.kind:
-        value = msgspec.structs.replace(value, kind=key.kind)
-    return value
-
-
-def _named_keys(what: Iterable[Key | Selection]) -> str:
-    names = [
-        f"every {one.family}" if isinstance(one, Selection) else f"{one} ({keys.path_of(one)})"
-        for one in what
-    ]
-    return ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
-
-
-def _too_large(operations: Sequence[Any], problem: ValueTooLarge) -> ValueTooLarge:
-    """Which object is too large, by its key, or that all of them are together."""
-    sizes = {op.request_put.key.decode(): len(op.request_put.value) for op in operations}
-    path, size = max(sizes.items(), key=lambda item: item[1])
-    key = keys.key_of_path(path)
-    others = sum(sizes.values()) - size
-    return ValueTooLarge(
-        f"{key} is too large: {size} bytes"
-        + (f", and {others} bytes of others in the same commit" if others else "")
-        + f"; etcd takes {REQUEST_LIMIT} in one request, or what its --max-request-bytes says"
-        f" ({problem})"
-    )

@@ -1,0 +1,87 @@
+"""Changes and guards as what etcd takes, and what it refused in the words of objects: pure.
+
+Tested against a real etcd in tests/libcalico/test_etcd_store.py and test_etcd_limits.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from libcalico.datastore.etcd import keys
+from libcalico.datastore.etcd.proto import etcd_pb2 as pb
+from libcalico.datastore.interface import ABSENT, Change, Check, Delete, Put, Selection
+from libcalico.errors import InvalidValue, ValueTooLarge
+from libcalico.model import codec
+from libcalico.model.base.meta import stamp
+from libcalico.model.keys import Key, ResourceKey
+
+REQUEST_LIMIT = "1.5 MiB"
+"""What etcd takes in one request, unless it was started with another --max-request-bytes."""
+
+
+def range_op(key: Key, revision: int) -> Any:
+    """Reads an object at a revision; 0 is the present one."""
+    return pb.RequestOp(
+        request_range=pb.RangeRequest(key=keys.path_of(key).encode(), revision=revision)
+    )
+
+
+def compare(key: Key, guard: int) -> Any:
+    """Holds while the object has this revision; with ABSENT, while there is none."""
+    path = keys.path_of(key).encode()
+    if guard == ABSENT:
+        return pb.Compare(key=path, target=pb.Compare.VERSION, version=0)
+    return pb.Compare(key=path, target=pb.Compare.MOD, mod_revision=guard)
+
+
+def operation(change: Change) -> Any:
+    """What writes a change; None for a check. Raises InvalidValue for another's name."""
+    path = keys.path_of(change.key).encode()
+    match change:
+        case Put(key, value, _, base):
+            if isinstance(key, ResourceKey):
+                value = stamp(_named(key, value))
+            raw = codec.encode_value(key, value, base.raw if base else None)
+            return pb.RequestOp(request_put=pb.PutRequest(key=path, value=raw))
+        case Delete():
+            return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=path))
+        case Check():
+            return None
+
+
+def _named(key: ResourceKey, value: Any) -> Any:
+    """Refuse a resource under another's key: the name in it must be the key's."""
+    metadata = value.metadata
+    if metadata.name != key.name or (key.namespace and metadata.namespace != key.namespace):
+        raise InvalidValue(
+            "metadata.name", f"{metadata.namespace}/{metadata.name}", "must be its key's", str(key)
+        )
+    if value.kind != key.kind:
+        value = msgspec.structs.replace(value, kind=key.kind)
+    return value
+
+
+def named_keys(what: Iterable[Key | Selection]) -> str:
+    """Objects and selections by their names and paths, the first five of them."""
+    names = [
+        f"every {one.family}" if isinstance(one, Selection) else f"{one} ({keys.path_of(one)})"
+        for one in what
+    ]
+    return ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+
+
+def too_large(operations: Sequence[Any], problem: ValueTooLarge) -> ValueTooLarge:
+    """Which object is too large, by its key, or that all of them are together."""
+    sizes = {op.request_put.key.decode(): len(op.request_put.value) for op in operations}
+    path, size = max(sizes.items(), key=lambda item: item[1])
+    key = keys.key_of_path(path)
+    others = sum(sizes.values()) - size
+    return ValueTooLarge(
+        f"{key} is too large: {size} bytes"
+        + (f", and {others} bytes of others in the same commit" if others else "")
+        + f"; etcd takes {REQUEST_LIMIT} in one request, or what its --max-request-bytes says"
+        f" ({problem})"
+    )
