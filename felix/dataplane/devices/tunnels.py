@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from ipaddress import ip_interface
 
 from felix.calc.encapsulation import Encapsulation
 from felix.calc.graph import Calculator
@@ -30,6 +30,7 @@ from felix.calc.nodes import IPAddress, NodeFacts, Vtep
 from felix.calc.tunnels import Means
 from felix.config.parameters import Config
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_HEADER, VXLAN_V6, VXLAN_V6_HEADER
+from felix.dataplane.devices.tunnel_links import addresses_of, holder, takes, used_by_routes
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.devices.vteps import VtepTables
 from libcalico.process.tasks import Background
@@ -111,7 +112,7 @@ class Tunnels:
                 found.add((name, config.vxlan_port))
         tunl0 = view.link_named(IPIP)
         possible = tunl0 is not None or not self._lacks_ipip
-        if (used.ipip and possible) or (tunl0 is not None and _takes(view, tunl0)):
+        if (used.ipip and possible) or (tunl0 is not None and takes(view, tunl0)):
             found.add((IPIP, 0))
         return frozenset(found)
 
@@ -248,13 +249,13 @@ class Tunnels:
         Meanwhile it takes what other nodes send that still ask for the tunnel. The address is the
         allocator's again: a pod may have it next.
         """
-        if link is None or _used(view, link.index):
+        if link is None or used_by_routes(view, link.index):
             return set()
-        if not _takes(view, link):
+        if not takes(view, link):
             self._unneeded.pop(IPIP, None)
             return set()
         left = self._unneeded.setdefault(IPIP, self.clock() + LINGER) - self.clock()
-        messages = [addresses.delete(link.index, each) for each in _addresses_of(view, link)]
+        messages = [addresses.delete(link.index, each) for each in addresses_of(view, link)]
         if left > 0:
             self._look_after(left)
         # Its rules go when this is known: with the loose check a device without an address takes
@@ -366,7 +367,7 @@ class Tunnels:
             self._forget_tables(version)
             return
         left = self._unneeded.setdefault(name, self.clock() + LINGER) - self.clock()
-        if _used(view, link.index):
+        if used_by_routes(view, link.index):
             return
         if left > 0:
             self._look_after(left)
@@ -388,7 +389,7 @@ class Tunnels:
         surplus = 0
         if own is not None:
             wanted = ip_interface(own)
-            have = [each for each in _addresses_of(view, link) if each.version == own.version]
+            have = [each for each in addresses_of(view, link) if each.version == own.version]
             messages += [addresses.delete(link.index, each) for each in have if each != wanted]
             surplus = len(messages)
             if wanted not in have:
@@ -434,31 +435,3 @@ class Tunnels:
 
     def _misses(self, what: str, why: str) -> None:
         self.problems.append((f"Node({self.node})", f"{what}: {why}"))
-
-
-def holder(view: KernelView, address: IPAddress) -> Link | None:
-    """The link that has an address of this node."""
-    for name, own in view.host_interfaces().items():
-        if address in own:
-            return view.link_named(name)
-    return None
-
-
-def _addresses_of(view: KernelView, link: Link) -> list[IPv4Interface | IPv6Interface]:
-    """The addresses of a link that are more than link-local."""
-    return [
-        address.interface
-        for (index, _), address in view.addresses.items()
-        if index == link.index and not address.interface.ip.is_link_local
-    ]
-
-
-def _takes(view: KernelView, tunl0: Link) -> bool:
-    """Whether IP-in-IP has not been given up here yet (`_release`)."""
-    ours = tunl0.inet("rp_filter") == 0 or bool(_addresses_of(view, tunl0))
-    return tunl0.up and ours
-
-
-def _used(view: KernelView, index: int) -> bool:
-    """Whether a route of ours leads into a link."""
-    return any(hop.oif == index for route in view.own.values() for hop in route.next_hops)

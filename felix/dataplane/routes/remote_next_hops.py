@@ -17,7 +17,7 @@ from felix.calc.cluster_routes import ClusterRoutes
 from felix.calc.nodes import NodeFacts, Vtep
 from felix.calc.tunnels import Kind, Means, Way
 from felix.dataplane.devices.mtu import IPIP, VXLAN, VXLAN_V6
-from felix.dataplane.devices.tunnels import holder
+from felix.dataplane.devices.tunnel_links import holder
 from felix.dataplane.devices.view import KernelView
 from linux.prefixes import Prefix, pack, pack_host
 from linux.routes import NextHop
