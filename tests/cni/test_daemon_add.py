@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import felix
-from felix.dataplane.routes.routes import pod_route
+from felix.dataplane.routes.own_routes import pod_route
 from libcalico import names
 from libcalico.local.node_api import ROUTE_METRIC, ROUTE_PROTOCOL
 from linux import links, routes

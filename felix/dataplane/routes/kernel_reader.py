@@ -16,7 +16,8 @@ from pathlib import Path
 from felix.calc.endpoints import Endpoint
 from felix.dataplane.devices.view import FoundRoutes, KernelView, sort_routes
 from felix.dataplane.routes.pins import Pins
-from felix.dataplane.routes.routes import Failures, RouteTable
+from felix.dataplane.routes.routes import RouteTable
+from felix.dataplane.routes.writing import Failures
 from linux import addresses, links, routes
 from linux.monitor import ADDRESSES, LINKS, ROUTES, SETTINGS, Event, LinkChanged, Monitor
 from linux.netlink import Socket
@@ -131,7 +132,7 @@ class KernelReader:
         removals: Sequence[Route],
         account: Callable[[Failures], None],
     ) -> None:
-        """Write routes (`felix.dataplane.routes.routes.Writer`)."""
+        """Write routes (`felix.dataplane.routes.writing.Writer`)."""
         messages = [routes.replace(route) for route in upserts]
         messages += [routes.delete(route) for route in removals]
         account(self.sock.transact_all(messages))

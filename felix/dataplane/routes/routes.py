@@ -20,94 +20,34 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from felix import ROUTE_METRIC, ROUTE_PROTOCOL
 from felix.calc.endpoints import Endpoint
 from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.view import KernelView
+from felix.dataplane.routes.own_routes import (
+    CALICO,
+    IPAddress,
+    IPNetwork,
+    blackhole_route,
+    is_pod_route,
+    leads_to_workload,
+    pod_route,
+)
+from felix.dataplane.routes.writing import Failures, Writer
+from felix.dataplane.routes.writing import Outcome as Outcome
 from linux import prefixes
 from linux.delta_table import DeltaTable
 from linux.links import Link
-from linux.netlink.socket import Result
-from linux.prefixes import Prefix, is_host
-from linux.route_values import PROTOCOL_KERNEL
+from linux.prefixes import Prefix
 from linux.routes import TABLE_MAIN, NextHop, Route, RouteKey, Shape
-
-IPAddress = IPv4Address | IPv6Address
-IPNetwork = IPv4Network | IPv6Network
-CALICO = 80
-"""The protocol number of the routes of Calico's felix."""
 
 log = logging.getLogger(__name__)
 
 MOST_WRITES = 1000
 """Routes written at once; more would keep the event loop from everything else."""
-
-
-def pod_route(network: IPNetwork, index: int) -> Route:
-    """The route of a pod's address to its host-side interface."""
-    return _route(network, (NextHop(None, index),))
-
-
-def blackhole_route(network: IPNetwork) -> Route:
-    """The route that ends what no pod of an own block takes."""
-    return Route(network, (), "blackhole", protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
-
-
-def _route(network: IPNetwork, hops: tuple[NextHop, ...]) -> Route:
-    return Route(network, hops, protocol=ROUTE_PROTOCOL, metric=ROUTE_METRIC)
-
-
-def is_pod_route(route: Route) -> bool:
-    """Whether a route of ours leads to a local pod."""
-    return is_host(route.prefix) and route.shape.direct
-
-
-Failures = Mapping[int, Result]
-"""What the kernel refused, by the number of the route, removals after what was written."""
-
-
-class Writer(Protocol):
-    """What writes routes in felix: `felix.dataplane.routes.kernel_reader.KernelReader` alone."""
-
-    def write(
-        self,
-        upserts: Sequence[Route],
-        removals: Sequence[Route],
-        account: Callable[[Failures], None],
-    ) -> None:
-        """Write and remove routes, and account for it in view and tables. The monitor tells
-        nothing of this, and of what it told earlier of these routes nothing is believed after.
-
-        Raises `KernelError` only when the socket fails.
-        """
-
-
-def leads_to_workload(route: Route, view: KernelView) -> bool:
-    """Whether this is what Calico's felix and its CNI plugin write for a pod, whatever number
-    `deviceRouteProtocol` gives it: an address, by no gateway, to a workload's interface.
-    """
-    by_kernel = route.protocol == PROTOCOL_KERNEL
-    return is_pod_route(route) and not by_kernel and view.is_workload(route.oif)
-
-
-@dataclass
-class Outcome:
-    """What a commit did, and what it could not do.
-
-    `departed`: addresses of removed pod routes; `pods`: interfaces to which routes were written.
-    """
-
-    written: int = 0
-    deleted: int = 0
-    failures: dict[IPNetwork, str] = field(default_factory=dict)
-    departed: set[IPAddress] = field(default_factory=set)
-    pods: set[str] = field(default_factory=set)
 
 
 class RouteTable:

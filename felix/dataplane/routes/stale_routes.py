@@ -28,7 +28,8 @@ from typing import Protocol
 from felix import ROUTE_METRIC
 from felix.calc.pools import Pool
 from felix.dataplane.devices.view import KernelView
-from felix.dataplane.routes.routes import CALICO, Failures, Writer, leads_to_workload
+from felix.dataplane.routes.own_routes import CALICO, leads_to_workload
+from felix.dataplane.routes.writing import Failures, Writer
 from felix.dataplane.rules.calico_arp import ArpTable
 from linux import prefixes
 from linux.routes import TABLE_MAIN, Route, RouteKey

@@ -16,7 +16,9 @@ from felix.calc.endpoints import Endpoint
 from felix.config.parameters import Config
 from felix.dataplane.devices.view import IPNetwork, KernelView
 from felix.dataplane.routes.conntrack_flush import ConntrackFlusher, departed
-from felix.dataplane.routes.routes import Failures, Outcome, RouteTable, blackhole_route, pod_route
+from felix.dataplane.routes.own_routes import blackhole_route, pod_route
+from felix.dataplane.routes.routes import RouteTable
+from felix.dataplane.routes.writing import Failures, Outcome
 from felix.dataplane.turn.resync_timers import ResyncTimers
 from libcalico.model import ResourceKey
 from linux.addresses import Address

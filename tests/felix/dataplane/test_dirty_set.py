@@ -16,7 +16,8 @@ from felix.calc.standing import NEWEST
 from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.in_force import InForce
-from felix.dataplane.routes.routes import RouteTable, pod_route
+from felix.dataplane.routes.own_routes import pod_route
+from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.rules.removal_timing import DELAY, LATER, LIMIT, RemovalTiming, moment
 from felix.dataplane.turn.state import State
 from libcalico.model import ResourceKey

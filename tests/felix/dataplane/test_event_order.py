@@ -24,8 +24,10 @@ from felix.calc.pools import Pool
 from felix.dataplane.devices.dirty_set import DirtySet
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.kernel_reader import KernelReader
-from felix.dataplane.routes.routes import Outcome, RouteTable, pod_route
+from felix.dataplane.routes.own_routes import pod_route
+from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.routes.stale_routes import StaleRoutes
+from felix.dataplane.routes.writing import Outcome
 from linux import addresses, links, neighbours, routes
 from linux.netlink import Socket
 from linux.routes import NextHop, Route

@@ -10,7 +10,8 @@ from felix import ROUTE_METRIC
 from felix.calc.endpoints import Endpoint, IPAddress
 from felix.dataplane.devices.view import KernelView
 from felix.dataplane.routes.in_force import InForce
-from felix.dataplane.routes.routes import RouteTable, pod_route
+from felix.dataplane.routes.own_routes import pod_route
+from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.turn.state import State
 from linux.routes import NextHop, Route
 from tests.felix.dataplane.test_dataplane_parts import BOTH, ETH0, POD, endpoint, view

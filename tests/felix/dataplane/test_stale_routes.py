@@ -16,7 +16,7 @@ from felix.calc.nodes import NodeFacts
 from felix.calc.pools import Pool
 from felix.calc.tunnels import Means
 from felix.dataplane.devices.view import KernelView, sort_routes
-from felix.dataplane.routes.routes import pod_route
+from felix.dataplane.routes.own_routes import pod_route
 from felix.dataplane.routes.stale_routes import leftovers
 from linux.links import Link
 from linux.routes import NextHop, Route
