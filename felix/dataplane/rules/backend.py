@@ -25,7 +25,7 @@ from typing import Literal, Protocol, cast
 
 from felix.config.parameters import Config
 from felix.dataplane.rules import iptables, nftables
-from felix.dataplane.rules.chain_store import ChainTarget, Dispatch, Place
+from felix.dataplane.rules.chain_target import ChainTarget, Dispatch, Place
 from felix.dataplane.rules.drift import Drift
 from felix.dataplane.rules.ipsets import Sets
 from felix.rules.model import Action, Chain, TableModel

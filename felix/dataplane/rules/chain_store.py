@@ -29,15 +29,13 @@ test_policy_packets.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from felix.calc.policy_model import (
     EndpointPolicy,
     HostEndpoint,
     PolicyChanges,
     ResolvedPolicy,
-    ResolvedRule,
 )
 from felix.dataplane.rules.chain_refcounts import (
     FILTER,
@@ -48,49 +46,24 @@ from felix.dataplane.rules.chain_refcounts import (
     named_by,
     profile_key,
 )
+from felix.dataplane.rules.chain_target import ChainTarget, Dispatch, Place
 from felix.dataplane.rules.host_endpoint_chains import HostEndpointChains
+from felix.dataplane.rules.lost_sets import LostSets
+from felix.dataplane.rules.refused_chains import RefusedChains
 from felix.rules import names
 from felix.rules.dispatch import Bins
 from felix.rules.endpoints import endpoint_chains, endpoint_rules
 from felix.rules.groups import GroupKey, group_chain
 from felix.rules.inputs import RuleSettings
-from felix.rules.model import Action, Chain, Rule
+from felix.rules.model import Action, Chain
 from felix.rules.policy import making, policy_chains
 from libcalico.model.keys import ResourceKey
 
 __all__ = ["FILTER", "ChainStore", "ChainTarget", "Dispatch", "Place", "Use", "profile_key"]
 
-Place = tuple[int, str]
-"""A family (4 or 6) and one of its tables, by name."""
 Steps = Iterator[None]
 MANY = 200
 """Rules from which on a chain is rendered in steps."""
-
-
-class ChainTarget(Protocol):
-    """What is told: one table of one family."""
-
-    def want(self, chain: Chain) -> None:
-        """A chain, whole."""
-
-    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
-        """Render these rules ahead, in steps: the next chain that holds them finds it done."""
-
-    def unwant(self, name: str) -> None:
-        """Nobody wants this chain any more."""
-
-
-class Dispatch(Protocol):
-    """The chains from an interface to its endpoint; `felix.rules.dispatch.Bins` is one."""
-
-    def add(self, interface: str) -> list[Chain]:
-        """An endpoint came: the chains that differ now, whole."""
-
-    def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
-        """An endpoint left: the chains that differ now, and the names of those that are gone."""
-
-    def all(self) -> list[Chain]:
-        """Every chain."""
 
 
 class ChainStore:
@@ -112,12 +85,9 @@ class ChainStore:
         self._bins = self._dispatches(settings)
         self._reach: dict[str, frozenset[int]] = {}
         self._uses = ChainRefcounts()
-        self._unusable: frozenset[str] = frozenset()
-        self._lost: dict[ResourceKey, frozenset[str]] = {}
-        self._owners: dict[str, ResourceKey] = {}
-        self._refused: dict[tuple[Place, str], tuple[Chain, str]] = {}
+        self._lost = LostSets()
+        self._refused = RefusedChains()
         self._hosts = HostEndpointChains(targets)
-        self._suspects: dict[ResourceKey, None] = {}
         self._due: dict[ResourceKey, None] = {}
         self._due_dispatch: dict[tuple[int, str], Chain] = {}
         self._due_endpoints: dict[str, None] = {}
@@ -139,7 +109,7 @@ class ChainStore:
     @property
     def unusable(self) -> frozenset[str]:
         """Sets in use that the kernel does not hold as wanted."""
-        return self._unusable
+        return self._lost.unusable
 
     def beyond(self, interface: str) -> list[tuple[int, str]]:
         """The chains, with their families, that this endpoint would have elsewhere (RBK-5)."""
@@ -182,10 +152,10 @@ class ChainStore:
             self._due_hosts = False
         # What is due ceases to be so when it has been told, not before: nothing is lost by an
         # exception. Taken from the end, where a dict gives at once.
-        while self._suspects:
-            key = next(reversed(self._suspects))
+        while suspects := self._lost.suspects:
+            key = next(reversed(suspects))
             self._note_lost(key)
-            del self._suspects[key]
+            del suspects[key]
             yield
         while self._due:
             key = next(reversed(self._due))
@@ -219,26 +189,17 @@ class ChainStore:
         gone += [profile_key(name) for name, policy in changes.profiles.items() if policy is None]
         for key in gone:
             if self._policies.pop(key, None) is not None:
-                self._lost.pop(key, None)
+                self._lost.forget(key)
                 self._is_due(key)
 
     def trust(self, unusable: frozenset[str]) -> None:
         """Only these sets are not in the kernel as wanted; `write` renders what that changes."""
-        if unusable == self._unusable:
-            return
-        self._unusable = unusable
-        self._suspects.update(dict.fromkeys(self._policies if unusable else self._lost))
+        self._lost.become(unusable, self._policies)
 
     def _note_lost(self, key: ResourceKey) -> None:
         """Which sets that a policy needs cannot be used."""
-        policy = self._policies.get(key)
-        lost = sets_of(policy) & self._unusable if policy and self._unusable else frozenset()
-        if lost != self._lost.get(key, frozenset()):
+        if self._lost.note(key, self._policies.get(key)):
             self._is_due(key)
-        if lost:
-            self._lost[key] = lost
-        else:
-            self._lost.pop(key, None)
 
     def _is_due(self, key: ResourceKey) -> None:
         if key in self._uses:
@@ -246,53 +207,32 @@ class ChainStore:
 
     def degraded(self) -> dict[ResourceKey, str]:
         """Policies that are stricter than asked, each with the set or the chain that is why."""
-        found = {
-            key: f"closed where it needs the set {', '.join(sorted(lost))}, which is not written"
-            for key, lost in self._lost.items()
-        }
-        for ((family, table), name), (_, reason) in self._refused.items():
-            key = self._owners.get(name)
-            if key is not None:
-                where = f"{name} in {table} of IPv{family}"
-                found[key] = f"closed: the kernel refuses its chain {where}: {reason}"
-        return found
+        return self._lost.reasons() | self._refused.reasons()
 
     # -- what the kernel refuses ---------------------------------------------------------------
 
     @property
     def refused(self) -> dict[Place, list[Chain]]:
         """Chains that were refused and are closed since, as they should be."""
-        found: dict[Place, list[Chain]] = {}
-        for (place, _), (chain, _) in self._refused.items():
-            found.setdefault(place, []).append(chain)
-        return found
+        return self._refused.chains()
 
     def refuse(self, place: Place, name: str, reason: str) -> bool:
         """The kernel takes everything but this chain; returns whether it is closed now (RBK-3)."""
-        key = self._owners.get(name)
+        key = self._refused.owners.get(name)
         chain = self._policy_chain(key, place, name) if key is not None else None
-        known = self._refused.get((place, name))
-        if key is None or chain is None or (known is not None and known[0] == chain):
+        if key is None or chain is None or not self._refused.refuse(place, chain, reason):
             return False
-        self._refused[place, name] = (chain, reason)
         self._write_policy(key)
         return True
 
     def accept(self, place: Place, name: str) -> None:
         """The kernel would take this chain now."""
-        key = self._owners.get(name)
-        if self._refused.pop((place, name), None) is not None and key is not None:
+        key = self._refused.owners.get(name)
+        if self._refused.forget(place, name) and key is not None:
             self._write_policy(key)
 
     def _tell(self, place: Place, chain: Chain) -> None:
-        refused = self._refused.get((place, chain.name))
-        if refused is not None:
-            if refused[0] == chain:
-                deny = self._settings.verdicts_of(place[1]).deny
-                why = "Closed: the kernel refuses a rule of this policy"
-                chain = Chain(chain.name, (Rule(deny, comments=(why,)),))
-            else:
-                del self._refused[place, chain.name]
+        chain = self._refused.closed(place, chain, self._settings)
         self.renders += 1
         self._targets[place].want(chain)
 
@@ -308,7 +248,7 @@ class ChainStore:
         policy = self._policies.get(key) or ResolvedPolicy(key, "", (), (), missing=True)
         settings, (version, table) = self._settings, place
         verdicts = settings.verdicts_of(table)
-        return policy_chains(policy, version, settings.marks, verdicts, self._unusable)
+        return policy_chains(policy, version, settings.marks, verdicts, self._lost.unusable)
 
     def warming(self, policy: ResolvedPolicy) -> Iterator[None]:
         """Make and render the rules of a policy ahead, in steps (felix.calc.policy.large)."""
@@ -335,7 +275,7 @@ class ChainStore:
             for chain in self._policy_chains(key, place):
                 if chain.name.startswith(prefixes):
                     if key.kind != names.GROUP:
-                        self._owners[chain.name] = key
+                        self._refused.owners[chain.name] = key
                     if len(chain.rules) > MANY:
                         yield from self._targets[place].prepare(chain.rules)
                     self._tell(place, chain)
@@ -411,10 +351,10 @@ class ChainStore:
         name = names.policy_chain(prefix, key)
         for place, target in self._targets.items():
             if place[1] == table:
-                self._refused.pop((place, name), None)
+                self._refused.forget(place, name)
                 target.unwant(name)
         if not any(prefix == each for each, _ in self._uses.places(key)):
-            self._owners.pop(name, None)
+            self._refused.owners.pop(name, None)
         if key not in self._uses:
             self._due.pop(key, None)
 
@@ -480,20 +420,6 @@ class ChainStore:
         target = self._targets[family, FILTER]
         for name in chains:
             target.unwant(name)
-
-
-def sets_of(policy: ResolvedPolicy) -> frozenset[str]:
-    """The ids of the sets that a policy's rules name."""
-    return frozenset(each for rule in (*policy.ingress, *policy.egress) for each in _sets(rule))
-
-
-def _sets(rule: ResolvedRule) -> Iterable[str]:
-    for side in (rule.source, rule.destination):
-        yield from side.sets
-        yield from side.not_sets
-        yield from side.services
-        yield from side.named_ports
-        yield from side.not_named_ports
 
 
 def _prefixes(key: ResourceKey) -> tuple[str, str]:

@@ -1,0 +1,40 @@
+"""What the chains are told to, a table of a family, and the chains that lead to endpoints there.
+
+Tested in tests/felix/dataplane/test_chain_store.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from felix.rules.model import Chain, Rule
+
+Place = tuple[int, str]
+"""A family (4 or 6) and one of its tables, by name."""
+
+
+class ChainTarget(Protocol):
+    """What is told: one table of one family."""
+
+    def want(self, chain: Chain) -> None:
+        """A chain, whole."""
+
+    def prepare(self, rules: Sequence[Rule]) -> Iterator[None]:
+        """Render these rules ahead, in steps: the next chain that holds them finds it done."""
+
+    def unwant(self, name: str) -> None:
+        """Nobody wants this chain any more."""
+
+
+class Dispatch(Protocol):
+    """The chains from an interface to its endpoint; `felix.rules.dispatch.Bins` is one."""
+
+    def add(self, interface: str) -> list[Chain]:
+        """An endpoint came: the chains that differ now, whole."""
+
+    def remove(self, interface: str) -> tuple[list[Chain], list[str]]:
+        """An endpoint left: the chains that differ now, and the names of those that are gone."""
+
+    def all(self) -> list[Chain]:
+        """Every chain."""
