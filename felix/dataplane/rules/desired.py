@@ -131,10 +131,7 @@ class Desire:
             changes = yield from self._everything(calc)
         news = whole or bool(changes.host_endpoints) or hosts is not self._seen_hosts
         if news:
-            found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
-            self.idle_hosts, self._seen_hosts = found.idle, hosts
-            self._serving = found.serving
-            self._services = hosts.get(ipvs.LINK)
+            self._take_hosts(calc, hosts)
         if whole or news or self._services is not None or self._shared(active, about):
             about = None
         if about is None or self.book is None:
@@ -167,6 +164,13 @@ class Desire:
         if about is None:
             self._own_sets(config, calc)
         self._whole = False
+
+    def _take_hosts(self, calc: Calculator, hosts: Mapping[str, Set[IPAddress]]) -> None:
+        """The host's interfaces with their addresses, and the host endpoints that they serve."""
+        found = interfaces_of(calc.policy.host_endpoints.values(), hosts)
+        self.idle_hosts, self._seen_hosts = found.idle, hosts
+        self._serving = found.serving
+        self._services = hosts.get(ipvs.LINK)
 
     def _shared(self, active: Mapping[str, Endpoint], about: Set[str] | None) -> bool:
         """Whether one of these endpoints is, or was, in rules that are not its own."""
