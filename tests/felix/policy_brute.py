@@ -14,7 +14,7 @@ from felix.calc.policy.host_facts import host_facts
 from felix.calc.policy.items import Item, of_local, of_network_set, of_remote
 from felix.calc.policy.rules import resolve
 from felix.calc.policy.service_sets import Need
-from felix.calc.policy.sets import SetNeed
+from felix.calc.policy.set_needs import SetNeed
 from felix.calc.policy_model import EndpointPolicy, HostEndpoint, ResolvedPolicy, Run, TierView
 from libcalico.model import ResourceKey
 from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow

@@ -23,7 +23,7 @@ import msgspec
 from felix.calc.labels import WITH_PORTS, protocol_number
 from felix.calc.policy.items import IPNetwork, read_network
 from felix.calc.policy.service_sets import Need, ServiceNeed, service_set
-from felix.calc.policy.sets import port_set, selector_set
+from felix.calc.policy.set_needs import port_set, selector_set
 from felix.calc.policy_model import ANYONE, EntityMatch, ResolvedRule, Verb
 from libcalico.errors import InvalidValue
 from libcalico.model import EntityRule, Rule

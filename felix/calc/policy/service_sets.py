@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from felix.calc.policy.sets import SetNeed, SetTable
+from felix.calc.policy.set_needs import SetNeed
+from felix.calc.policy.sets import SetTable
 from felix.calc.policy_model import SetChange, SetKind
 from felix.calc.pools import member
 from felix.calc.services import ServiceSlice, SliceKey

@@ -23,23 +23,20 @@ test_cooperative_calculation.py.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from array import array
 from collections import deque
 from collections.abc import Collection, Generator, Hashable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 
 from felix.calc.policy.idlists import each
 from felix.calc.policy.items import Item
-from felix.calc.policy.population import Group, Members, Population, Ports, texts
+from felix.calc.policy.needed_set import NeededSet, State
+from felix.calc.policy.population import Group, Members, Population, Ports
 from felix.calc.policy.search import Search
 from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
+from felix.calc.policy.set_needs import SetNeed, contribution
 from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import SetChange, SetKind
 from libcalico.model import ResourceKey
-from libcalico.selectors.selectors import Selector
 
 PORTION = 2000
 MOVED = 200
@@ -47,56 +44,7 @@ TOUCHED = 200
 TOLD = 500
 """Label sets filled in, label sets relabelled, addresses looked at again, sets told, in a step."""
 NO_MATCH: frozenset[Followed] = frozenset()
-Port = tuple[str, str]
 Steps = Generator[int, None, None]
-
-
-@dataclass(frozen=True, slots=True)
-class SetNeed:
-    """A set that a rule refers to: whom `selector` matches, or their port (protocol, name)."""
-
-    id: str
-    selector: Selector
-    port: Port | None = None
-
-
-def selector_set(selector: Selector) -> SetNeed:
-    """The set of whom a selector matches; its id is Calico's (reference 1.3)."""
-    return SetNeed(selector.uid, selector)
-
-
-def port_set(selector: Selector, protocol: str, name: str) -> SetNeed:
-    """The set of addresses with the number that each gives a named port."""
-    text = f"n:{selector.uid},{protocol},{name}"
-    digest = hashlib.sha224(text.encode()).digest()
-    uid = "n:" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
-    return SetNeed(uid, selector, (protocol, name))
-
-
-class _State(Enum):
-    WAITING = "not looked at yet"
-    FILLING = "being filled"
-    FULL = "follows every change"
-
-
-@dataclass(slots=True, eq=False)
-class _Set:
-    """`members` are there until they are told; `touched` are addresses to look at again."""
-
-    need: SetNeed
-    followed: Followed
-    users: int = 0
-    state: _State = _State.WAITING
-    announced: bool = False
-    size: int = 0
-    members: set[str] = field(default_factory=set)
-    touched: set[str] = field(default_factory=set)
-    added: set[str] = field(default_factory=set)
-    removed: set[str] = field(default_factory=set)
-
-    @property
-    def kind(self) -> SetKind:
-        return SetKind.NETS if self.need.port is None else SetKind.ADDRESS_PORTS
 
 
 class SetTable:
@@ -107,10 +55,10 @@ class SetTable:
         self.population = Population()
         self._dispatch = SelectorPrefilter(operations)
         self._search = Search(self.population, operations)
-        self._sets: dict[str, _Set] = {}
-        self._by_selector: dict[str, dict[str, _Set]] = {}
-        self._dirty: dict[str, _Set] = {}
-        self._waiting: dict[str, _Set] = {}
+        self._sets: dict[str, NeededSet] = {}
+        self._by_selector: dict[str, dict[str, NeededSet]] = {}
+        self._dirty: dict[str, NeededSet] = {}
+        self._waiting: dict[str, NeededSet] = {}
         self._moving: deque[Group] = deque()
         self._steps: Steps | None = None
 
@@ -245,9 +193,9 @@ class SetTable:
             else:
                 followed = Followed(need.selector, self.population.cost)
                 self._dispatch.add(followed)
-            one = there[need.id] = self._sets[need.id] = _Set(need, followed)
+            one = there[need.id] = self._sets[need.id] = NeededSet(need, followed)
             self._dirty[need.id] = one
-        if one.state is _State.WAITING:
+        if one.state is State.WAITING:
             self._waiting[need.id] = one
         one.users += 1
 
@@ -305,7 +253,7 @@ class SetTable:
                 one.added, one.removed = set(), set()
         return [*new, *changed, *gone]
 
-    def _drop(self, one: _Set) -> None:
+    def _drop(self, one: NeededSet) -> None:
         del self._sets[one.need.id]
         text = one.followed.text
         del self._by_selector[text][one.need.id]
@@ -326,12 +274,12 @@ class SetTable:
         """An item was matched by other selectors, or had other members."""
         for followed in {*before, *after}:
             for one in self._by_selector[followed.text].values():
-                if one.state is _State.WAITING:
+                if one.state is State.WAITING:
                     continue
                 port = one.need.port
                 lost = contribution(*old, port) if followed in before else NOTHING
                 gained = contribution(*new, port) if followed in after else NOTHING
-                if one.state is _State.FILLING:
+                if one.state is State.FILLING:
                     # Even if both are the same: the search may look for the item where it is no
                     # more, and have been where it is now.
                     one.touched.update(lost, gained)
@@ -340,7 +288,7 @@ class SetTable:
 
     def _exchange(
         self,
-        one: _Set,
+        one: NeededSet,
         lost: Collection[str],
         gained: Collection[str],
         movers: Collection[int],
@@ -358,7 +306,7 @@ class SetTable:
                 self._operations.members += 1
                 self._lose(one, text)
 
-    def _held(self, one: _Set, text: str, without: Collection[int] = ()) -> bool:
+    def _held(self, one: NeededSet, text: str, without: Collection[int] = ()) -> bool:
         """Whether an item, but for these, contributes a member."""
         population, port = self.population, one.need.port
         address = text if port is None else text.partition(",")[0]
@@ -374,7 +322,7 @@ class SetTable:
                 return True
         return False
 
-    def _gain(self, one: _Set, text: str) -> None:
+    def _gain(self, one: NeededSet, text: str) -> None:
         one.size += 1
         self._dirty[one.need.id] = one
         if not one.announced:
@@ -384,7 +332,7 @@ class SetTable:
         else:
             one.added.add(text)
 
-    def _lose(self, one: _Set, text: str) -> None:
+    def _lose(self, one: NeededSet, text: str) -> None:
         one.size -= 1
         self._dirty[one.need.id] = one
         if not one.announced:
@@ -396,19 +344,19 @@ class SetTable:
 
     # -- in steps ------------------------------------------------------------------------------
 
-    def _fill(self, one: _Set) -> Steps:
-        one.state = _State.FILLING
+    def _fill(self, one: NeededSet) -> Steps:
+        one.state = State.FILLING
         yield from self._collect(one, one.members)
         while one.touched:
             for _ in range(min(TOUCHED, len(one.touched))):
                 text = one.touched.pop()
                 (one.members.add if self._held(one, text) else one.members.discard)(text)
             yield TOUCHED * 3
-        one.state = _State.FULL
+        one.state = State.FULL
         one.size = len(one.members)
         self._operations.members += one.size
 
-    def _collect(self, one: _Set, members: set[str]) -> Steps:
+    def _collect(self, one: NeededSet, members: set[str]) -> Steps:
         """Add what the items that match contribute."""
         population, port = self.population, one.need.port
         items_of, members_of, ports_of = (
@@ -462,7 +410,7 @@ class SetTable:
             if matched == matches:
                 continue
             for one in self._by_selector[followed.text].values():
-                if one.state is _State.WAITING:
+                if one.state is State.WAITING:
                     continue
                 members: set[str] = set()
                 for item in items:
@@ -478,18 +426,6 @@ NOTHING: frozenset[str] = frozenset()
 def name_of(key: ResourceKey) -> Hashable:
     """What an item is known by: for an endpoint `namespace/name`, as feeders of rows spell it."""
     return f"{key.namespace}/{key.name}" if key.kind == "WorkloadEndpoint" else key
-
-
-def contribution(members: Members, ports: Ports, port: Port | None) -> frozenset[str]:
-    """What an item with these members and ports has in a set."""
-    if port is None:
-        return frozenset((members,) if isinstance(members, str) else members)
-    return frozenset(
-        f"{address},{own.protocol}:{own.number}"
-        for own in ports
-        if (own.protocol, own.name) == port
-        for address in texts(members)
-    )
 
 
 def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from felix.calc.policy.facts import names_services
 from felix.calc.policy.service_sets import ServiceNeed, ServiceSets, service_set
-from felix.calc.policy.sets import selector_set
+from felix.calc.policy.set_needs import selector_set
 from felix.calc.policy_model import SetKind
 from felix.calc.services import ServicePort, ServiceSlice, SliceKey
 from libcalico.model import ResourceKey, Rule
