@@ -22,31 +22,19 @@ Tested in tests/felix/calc/policy/test_population.py, test_model.py.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from felix.calc.labels import NamedPort
 from felix.calc.policy.anchors import Anchor
 from felix.calc.policy.idlists import Allocator, IdList, each, length, with_id, without_id
+from felix.calc.policy.profile_groups import Group, ProfileGroups, drop_label_set
 
 Members = str | tuple[str, ...]
 """One text, or several: a tuple of one would double what an endpoint costs."""
 Ports = tuple[NamedPort, ...]
 MOST_COLUMNS = 10_000
 """Different lists of names of labels that are remembered."""
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """A list of profiles, and the labels that its label sets inherit. `current`: new ones too."""
-
-    number: int
-    profiles: tuple[str, ...]
-    inherited: dict[str, str]
-    label_sets: array[int] = field(default_factory=lambda: array("I"))
-    current: bool = True
 
 
 class Population:
@@ -75,13 +63,7 @@ class Population:
         self._labels: list[str] = []
         self._values: list[str] = []
         self._having: list[IdList] = []
-        # Groups.
-        self.profiles: dict[str, Mapping[str, str]] = {}
-        self.groups: list[Group | None] = []
-        self._group_ids = Allocator()
-        self._current: dict[tuple[str, ...], Group] = {}
-        self._groups_of: dict[str, set[Group]] = {}
-        self._inheriting: dict[str, dict[str, set[Group]]] = {}
+        self.groups = ProfileGroups()
 
     def __len__(self) -> int:
         return len(self._item_ids)
@@ -187,9 +169,9 @@ class Population:
 
     def intern(self, labels: Mapping[str, str], profiles: tuple[str, ...]) -> int:
         """The label set of these labels, new if need be; give it an item at once."""
-        group = self._current.get(profiles)
+        group = self.groups.current.get(profiles)
         if group is None:
-            group = self._new_group(profiles)
+            group = self.groups.new(profiles)
         names = tuple(labels)
         columns = self._columns.get(names)
         if columns is None:
@@ -253,7 +235,7 @@ class Population:
     def labels(self, label_set: int) -> dict[str, str]:
         """Own and inherited labels."""
         *pairs, group = self._ids(label_set)
-        found = dict(self._group(group).inherited)
+        found = dict(self.groups.at(group).inherited)
         labels, values = self._labels, self._values
         for pair in pairs:
             found[labels[pair]] = values[pair]
@@ -265,11 +247,6 @@ class Population:
         ids = array("I")
         ids.frombytes(key)
         return ids
-
-    def _group(self, number: int) -> Group:
-        group = self.groups[number]
-        assert group is not None
-        return group
 
     def lives(self, label_set: int) -> bool:
         """Whether a label set has not gone meanwhile."""
@@ -285,10 +262,10 @@ class Population:
             left = self._having[pair] = without_id(self._having[pair], label_set)
             if left is None:
                 self._forget_pair(pair)
-        group = self._group(number)
+        group = self.groups.at(number)
         drop_label_set(group, label_set)
         if not group.label_sets:
-            self._forget_group(group)
+            self.groups.forget(group)
         self._label_set_ids.give_back(label_set)
 
     # -- pairs ---------------------------------------------------------------------------------
@@ -340,19 +317,9 @@ class Population:
         """Whether any label set has a label of its own, not inherited."""
         return label in self._pairs
 
-    def inheriting(self, anchor: Anchor) -> Iterator[Group]:
-        """The groups that hand an anchor down."""
-        label, value = anchor
-        by_value = self._inheriting.get(label, {})
-        if value is None:
-            for groups in by_value.values():
-                yield from groups
-        else:
-            yield from by_value.get(value, ())
-
     def values(self, label: str) -> list[str]:
         """The values that a label has, own and inherited."""
-        return [*self._pairs.get(label, ()), *self._inheriting.get(label, ())]
+        return [*self._pairs.get(label, ()), *self.groups.values(label)]
 
     def cost(self, anchor: Anchor) -> int:
         """How many label sets have an anchor, at most."""
@@ -363,7 +330,7 @@ class Population:
             own = len(values) if len(values) > 1000 else self._sum(values.values())
         else:
             own = self._sum((values[value],)) if value in values else 0
-        return own + sum(len(group.label_sets) for group in self.inheriting(anchor))
+        return own + sum(len(group.label_sets) for group in self.groups.inheriting(anchor))
 
     def _sum(self, pairs: Iterable[int]) -> int:
         return sum(length(self._having[pair]) for pair in pairs)
@@ -372,35 +339,13 @@ class Population:
         """All of them."""
         return iter([number for number, key in enumerate(self._keys) if key is not None])
 
-    # -- groups --------------------------------------------------------------------------------
-
-    def groups_of(self, profile: str) -> list[Group]:
-        """The current groups that a profile is in."""
-        return [group for group in self._groups_of.get(profile, ()) if group.current]
-
-    def inherit(self, profiles: tuple[str, ...]) -> dict[str, str]:
-        """What a list of profiles hands down."""
-        labels: dict[str, str] = {}
-        for name in reversed(profiles):
-            labels.update(self.profiles.get(name, {}))
-        return labels
-
-    def relabel(self, group: Group, inherited: dict[str, str]) -> None:
-        """A group hands down other labels, at once."""
-        self._list_group(group, there=False)
-        group.inherited = inherited
-        self._list_group(group, there=True)
-
-    def retire(self, group: Group) -> None:
-        """New label sets of these profiles come into another group; this one is to be emptied."""
-        group.current = False
-        del self._current[group.profiles]
+    # -- from group to group -------------------------------------------------------------------
 
     def transfer(self, label_set: int) -> int:
         """Bring a label set of a retired group into the current one; returns what it is there."""
         ids = self._ids(label_set)
-        old = self._group(ids[-1])
-        group = self._current.get(old.profiles) or self._new_group(old.profiles)
+        old = self.groups.at(ids[-1])
+        group = self.groups.current.get(old.profiles) or self.groups.new(old.profiles)
         ids[-1] = group.number
         key = ids.tobytes()
         there = self._known(key, ids[:-1])
@@ -416,49 +361,10 @@ class Population:
         drop_label_set(old, label_set)
         with_id(group.label_sets, label_set)
         if not old.label_sets:
-            self._forget_group(old)
+            self.groups.forget(old)
         return label_set
-
-    def _new_group(self, profiles: tuple[str, ...]) -> Group:
-        number = self._group_ids.take()
-        group = Group(number, profiles, self.inherit(profiles))
-        if number == len(self.groups):
-            self.groups.append(group)
-        else:
-            self.groups[number] = group
-        self._current[profiles] = group
-        for name in set(profiles):
-            self._groups_of.setdefault(name, set()).add(group)
-        self._list_group(group, there=True)
-        return group
-
-    def _forget_group(self, group: Group) -> None:
-        self._list_group(group, there=False)
-        for name in set(group.profiles):
-            self._groups_of[name].discard(group)
-            if not self._groups_of[name]:
-                del self._groups_of[name]
-        if group.current:
-            del self._current[group.profiles]
-        self.groups[group.number] = None
-        self._group_ids.give_back(group.number)
-
-    def _list_group(self, group: Group, *, there: bool) -> None:
-        for label, value in group.inherited.items():
-            by_value = self._inheriting.setdefault(label, {})
-            groups = by_value.setdefault(value, set())
-            (groups.add if there else groups.discard)(group)
-            if not groups:
-                del by_value[value]
-                if not by_value:
-                    del self._inheriting[label]
 
 
 def texts(members: Members) -> tuple[str, ...]:
     """Members as a tuple."""
     return (members,) if isinstance(members, str) else members
-
-
-def drop_label_set(group: Group, label_set: int) -> None:
-    """A group has one label set less."""
-    group.label_sets.pop(bisect_left(group.label_sets, label_set))

@@ -150,7 +150,7 @@ class Search:
                 if done > PORTION:
                     yield done // 8
                     done = 0
-            groups = list(population.inheriting(anchor))
+            groups = list(population.groups.inheriting(anchor))
             if groups:
                 label = anchor[0]
                 inherited: set[int] = set()

@@ -30,7 +30,8 @@ from collections.abc import Collection, Generator, Hashable, Mapping
 from felix.calc.policy.idlists import each
 from felix.calc.policy.items import Item
 from felix.calc.policy.needed_set import NeededSet, State
-from felix.calc.policy.population import Group, Members, Population, Ports
+from felix.calc.policy.population import Members, Population, Ports
+from felix.calc.policy.profile_groups import Group
 from felix.calc.policy.search import Search
 from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
 from felix.calc.policy.set_needs import SetNeed, contribution
@@ -166,19 +167,19 @@ class SetTable:
     def set_profile(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A profile hands down these labels; None: it does not exist."""
         population = self.population
-        if population.profiles.get(name) == labels:
+        if population.groups.profiles.get(name) == labels:
             return
         if labels is None:
-            del population.profiles[name]
+            del population.groups.profiles[name]
         else:
-            population.profiles[name] = dict(labels)
-        for group in population.groups_of(name):
-            after = population.inherit(group.profiles)
+            population.groups.profiles[name] = dict(labels)
+        for group in population.groups.of(name):
+            after = population.groups.inherit(group.profiles)
             if self._dispatch.mentioning(_differing(group.inherited, after)):
-                population.retire(group)
+                population.groups.retire(group)
                 self._moving.append(group)
             elif after != group.inherited:
-                population.relabel(group, after)
+                population.groups.relabel(group, after)
 
     # -- sets ----------------------------------------------------------------------------------
 
@@ -392,7 +393,7 @@ class SetTable:
         """Bring the label sets of a retired group under what its profiles hand down now."""
         population = self.population
         while group.label_sets:
-            changed = _differing(group.inherited, population.inherit(group.profiles))
+            changed = _differing(group.inherited, population.groups.inherit(group.profiles))
             concerned = self._dispatch.mentioning(changed)
             portion = group.label_sets[-MOVED:]
             self._operations.evaluations += len(portion) * len(concerned)

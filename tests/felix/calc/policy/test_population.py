@@ -46,7 +46,7 @@ def merged(own: dict[str, str], names: tuple[str, ...], given_: dict[str, Any]) 
 
 def populate(population: Population, people: list[Any], given_: dict[str, Any]) -> None:
     for name, down in given_.items():
-        population.profiles[name] = down
+        population.groups.profiles[name] = down
     for number, (own, names) in enumerate(people):
         label_set = population.intern(own, names)
         population.put(number, label_set, f"10.0.0.{number % 5}", ())
@@ -118,7 +118,7 @@ def test_the_dispatch_finds_those_that_match(
 
 def test_labels_of_a_label_set_are_its_own_before_those_of_the_first_profile() -> None:
     population = Population()
-    population.profiles |= {"one": {"k": "1", "a": "1"}, "two": {"k": "2", "b": "2"}}
+    population.groups.profiles |= {"one": {"k": "1", "a": "1"}, "two": {"k": "2", "b": "2"}}
     label_set = population.intern({"a": "own"}, ("one", "two"))
     assert population.labels(label_set) == {"k": "1", "a": "own", "b": "2"}
 
@@ -134,12 +134,12 @@ def test_equal_labels_are_kept_once() -> None:
 
 def test_label_sets_of_a_retired_group_join_equal_ones_of_the_current() -> None:
     population = Population()
-    population.profiles["p"] = {"team": "red"}
+    population.groups.profiles["p"] = {"team": "red"}
     old = population.intern({"app": "web"}, ("p",))
     population.put("a", old, "10.0.0.1", ())
-    (group,) = population.groups_of("p")
-    population.profiles["p"] = {"team": "blue"}
-    population.retire(group)
+    (group,) = population.groups.of("p")
+    population.groups.profiles["p"] = {"team": "blue"}
+    population.groups.retire(group)
     new = population.intern({"app": "web"}, ("p",))
     population.put("b", new, "10.0.0.2", ())
     assert population.labels(old)["team"] == "red"
@@ -147,12 +147,12 @@ def test_label_sets_of_a_retired_group_join_equal_ones_of_the_current() -> None:
     assert population.transfer(old) == new
     assert population.label_sets == 1
     assert not population.lives(old)
-    assert len(list(population.inheriting(("team", None)))) == 1
+    assert len(list(population.groups.inheriting(("team", None)))) == 1
 
 
 def test_nothing_is_left_of_what_is_gone() -> None:
     population = Population()
-    population.profiles["p"] = {"team": "red"}
+    population.groups.profiles["p"] = {"team": "red"}
     port = NamedPort("http", "tcp", 80)
     for number in range(3):
         label_set = population.intern({"app": "web", "name": str(number)}, ("p", "p"))
@@ -162,8 +162,10 @@ def test_nothing_is_left_of_what_is_gone() -> None:
     for number in range(3):
         population.remove(number)
     assert len(population) == population.label_sets == 0
-    for name in ("_holders", "_interned", "_pairs", "_current", "_groups_of", "_inheriting"):
+    for name in ("_holders", "_interned", "_pairs"):
         assert not getattr(population, name), name
+    for name in ("current", "_of", "_inheriting"):
+        assert not getattr(population.groups, name), name
     assert not population.ports_of
     assert not any(map(population.lives, range(4)))
     label_set = population.intern({"a": "b"}, ("p",))
