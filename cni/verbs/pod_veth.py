@@ -32,18 +32,6 @@ class PodVeth:
     removes it. Sockets in the container are closed with `opened`.
     """
 
-    __slots__ = (
-        "_attachment",
-        "_netns_fd",
-        "_opened",
-        "_pod",
-        "_services",
-        "begun",
-        "cable",
-        "ends",
-        "taken",
-    )
-
     def __init__(
         self,
         services: DaemonContext,

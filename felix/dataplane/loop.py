@@ -45,8 +45,9 @@ from felix.dataplane.routes.conntrack_flush import ConntrackFlusher
 from felix.dataplane.routes.in_force import InForce
 from felix.dataplane.routes.kernel_reader import KernelReader, has_ipv6
 from felix.dataplane.routes.off_node_routes import OffNodeRoutes
-from felix.dataplane.routes.routes import Outcome, RouteTable
+from felix.dataplane.routes.routes import RouteTable
 from felix.dataplane.routes.stale_routes import StaleRoutes
+from felix.dataplane.routes.writing import Outcome
 from felix.dataplane.rules import backend
 from felix.dataplane.rules.desired import Desire
 from felix.dataplane.rules.ipsets import Sets

@@ -36,8 +36,7 @@ from felix.dataplane.routes.own_routes import (
     leads_to_workload,
     pod_route,
 )
-from felix.dataplane.routes.writing import Failures, Writer
-from felix.dataplane.routes.writing import Outcome as Outcome
+from felix.dataplane.routes.writing import Failures, Outcome, Writer
 from linux import prefixes
 from linux.delta_table import DeltaTable
 from linux.links import Link
