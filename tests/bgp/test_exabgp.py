@@ -79,7 +79,7 @@ def test_a_key_is_never_logged() -> None:
 
 def test_a_connection_that_is_closed_brings_no_open() -> None:
     """It may have been closed while it waited: its socket is gone, or has no number any more."""
-    from bgp.speaker.exabgp.replacing import _has_open
+    from bgp.speaker.exabgp.upstream.replacing import _has_open
 
     ours, theirs = socket.socketpair()
     ours.setblocking(False)

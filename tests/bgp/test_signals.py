@@ -9,7 +9,7 @@ SCRIPT = """
 import io, os, signal, sys
 from exabgp.reactor.interrupt import Signal
 if sys.argv[1] == "quiet":
-    from bgp.speaker.exabgp import signals
+    from bgp.speaker.exabgp.upstream import signals
     signals.quiet()
 from exabgp.environment import getenv
 from exabgp.logger import log, option

@@ -10,7 +10,7 @@ import time
 from exabgp.bgp.message import _NOP, Notify
 from exabgp.bgp.timer import ReceiveTimer
 from exabgp.reactor.delay import Delay
-from bgp.speaker.exabgp import timers
+from bgp.speaker.exabgp.upstream import timers
 timers.apply()
 """
 

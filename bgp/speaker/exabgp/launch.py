@@ -86,7 +86,7 @@ def main() -> None:
     except ImportError:
         pass
     sys.path.append(str(Path(__file__).resolve().parents[3]))
-    from bgp.speaker.exabgp import patches, signals
+    from bgp.speaker.exabgp.upstream import patches, signals
 
     patches.apply()
     signals.quiet()

@@ -44,7 +44,6 @@ from felix.calc.policy.service_sets import NeededSets, ServiceSets
 from felix.calc.policy.sets import SetTable, name_of
 from felix.calc.policy.staged import STAGED_KINDS, Staged, StagedPolicies, StagedResource
 from felix.calc.policy.stored import StoredPolicies
-from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import (
     EndpointPolicy,
     HostEndpoint,
@@ -53,6 +52,7 @@ from felix.calc.policy_model import (
     SetKind,
 )
 from felix.calc.services import ServiceSlice, SliceKey
+from felix.calc.work_counters import WorkCounters
 from libcalico.errors import InvalidValue
 from libcalico.model import Profile, ResourceKey, StagedKubernetesNetworkPolicy
 from libcalico.model.resources.profile import DEFAULT_ALLOW, default_allow

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from felix.calc.labels import Labels
 from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.postings import Postings
-from felix.calc.policy.work_counters import WorkCounters
+from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import Selector
 

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 from felix.calc.policy.anchors import Anchor, anchors
 from felix.calc.policy.population import Population
-from felix.calc.policy.work_counters import WorkCounters
+from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.nodes import depth
 from libcalico.selectors.selectors import (
     NAMESPACE_LABEL,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from felix.calc.policy.anchors import Anchor, anchors, mentioned
-from felix.calc.policy.work_counters import WorkCounters
+from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.selectors import Compare, Has, InSet, Node, Selector
 
 Hooks = dict[str | None, dict[str, "Followed"]]

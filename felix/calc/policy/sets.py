@@ -35,8 +35,8 @@ from felix.calc.policy.profile_groups import Group
 from felix.calc.policy.search import Search
 from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
 from felix.calc.policy.set_needs import SetNeed, contribution
-from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import SetChange, SetKind
+from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 
 PORTION = 2000

@@ -24,8 +24,8 @@ from felix.calc.policy.facts import Policy, PolicyFacts, facts_of, resolve_polic
 from felix.calc.policy.items import Item
 from felix.calc.policy.policy_order import HOST_ENDPOINT, ActivePolicies
 from felix.calc.policy.service_sets import Need
-from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import EndpointPolicy, ResolvedPolicy
+from felix.calc.work_counters import WorkCounters
 from libcalico.conversion.network_policy import POLICY_PREFIX, network_policy
 from libcalico.errors import InvalidValue
 from libcalico.model import (

@@ -6,7 +6,7 @@ import pytest
 
 from felix.calc.policy.anchors import Anchor, anchors, mentioned
 from felix.calc.policy.index import Flip, LabelIndex
-from felix.calc.policy.work_counters import WorkCounters
+from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from libcalico.selectors.selectors import parse
 

@@ -16,7 +16,7 @@ from felix.calc.policy.idlists import Allocator, each, length, with_id, without_
 from felix.calc.policy.population import Population
 from felix.calc.policy.search import Search
 from felix.calc.policy.selector_prefilter import Followed, SelectorPrefilter
-from felix.calc.policy.work_counters import WorkCounters
+from felix.calc.work_counters import WorkCounters
 from libcalico.selectors.selectors import parse
 from tests.felix.calc.policy.test_model import labels as some_labels
 from tests.felix.calc.policy.test_model import selectors

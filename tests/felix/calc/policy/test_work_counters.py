@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from felix.calc.policy.work_counters import WorkCounters
 from felix.calc.policy_model import PolicyChanges
+from felix.calc.work_counters import WorkCounters
 from libcalico.model import ResourceKey
 from tests.felix.policy_objects import (
     Object,

@@ -15,8 +15,8 @@ from exabgp.bgp.timer import ReceiveTimer
 from exabgp.reactor import keepalive
 from exabgp.reactor.delay import Delay
 
-from bgp.speaker.exabgp import clock
 from bgp.speaker.exabgp.neighbor_options import options
+from bgp.speaker.exabgp.upstream import clock
 
 REDIAL_SECONDS = 5
 

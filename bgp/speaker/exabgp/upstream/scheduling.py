@@ -29,7 +29,7 @@ from exabgp.reactor import peer as peers
 from exabgp.reactor.asynchronous import ASYNC
 from exabgp.reactor.network.outgoing import Outgoing
 
-from bgp.speaker.exabgp import clock, sending
+from bgp.speaker.exabgp.upstream import clock, sending
 
 LONGEST_REST = 1.0
 """Seconds: wall clocks may be set, and what somebody forgot to wake is looked at all the same."""

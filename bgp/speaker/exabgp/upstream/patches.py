@@ -10,7 +10,7 @@ Standard library and ExaBGP only. Tested in tests/bgp/test_sessions.py.
 
 from __future__ import annotations
 
-from bgp.speaker.exabgp import (
+from bgp.speaker.exabgp.upstream import (
     clock,
     handshake,
     listening,
