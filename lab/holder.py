@@ -8,6 +8,8 @@ and run with `-I -S`: it must start fast.
 
 In a rootless lab the host's files belong to nobody that we are: a directory can be written to only
 where its upper half was made here beforehand, a file only be replaced.
+
+Invariant LAB-4: no file of the host is written by what runs in a machine of the lab.
 """
 
 import ctypes

@@ -2,7 +2,10 @@
 
 Both ends of a pair are born in their namespaces, so no link ever shows on the host (LAB-5).
 A cable is pulled at the router's end: the node loses carrier and keeps its configuration, as with
-a real switch port. Tested in tests/lab/test_network.py.
+a real switch port.
+
+Invariant LAB-5: no link of a lab ever lies in the host's own namespace.
+Tested in tests/lab/test_network.py.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 A demo runs to its end in a world that dies with it. `lab up` must outlive its command, so its world
 is held by a process (`lab.house`) and every later command enters it with nsenter(1); the last
-`lab down` ends it. There is one such world per user. LAB-6: nothing of a rootless lab lies outside
-its world but the record of it, in a directory that only the user can read. What a user namespace
-cannot do: cgroups, device nodes, any other user id. Tested in tests/lab/test_rootless.py.
+`lab down` ends it. There is one such world per user. What a user namespace cannot do: cgroups,
+device nodes, any other user id.
+
+Invariant LAB-6: nothing of a rootless lab lies outside its world but the record of it, in a
+directory that only the user can read.
+Tested in tests/lab/test_rootless.py.
 """
 
 from __future__ import annotations

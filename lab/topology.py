@@ -12,9 +12,11 @@ tor1 and tor2 (AS 64501, 64502), which meet `router` on 10.99.9.0/24, and node N
 `loopbacks` is `tors` whose nodes are known by an address on their loopback interface, 10.99.250.N,
 to which their router alone knows the way.
 `reflectors` are further machines with BIRD on the management network, where no packet of a pod
-passes. Node N has the address 10.99.R.N in its rack R (and fd99:0:0:R::N). LAB-3: the underlay lies
-outside every pool that a document of the project names. All addresses live in namespaces, so two
-labs may use the same ones. Tested in tests/lab/test_topology.py.
+passes. Node N has the address 10.99.R.N in its rack R (and fd99:0:0:R::N). All addresses
+live in namespaces, so two labs may use the same ones.
+
+Invariant LAB-3: the underlay lies outside every pool that a document of the project names.
+Tested in tests/lab/test_topology.py.
 """
 
 from __future__ import annotations

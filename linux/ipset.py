@@ -3,7 +3,7 @@
 A member is text in ipset's own spelling, canonical: "10.0.0.0/26" (hash:net; a host is
 "10.0.0.1" without /32), "10.0.0.1" (hash:ip), "10.0.0.1,tcp:80" (hash:ip,port).
 
-SET-1: `members` of what `add` wrote are the same strings, if they were canonical.
+IPS-1: `members` of what `add` wrote are the same strings, if they were canonical.
 Protocol: linux/netfilter/ipset/ip_set.h, protocol 6 (the oldest that kernels still speak), with
 the newest revision of a type that both the kernel and ipset(8) 7 know.
 Tested in tests/linux/test_ipset.py.

@@ -5,7 +5,7 @@ Single addresses go out for a service that is chosen: by an entry of one address
 `externalTrafficPolicy: Local` on the nodes that have a ready endpoint; or one by one where
 ranges of load balancers are not aggregated.
 
-  ADV-8  Nothing outside the configured ranges is ever announced, whatever a Service claims, and
+  SVA-1  Nothing outside the configured ranges is ever announced, whatever a Service claims, and
          never a default route, whatever the ranges are.
 Where services come from is a seam, `ServiceSource`: the Kubernetes API knows them.
 Tested in tests/bgp/test_services.py.
@@ -126,7 +126,7 @@ def announced(node: str, ours: Ranges, services: Iterable[ServiceView]) -> froze
 
 
 def within(ours: Ranges, remembered: Iterable[IPNetwork]) -> frozenset[IPNetwork]:
-    """Those addresses of an earlier life that lie in the ranges of now (ADV-8)."""
+    """Those addresses of an earlier life that lie in the ranges of now (SVA-1)."""
     allowed = (*ours.cluster, *ours.external, *ours.load_balancer)
     single = (net.network_address for net in remembered if _single(net))
     return frozenset(_inside(tuple(single), allowed))

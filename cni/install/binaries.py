@@ -2,7 +2,7 @@
 
 `calico` and `calico-ipam` are one executable that looks at its own name (CAL-32).
 
-INS-12: a plugin that we brought where none was goes with us; `RECORD`, beside the plugins, names
+A plugin that we brought where none was goes with us (INS-12); `RECORD`, beside the plugins, names
 those. One that was there before, or that was replaced since, stays.
 Tested in tests/cni/test_install_places.py and tests/cni_conformance/test_install_beside.py.
 """

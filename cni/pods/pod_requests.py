@@ -10,6 +10,9 @@ elsewhere (POD-1; CVE-2022-28224 was one that had none). Addresses without IPAM 
 addresses are refused unless the network's configuration allows them by `feature_control`; source
 prefixes and floating addresses have no effect unless felix is configured for them.
 
+Invariant POD-1: no annotation reaches beyond its pod unless an authority other than the pod's
+author allows it.
+
 Pure. Source: data model 5.5, conformance CAL-11, CAL-12, ARG-08, ARG-09. Tested in
 `tests/cni/test_pod_requests.py`, and in `tests/advisories/test_annotations.py` as an attacker.
 """

@@ -1,8 +1,10 @@
 """The executable's twin in Python, and how its parts become the one file that is installed.
 
 A plugin is one file in /opt/cni/bin that works without this package, so the parts are joined:
-each without its imports of the others, `main` last. The rule that makes this sound (TWIN-4):
-no two parts define the same name, and none uses another's but by a plain `from` import.
+each without its imports of the others, `main` last.
+
+Invariant TWIN-4: no two parts define the same name, and none uses another's but by a plain `from`
+import. That makes the joining sound.
 Tested in tests/cni/test_python_plugin.py.
 """
 

@@ -1,8 +1,10 @@
 """CNI error codes and the one exception that becomes a CNI error object.
 
 A runtime reads two things of a failure: the exit status and one JSON object on stdout. The
-code tells it what to do next (11: try again; 3: nothing to clean up), so each code is used
-for exactly what the specification says and for nothing else (CNI-1). Own codes start at 100.
+code tells it what to do next (11: try again; 3: nothing to clean up), so codes have
+one meaning. Own codes start at 100.
+
+Invariant CNI-1: each code is used for exactly what the specification says.
 
 Source: CNI specification 1.1.0, "Error"; conformance ERR-01 to ERR-18. Tested in
 `tests/cni/test_result.py` and, from outside, by the vectors.

@@ -3,7 +3,9 @@
 The executable checks environment and configuration before it connects, so that a bad call
 fails the same way with or without a daemon. The daemon checks again with this module: it
 trusts nobody's release but its own. Both, and the executable's Python twin, answer the one
-table in `cni/vectors/` (REQ-1).
+table in `cni/vectors/`.
+
+Invariant REQ-1: all that check a call give the same answer to every entry of `cni/vectors/`.
 
 Order of the checks (ENV-28), the earliest fault wins: environment (4), JSON (6), network
 name (7), command and version (4, 6 or 1), then our own configuration (7).

@@ -6,6 +6,12 @@ inherited by a child, and one that nobody claims is closed (CHAN-1). A want of d
 memory makes callers wait, it never ends the serving (CHAN-2). Connections that ask nothing make
 nobody wait: where there are too many, the oldest of them is closed (CHAN-3).
 
+Invariants:
+  CHAN-1  A descriptor that came along is inherited by no child, and is closed when nothing asks
+          for it.
+  CHAN-2  A want of descriptors or memory delays callers; serving goes on.
+  CHAN-3  Connections that ask nothing delay no call.
+
 `serve` makes the listening socket: directory 0700, socket 0600, and only root or our own
 user is let in (uid from SO_PEERCRED). Tested in `tests/cni/test_protocol.py`.
 """

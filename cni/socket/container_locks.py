@@ -1,7 +1,7 @@
 """Calls of one container take turns, those of different containers do not wait for each other.
 
-Invariant CNI-41: calls of one container never overlap. Tested in tests/cni/test_container_locks.py,
-and with the daemon in tests/cni/test_daemon_faults.py.
+Calls of one container never overlap (CNI-41). Tested in tests/cni/test_container_locks.py, and
+with the daemon in tests/cni/test_daemon_faults.py.
 """
 
 from __future__ import annotations

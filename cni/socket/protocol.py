@@ -18,8 +18,8 @@ A frame is a 4-byte big-endian length and that many bytes of JSON, at most `MAX_
    daemon undoes an ADD. When the executable dies (the runtime kills it) the socket closes:
    before `Result` was sent the daemon undoes an ADD too.
 
-The protocol is never changed incompatibly (PROTO-1): fields are only added, optional; message
-types that a side does not know are ignored. See `docs/cni-protocol.md`.
+Invariant PROTO-1: the protocol is never changed incompatibly. Fields are only added, optional;
+message types that a side does not know are ignored. See `docs/cni-protocol.md`.
 
 A DEL that cannot reach the daemon is queued on disk as one `PendingDelete` in one file of
 `libcalico.process.paths.CNI_PENDING`, named by `pending_name`, and the runtime gets success

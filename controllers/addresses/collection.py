@@ -6,9 +6,9 @@ for the pod. Then claims: those of nodes that are gone and hold nothing, and tho
 node with others has left empty for the grace period.
 
 Invariants (tests/controllers/test_collection.py):
-  GC-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
-  GC-5  Nothing of a node is taken back because the node is gone before store and API, asked for
-        that very node, say so; one that cannot be read is not gone. Then as GC-6 says.
+  LEAK-4  Nothing is judged while pods or nodes are not followed, or the datastore is not ready.
+  LEAK-5  Nothing of a node is taken back because the node is gone before store and API, asked for
+          that very node, say so; one that cannot be read is not gone. Then as LEAK-6 says.
 Source: data model 8.6.
 """
 
@@ -107,7 +107,7 @@ class Collection:
 
     @property
     def nodes_held(self) -> int:
-        """How many nodes seem gone, and keep what they hold (GC-6)."""
+        """How many nodes seem gone, and keep what they hold (LEAK-6)."""
         return len(self._presence.waiting)
 
     def look_soon(self, _node: str = "") -> None:
@@ -148,7 +148,7 @@ class Collection:
 
     @property
     def blind(self) -> str:
-        """Why nothing can be judged now, or empty (GC-4)."""
+        """Why nothing can be judged now, or empty (LEAK-4)."""
         for reflector in (self._source.reflector, self._view.reflector):
             if not reflector.connected or reflector.broken:
                 return reflector.error or "some of its objects cannot be read"

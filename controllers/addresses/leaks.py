@@ -5,11 +5,11 @@ is judged what it cannot: nodes that are gone, and pods that Kubernetes does not
 8.6). What is judged is a handle: all of its addresses leak, or none is released.
 
 Invariants (tests/controllers/test_leaks.py):
-  GC-1  Missing information means in use: no handle, no `node`, neither pod nor tunnel, a virtual
-        machine's, no sequence number while the node exists, a node outside Kubernetes.
-  GC-2  A handle is released only when it was seen unused twice, `GAP` seconds apart at least,
-        as the very same allocations; while its node exists after the grace period, too.
-  GC-3  A tunnel's address is released only when its node is gone and nothing valid is left there.
+  LEAK-1  Missing information means in use: no handle, no `node`, neither pod nor tunnel, a virtual
+          machine's, no sequence number while the node exists, a node outside Kubernetes.
+  LEAK-2  A handle is released only when it was seen unused twice, `GAP` seconds apart at least,
+          as the very same allocations; while its node exists after the grace period, too.
+  LEAK-3  A tunnel's address is released only when its node is gone and nothing valid is left there.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _candidate(
 
 
 class Watchlist:
-    """Since when each handle looks unused (GC-2). Times are of one monotonic clock."""
+    """Since when each handle looks unused (LEAK-2). Times are of one monotonic clock."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace

@@ -1,10 +1,10 @@
 """Addresses of services of type LoadBalancer: from pools for this use, told in their status.
 
 Invariants (tests/controllers/test_load_balancers.py):
-  SVC-1  A service keeps its addresses as long as they fit what it asks for.
-  SVC-2  What a service held is given back when it is gone, also while nobody watched; the API is
+  LBS-1  A service keeps its addresses as long as they fit what it asks for.
+  LBS-2  What a service held is given back when it is gone, also while nobody watched; the API is
          asked for it first.
-  SVC-3  The status of a service that is not ours is not touched.
+  LBS-3  The status of a service that is not ours is not touched.
 Source: data model 8.7.
 """
 
@@ -228,7 +228,7 @@ class LoadBalancers:
         return usable(listing.entries)
 
     async def _sweep(self) -> None:
-        """Give back what services held that are gone, or of another type by now (SVC-2).
+        """Give back what services held that are gone, or of another type by now (LBS-2).
 
         In every block: one whose claim was released has no owner, and an address that was asked
         for by name may lie in a node's.

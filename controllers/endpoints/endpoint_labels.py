@@ -5,7 +5,7 @@ is created or deleted (data model 8.2). An endpoint is a pod's only if it lies o
 and has one of the pod's addresses: a new pod of an old name must not label its predecessor.
 
 Invariant (tests/controllers/test_endpoint_labels.py):
-  LAB-1  Of an endpoint only its labels and its service account change, and only where they
+  ELB-1  Of an endpoint only its labels and its service account change, and only where they
          differ from the pod's.
 """
 

@@ -5,10 +5,10 @@ there. A name whose two sides differ goes to the queue; a worker reads the store
 decides, and writes guarded by its revision. Every `period` all names are compared again.
 
 Invariants (tests/controllers/test_mirrors.py, test_decide.py):
-  CTL-1  Nothing is written where the stored spec is equal to the wanted one, nor after a restart.
-  CTL-2  Nothing is deleted before both sides were read whole, nor while an object of the API
+  MIR-1  Nothing is written where the stored spec is equal to the wanted one, nor after a restart.
+  MIR-2  Nothing is deleted before both sides were read whole, nor while an object of the API
          that may be its source cannot be read.
-  CTL-3  What does not carry the names of this family is never touched, and of what does only
+  MIR-3  What does not carry the names of this family is never touched, and of what does only
          the spec is written: labels and annotations of others survive.
 """
 

@@ -5,9 +5,9 @@ before anything of a node is taken away, both are asked. And a node that is gone
 operator deletes it by mistake, its kubelet registers again, and its pods never ended.
 
 Invariant (tests/controllers/test_node_existence.py):
-  GC-6  Nothing of a node is taken away before it was gone for `GRACE` seconds at every look, nor
-        while its calico-node gives signs of life. While the datastore takes no signs (etcd that is
-        full lets them run out, and goes on to delete), that time does not pass.
+  LEAK-6  Nothing of a node is taken away before it was gone for `GRACE` seconds at every look, nor
+          while its calico-node gives signs of life. While the datastore takes no signs (etcd that
+          is full lets them run out, and goes on to delete), that time does not pass.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NodeExistence:
         self.waiting.pop(node, None)
 
     async def gone_for_good(self, node: str) -> bool:
-        """Whether what the node holds may be taken away (GC-6)."""
+        """Whether what the node holds may be taken away (LEAK-6)."""
         if not await is_gone(self._store, self._client, node):
             self.is_back(node)
             return False

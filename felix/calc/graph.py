@@ -236,7 +236,7 @@ class Calculator:
 
     @property
     def routed(self) -> frozenset[IPNetwork]:
-        """Where pods may have addresses: all pools, and the nodes' blocks in none (POL-1)."""
+        """Where pods may have addresses: all pools, and the nodes' blocks in none (PLR-1)."""
         return frozenset(p.network for p in self.pools.values()) | self._standalone.networks
 
     def pool_members(self, version: int) -> frozenset[str]:

@@ -4,7 +4,7 @@
 have one keep it, with all that leads there.
 
 Invariants:
-  POL-1  What leads to an address in use, and what is masqueraded on the way, does not depend on
+  PLR-1  What leads to an address in use, and what is masqueraded on the way, does not depend on
          whether its pool is disabled.
 Tested in tests/felix/calc/test_pools.py and test_graph.py.
 """

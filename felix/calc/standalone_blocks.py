@@ -22,7 +22,7 @@ _VIRTUAL = "virtual:"
 
 
 class StandaloneBlocks:
-    """The nodes' blocks that lie in no pool (POL-1).
+    """The nodes' blocks that lie in no pool (PLR-1).
 
     Told what changes, so that a pod start among thousands of blocks costs one look-up.
     """

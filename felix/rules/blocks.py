@@ -8,9 +8,9 @@ a mark, and the rule itself asks for the mark (dataplane reference 2.10).
 several networks) clears `scratch0` where one of them matches.
 
 Invariants:
-  BLK-1  `scratch0` is set after the blocks exactly if every positive block had a matching
+  MBK-1  `scratch0` is set after the blocks exactly if every positive block had a matching
          alternative and no negated block had one, whatever the marks were before.
-  BLK-2  `scratch1` is cleared before each block that uses it: what an earlier block found
+  MBK-2  `scratch1` is cleared before each block that uses it: what an earlier block found
          never speaks for a later one.
 Tested in tests/felix/rules/test_policy_rules.py, test_policy_truth.py, test_policy_packets.py.
 """
@@ -34,7 +34,7 @@ class Block:
 
 
 def block_rules(blocks: Sequence[Block], marks: Marks) -> list[Rule]:
-    """The rules that leave `scratch0` set exactly if all blocks hold (BLK-1)."""
+    """The rules that leave `scratch0` set exactly if all blocks hold (MBK-1)."""
     if not blocks:
         return []
     both = marks.scratch0 | marks.scratch1

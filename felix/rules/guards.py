@@ -47,7 +47,7 @@ def hooks(
 
 
 def forged_advice(version: int, workload: Condition) -> list[Rule]:
-    """What is not a workload's to say or to ask for, whatever the host's sysctls are (STA-4)."""
+    """What is not a workload's to say or to ask for, whatever the host's sysctls are (STC-4)."""
     if version == 4:
         # IPv4 routers advertise in ICMP types that no host of ours reads; redirects are read.
         return []
@@ -101,7 +101,7 @@ def to_host(version: int, allow: Action, then: Action) -> Chain:
 
 
 def loop_prevention(version: int, action: Action | None, nets: Iterable[IPNetwork]) -> Chain:
-    """Nobody translated it, so it would go to the router, which would send it back (STA-5)."""
+    """Nobody translated it, so it would go to the router, which would send it back (STC-5)."""
     found: list[Rule] = []
     if action is not None:
         mine = sorted({net for net in nets if net.version == version}, key=str)

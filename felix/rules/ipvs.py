@@ -5,7 +5,7 @@ to INPUT, where IPVS takes it behind our rules, gives it the address of a backen
 through OUTPUT: the chain for what the node says itself, which may reach all its own pods. So
 while that link is there, what comes to INPUT is marked, and what comes to OUTPUT with the mark is
 judged as in FORWARD. It has no incoming interface any more: a sender is known by its source,
-which it cannot forge (STA-1).
+which it cannot forge (STC-1).
 
     INPUT   a new connection: mark it; a pod's to a service's address is judged in OUTPUT alone
     OUTPUT  with the mark: the sender's chain, by address; the receiver's, by interface
@@ -21,7 +21,7 @@ node (a pod on its network), and for a port of such an address that is no servic
 
 Invariants:
   IPV-1  What IPVS sends on through OUTPUT, to a workload or from one, is judged by the sender's and
-         the receiver's chain (STA-2).
+         the receiver's chain (STC-2).
   IPV-2  A workload without an endpoint reaches nobody but its node through a service (DSP-1).
   IPV-3  Without kube-ipvs0 no rule differs.
   IPV-4  Without mark bits for it nothing that IPVS may have sent reaches a workload, or leaves one.

@@ -4,8 +4,9 @@ A chain never decides by itself: it sets a mark and returns, and the endpoint's 
 mark; only a denied packet ends here, in two steps (mark, then drop), so that a match can be
 counted. A chain is the same for every endpoint that the policy selects.
 
+What cannot be enforced in full never widens access (POL-1, `felix.rules.fragments`).
+
 Invariants:
-  POL-1  What cannot be enforced in full never widens access (`felix.rules.fragments`).
   POL-3  The chain of a missing profile denies everything.
   POL-4  A chain leaves `accept` and `pass` as they were unless one of its rules decided.
 Tested in tests/felix/rules/test_policy_rules.py (Calico's hashes), test_policy_truth.py and, with

@@ -13,7 +13,7 @@ endpoint the tables hold this:
             OUTPUT       tunnel packets, where there are tunnels; what IPVS sends on
 
 The chains have the names that they have with host endpoints (`felix.rules.static`), and the
-invariants STA-1 to STA-5 hold alike.
+invariants STC-1 to STC-5 hold alike.
 
 Invariant:
   BAR-1  No verdict depends on a mark that a packet came with: one of our marks is read only where

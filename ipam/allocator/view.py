@@ -2,7 +2,9 @@
 
 A view may be wrong: every decision made from it carries guards, and a commit that loses
 brings the truth back (`CommitConflict.current`). So reading first is a question of speed,
-never of safety (IPAM-6).
+never of safety.
+
+Invariant IPAM-6: a plan compares everything that it writes or deletes with what it was made from.
 Tested in tests/ipam/test_restoration.py and tests/ipam/test_claims.py.
 """
 

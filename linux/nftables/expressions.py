@@ -4,7 +4,7 @@ Each function gives the bytes of one expression, ready to stand in a rule (linux
 nf_tables.h). A match loads something into register 1 and compares it; where it does not hold, or
 where the packet has no such field, the rule ends and the next one is asked.
 
-EXP-1: `nft list` reads each of them back as what was asked for.
+NFE-1: `nft list` reads each of them back as what was asked for.
 Tested in tests/linux/test_nftables_expressions.py.
 """
 

@@ -1,8 +1,8 @@
 """A check: a pure function from facts to a finding, with an id, a cause and a fix.
 
 Invariants:
-  CHK-1  A check that lacks its facts says so; it neither passes nor fails.
-  CHK-2  Ids are unique and never change: operators and scripts name checks by them.
+  NCK-1  A check that lacks its facts says so; it neither passes nor fails.
+  NCK-2  Ids are unique and never change: operators and scripts name checks by them.
 Tested in `tests/node/test_checks.py`: every check there has facts that pass and facts that fail.
 """
 
@@ -81,7 +81,7 @@ CHECKS: list[Check] = []
 
 
 def check(identity: str, *, required: bool, cause: str, fix: str) -> Callable[[Judge], Judge]:
-    """Register a judge under an id (CHK-2)."""
+    """Register a judge under an id (NCK-2)."""
 
     def register(judge: Judge) -> Judge:
         if any(one.id == identity for one in CHECKS):

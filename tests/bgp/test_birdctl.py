@@ -267,7 +267,7 @@ async def test_more_clients_than_there_is_room_for(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_bird_that_runs_is_left_alone(tmp_path: Path) -> None:
-    """CTL-1; and the socket of one that is dead is taken over."""
+    """BCT-1; and the socket of one that is dead is taken over."""
     path = tmp_path / "bird.ctl"
     (tmp_path / "bird6.ctl").touch()
     other = await asyncio.start_unix_server(lambda reader, writer: None, path)

@@ -1,4 +1,4 @@
-"""Leaked addresses come back, with a real API and a real etcd (GC-2, GC-4)."""
+"""Leaked addresses come back, with a real API and a real etcd (LEAK-2, LEAK-4)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_while_the_api_is_away_nothing_is_judged_and_a_successor_is_safe(
             cluster.kill()
             await until(lambda: world.part.blind)
             await world.look(GRACE * 10)
-            assert leaked in await world.held(), "GC-4"
+            assert leaked in await world.held(), "LEAK-4"
             cluster.start()
             await until(lambda: not world.part.blind)
             # Another container got the address meanwhile, for a pod of the same name.
@@ -195,7 +195,7 @@ async def test_a_block_that_stays_empty_beside_another_is_given_up(
 async def test_a_node_that_cannot_be_read_keeps_its_tunnel_and_claims(
     cluster: ApiServer, stored: Etcd
 ) -> None:
-    """GC-5."""
+    """LEAK-5."""
     async with stored.connect() as store:
         await put_pool(store, "pool", "10.71.0.0/24", 30)
         world = World(cluster, store)

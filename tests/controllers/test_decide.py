@@ -1,4 +1,4 @@
-"""What a mirror writes, as a function of both sides (CTL-1, CTL-3)."""
+"""What a mirror writes, as a function of both sides (MIR-1, MIR-3)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_the_stored_spec_becomes_the_wanted_one_and_what_others_noted_stays(
     stored = None if there is None else entry(profile(there, noted))
     change: Any = decide(KEY, profile(wanted, {}), stored)
     if there == wanted:
-        assert change is None, "CTL-1"
+        assert change is None, "MIR-1"
         return
     assert isinstance(change, Put)
     assert change.value.spec.labelsToApply == wanted
     assert change.guard == (ABSENT if stored is None else 7)
-    assert change.value.metadata.annotations == ({} if stored is None else noted), "CTL-3"
+    assert change.value.metadata.annotations == ({} if stored is None else noted), "MIR-3"
 
 
 @given(labels)
@@ -73,4 +73,4 @@ def test_nothing_goes_while_its_source_may_be_there_unread(
     if broken is not None:
         mirror.reflector.broken[broken] = "not JSON"
     mirror.listed()
-    assert (len(mirror.queue) == 1) == deleted, "CTL-2"
+    assert (len(mirror.queue) == 1) == deleted, "MIR-2"

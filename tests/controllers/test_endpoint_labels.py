@@ -1,4 +1,4 @@
-"""Labels of pods reach their endpoints (LAB-1)."""
+"""Labels of pods reach their endpoints (ELB-1)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_endpoint_gets_its_pods_labels_and_then_nothing(
     assert found[OWN + "namespace"] == "s", "no pod names its own namespace"
     assert (OWN + "serviceaccount" in found) == (account == "till")
     assert fresh.spec.ipNetworks == there.spec.ipNetworks
-    assert relabelled(fresh, facts) is None, "LAB-1"
+    assert relabelled(fresh, facts) is None, "ELB-1"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Before anything is taken away, store and API are asked once more, and their doubts count.
 
 What is followed says that a pod or a node is gone; here the last answer says something else, or
-nothing (GC-2, GC-4, GC-5, NOD-1, NOD-2).
+nothing (LEAK-2, LEAK-4, LEAK-5, NOD-1, NOD-2).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_a_handle_stays_while_its_pod_has_one_of_its_addresses() -> None:
 
 @pytest.mark.parametrize("answer", [object(), *DOUBTS])
 def test_a_node_that_is_missed_by_the_watch_alone_keeps_all(answer: object) -> None:
-    """GC-5: neither addresses nor claims go, be it the store or the API that still has it."""
+    """LEAK-5: neither addresses nor claims go, be it the store or the API that still has it."""
 
     async def story() -> None:
         for gone_from in ("store", "kubernetes"):
@@ -170,7 +170,7 @@ def test_a_node_that_is_missed_by_the_watch_alone_keeps_all(answer: object) -> N
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("trouble", ["connected", "broken"])
 def test_who_does_not_see_all_nodes_and_pods_judges_nothing(which: int, trouble: str) -> None:
-    """GC-4."""
+    """LEAK-4."""
 
     async def story() -> None:
         world = World()

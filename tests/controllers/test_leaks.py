@@ -1,4 +1,4 @@
-"""What is a leak, as a rule (GC-1 to GC-3)."""
+"""What is a leak, as a rule (LEAK-1 to LEAK-3)."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def test_the_address_of_another_sandbox_leaks_and_that_of_another_network_does_n
     ],
 )
 def test_missing_information_means_in_use(held: Any) -> None:
-    assert judge([block(held)], view(nodes={"n1": "k1", "outside": ""})).unused == {}, "GC-1"
+    assert judge([block(held)], view(nodes={"n1": "k1", "outside": ""})).unused == {}, "LEAK-1"
 
 
 def test_what_a_torn_block_says_proves_nothing() -> None:
     torn = replace(block(HELD), unallocated=[0, 1])
-    assert judge([torn], view()).unused == {}, "GC-1"
+    assert judge([torn], view()).unused == {}, "LEAK-1"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_doubt_about_one_address_keeps_all_of_the_handle(other: dict[str, str]
     doubtful = (2, "net.c1", {**POD, **other}, 8)
     known = view(nodes={"n1": "k1", "n2": "k1"})
     if "type" not in other:
-        assert judge([block(HELD, doubtful)], known).unused == {}, "GC-1"
+        assert judge([block(HELD, doubtful)], known).unused == {}, "LEAK-1"
         assert judge([block((1, *doubtful[1:]), (2, *HELD[1:]))], known).unused == {}
     both = frozenset({"10.70.0.1", "10.70.0.2"})
     choices: list[dict[str, str] | None] = [None, {}]
@@ -142,7 +142,7 @@ def test_a_doubt_about_one_address_keeps_all_of_the_handle(other: dict[str, str]
 
 def test_an_allocation_without_a_number_keeps_its_handle_while_its_node_is_there() -> None:
     pair = block(HELD, (2, "net.c1", POD, None))
-    assert judge([pair], view()).unused == {}, "GC-1"
+    assert judge([pair], view()).unused == {}, "LEAK-1"
     assert judge([pair], view(nodes={})).unused
 
 
@@ -160,7 +160,7 @@ def test_a_tunnels_address_goes_with_the_last_tenant_of_its_node(nodes: dict[str
     assert list(judge([block(tunnel)], gone).unused) == ["vxlan-tunnel-addr-n1"]
     unknown = (3, "someone", {"node": "n1"}, 4)
     kept = judge([block(tunnel, unknown)], gone)
-    assert (kept.unused, kept.tenants) == ({}, frozenset({"n1"})), "GC-3"
+    assert (kept.unused, kept.tenants) == ({}, frozenset({"n1"})), "LEAK-3"
 
 
 @given(
@@ -181,7 +181,7 @@ def test_what_is_confirmed_was_seen_twice_and_all_the_time_between(
         elif since is None:
             since = now
         due = since is not None and now - since >= (GAP if gone else 60)
-        assert bool(confirmed) == due, "GC-2"
+        assert bool(confirmed) == due, "LEAK-2"
 
 
 def test_a_new_allocation_begins_anew_and_no_grace_means_never_while_the_node_is() -> None:

@@ -1,4 +1,4 @@
-"""Addresses of services, with a real API and a real etcd (SVC-1 to SVC-3)."""
+"""Addresses of services, with a real API and a real etcd (LBS-1 to LBS-3)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_service_gets_an_address_keeps_it_and_gives_it_back(
             await until(lambda: part.in_sync and told(cluster, "web"))
             (address,) = told(cluster, "web")
             assert address.startswith("10.9.0.")
-            assert told(cluster, "theirs") == [], "SVC-3"
+            assert told(cluster, "theirs") == [], "LBS-3"
             assert stored.keys("/calico/ipam/v2/virtual/load-balancer/")
             # Asked for by name.
             service(cluster, "named", {"projectcalico.org/loadBalancerIPs": '["10.9.0.77"]'})
@@ -74,7 +74,7 @@ async def test_a_service_gets_an_address_keeps_it_and_gives_it_back(
         again = LoadBalancers(client, store)
         async with running(again):
             await until(lambda: again.in_sync)
-            assert (again.writes, told(cluster, "web")) == (0, [address]), "SVC-1"
+            assert (again.writes, told(cluster, "web")) == (0, [address]), "LBS-1"
             cluster.delete(f"{PATH}/named")
             await until(lambda: len(stored.keys(HANDLES)) == 1)
         # Gone, and another of its name, while nobody watched.
@@ -210,7 +210,7 @@ async def test_what_cannot_be_read_keeps_no_address_from_a_service(
 async def test_a_service_of_another_type_by_now_gives_back_what_it_held(
     cluster: ApiServer, stored: Etcd
 ) -> None:
-    """SVC-2: no controller ran when its type was changed."""
+    """LBS-2: no controller ran when its type was changed."""
     cluster.namespace("lb")
     async with stored.connect() as store:
         await put_pool(store, "services", "10.9.0.0/24", 28, allowedUses=["LoadBalancer"])
@@ -233,7 +233,7 @@ async def test_a_service_of_another_type_by_now_gives_back_what_it_held(
 async def test_addresses_of_gone_services_come_back_whoever_owns_their_block(
     cluster: ApiServer, stored: Etcd, owner: str
 ) -> None:
-    """SVC-2: the claims of the pool were released, or the block is a node's."""
+    """LBS-2: the claims of the pool were released, or the block is a node's."""
     cluster.namespace("lb")
     cidr, uses = "10.9.0.0/28", ["LoadBalancer", "Workload"]
     async with stored.connect() as store:

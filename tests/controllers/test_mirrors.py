@@ -1,4 +1,4 @@
-"""Policies and profiles follow a real Kubernetes API into a real etcd (CTL-1 to CTL-3)."""
+"""Policies and profiles follow a real Kubernetes API into a real etcd (MIR-1 to MIR-3)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_policies_and_profiles_follow_kubernetes_and_nothing_is_written_tw
         again = mirrors(client, store)
         async with running(*again):
             await settled(again)
-            assert sum(part.writes for part in again) == 0, "CTL-1: nothing after a restart"
+            assert sum(part.writes for part in again) == 0, "MIR-1: nothing after a restart"
         assert stored.keys() == before[0]
         await client.close()
 
@@ -116,7 +116,7 @@ async def test_what_others_wrote_stays_and_what_bears_our_names_is_put_right(
             assert {"theirs", "knp.default.web", "mine", "kns.foreign"} <= names
             assert not {"knp.default.left-over", "kns.gone"} & names
             assert b"pcns" in (stored.get(f"{RESOURCES}profiles/kns.foreign") or b"")
-            # Somebody changes ours, and notes something beside it: the spec comes back, CTL-3.
+            # Somebody changes ours, and notes something beside it: the spec comes back, MIR-3.
             key = ResourceKey("NetworkPolicy", "knp.default.web", "foreign")
             entry = await store.get(key)
             assert entry is not None

@@ -1,4 +1,4 @@
-"""Whether a node is gone: each answer of store and API (GC-5)."""
+"""Whether a node is gone: each answer of store and API (LEAK-5)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Api:
 async def test_nothing_of_a_living_node_is_taken_away_because_its_signs_cannot_be_written(
     private_etcd: Etcd,
 ) -> None:
-    """GC-6: life signs have a lease and run out, and deletions are carried out all the same."""
+    """LEAK-6: life signs have a lease and run out, and deletions are carried out all the same."""
     private_etcd.restart_with(SMALL_QUOTA)
     now = 0.0
     async with private_etcd.connect() as store:

@@ -120,7 +120,7 @@ async def test_a_node_that_kubernetes_lost_goes_with_all_that_was_its_own(
 async def test_a_deleted_node_that_lives_or_comes_back_loses_nothing(
     cluster: ApiServer, stored: Etcd
 ) -> None:
-    """`kubectl delete node`, and its kubelet registers again; or calico-node goes on (GC-6)."""
+    """`kubectl delete node`, and its kubelet registers again; or calico-node goes on (LEAK-6)."""
     cluster.ensure(NODES, {"metadata": {"name": "k5"}})
     now = 0.0
     async with stored.connect() as store:

@@ -1,4 +1,4 @@
-"""What a service asks for, and the fewest changes to it (SVC-1)."""
+"""What a service asks for, and the fewest changes to it (LBS-1)."""
 
 from __future__ import annotations
 
@@ -116,6 +116,6 @@ def test_a_service_ends_with_one_address_of_each_family_and_then_nothing_changes
     after = [*todo.kept, *todo.take, *(ip_address(chosen[family]) for family in todo.choose)]
     assert sorted(f"IPv{one.version}" for one in after) == sorted(families)
     again = steps(wish, after, pools)
-    assert (again.release, again.take, again.choose) == ((), (), ()), "SVC-1"
+    assert (again.release, again.take, again.choose) == ((), (), ()), "LBS-1"
     assert set(steps(None, before, pools).release) == set(before)
     assert steps(wish, before, [PODS]).release == tuple(sorted(before, key=str))

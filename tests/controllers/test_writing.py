@@ -1,4 +1,4 @@
-"""Who may write, and what of a node goes with it: LEAD-4, GC-5, and what is others' stays."""
+"""Who may write, and what of a node goes with it: LEAD-4, LEAK-5, and what is others' stays."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_claims_of_a_node_that_is_gone_stay_while_a_block_holds_an_address()
 
 @pytest.mark.parametrize("ready", [False, True])
 def test_while_the_datastore_is_locked_nothing_is_judged(ready: bool) -> None:
-    """GC-4."""
+    """LEAK-4."""
 
     async def story() -> None:
         world = World()

@@ -97,7 +97,7 @@ async def test_commits_go_the_short_way_and_mean_the_same(etcd: Etcd, spied: lis
 async def test_what_breaks_or_hangs_is_asked_again_through_grpc(
     etcd: Etcd, spied: list[int]
 ) -> None:
-    """EXP-1, EXP-2."""
+    """ETX-1, ETX-2."""
     proxy = await Proxy(etcd.port).start()
     behind = f"http://127.0.0.1:{proxy.port}"
     store = await connect(
@@ -167,7 +167,7 @@ class _Sink(asyncio.Transport):
 
 @given(st.lists(PIECES, max_size=12))
 def test_whatever_a_server_says_ends_a_call_or_leaves_it_waiting(pieces: list[bytes]) -> None:
-    """EXP-1: never an exception, never an answer that is not a whole message."""
+    """ETX-1: never an exception, never an answer that is not a whole message."""
 
     async def converse() -> None:
         line, sink = direct_call._Line(), _Sink()
@@ -215,7 +215,7 @@ STATUS = b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f"
     ],
 )  # fmt: skip
 def test_what_was_not_begun_is_no_doubt(frames: bytes, sent: bool, login: bool) -> None:
-    """EXP-1: RFC 9113 sections 6.8 and 8.7; etcd's refusals by their code."""
+    """ETX-1: RFC 9113 sections 6.8 and 8.7; etcd's refusals by their code."""
 
     async def ask() -> Unanswered:
         line = direct_call._Line()
@@ -237,7 +237,7 @@ def test_what_was_not_begun_is_no_doubt(frames: bytes, sent: bool, login: bool) 
 async def test_a_server_that_says_nothing_costs_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """EXP-3."""
+    """ETX-3."""
     monkeypatch.setattr(http2, "CONNECT_SECONDS", 0.2)
     ended = asyncio.Event()
 
@@ -263,7 +263,7 @@ async def test_a_server_that_says_nothing_costs_no_connection(
 
 @pytest.mark.asyncio
 async def test_a_dead_peer_is_found_out_as_the_configuration_says() -> None:
-    """EXP-3, and that a replaced connection is ended."""
+    """ETX-3, and that a replaced connection is ended."""
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

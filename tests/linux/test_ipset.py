@@ -1,4 +1,4 @@
-"""SET-1: members come back as written, ten thousand at a time; ipset(8) sees the same sets."""
+"""IPS-1: members come back as written, ten thousand at a time; ipset(8) sees the same sets."""
 
 from __future__ import annotations
 

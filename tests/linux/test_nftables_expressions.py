@@ -1,4 +1,4 @@
-"""EXP-1: nft(8) reads each packed expression as what was asked for, in both families."""
+"""NFE-1: nft(8) reads each packed expression as what was asked for, in both families."""
 
 from __future__ import annotations
 

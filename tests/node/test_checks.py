@@ -1,4 +1,4 @@
-"""Every check on facts that pass and on facts that fail; none without both (CHK-1, CHK-2)."""
+"""Every check on facts that pass and on facts that fail; none without both (NCK-1, NCK-2)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ The guest sees the host's files read-only below a tmpfs of its own, and one dire
 than here, so everything inside gets twenty times the patience (`SLOWER`). Needs the packages
 user-mode-linux and kmod.
 
-UML-1  Nothing outlives `run`, and nothing on the host is written but `out`.
+Invariant UML-1: nothing outlives `run`, and nothing on the host is written but `out`.
 Tested in tests/uml/test_guest.py.
 """
 

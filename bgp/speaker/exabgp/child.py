@@ -2,11 +2,15 @@
 
 The chain of lives: agent -> exabgp -> relay. Each is killed by the kernel when the one
 before it dies, and the agent kills the rest when one behind it dies, so there is never a
-half-alive pair (BGP-1, tests/bgp/test_exabgp.py).
+half-alive pair (BGP-1).
 
 ExaBGP writes to its pipe with blocking writes: a reader that waits stops its keepalives,
 and the peers drop our routes when the hold time ends. So a thread reads, and only reads:
 lines go to the event loop in batches, whatever the loop is doing (BGP-2).
+
+Invariants (tests/bgp/test_exabgp.py):
+  BGP-1  Agent, ExaBGP and relay end together: no part of the pair lives on without the others.
+  BGP-2  The thread that reads ExaBGP's pipe never waits for the event loop.
 """
 
 from __future__ import annotations

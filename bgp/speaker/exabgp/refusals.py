@@ -7,6 +7,8 @@ peer, the fields that differ and ExaBGP's words (BGP-8). What cannot be laid at 
 leaves the whole configuration as it was. Another wish is tried at once, the same one after a
 pause: a full disk or a loaded machine may have been the reason.
 
+Invariant:
+  BGP-8  A definition that ExaBGP refuses changes no other session, and is named as a condition.
 Tested in tests/bgp/test_refusals.py, also with a real ExaBGP.
 """
 

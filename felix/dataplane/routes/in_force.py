@@ -3,9 +3,7 @@
 Whoever starts a pod may make its link and its routes himself, and asks only whether its rules and
 sets stand (`Await.wired`). `ruled` answers that, with the routes that are left to be written.
 
-Invariants:
-  DPL-3  An endpoint is in force only while the kernel has its routes, its sets, its policies'
-         chains and its own, in every family.
+DPL-3 is judged here. Invariant:
   STL-1  An endpoint is ruled only while nothing but its link and its routes is lacking; its routes
          are left to others only while nobody else has or holds one of its addresses.
 Tested in tests/felix/dataplane/test_in_force.py, test_policy_in_force.py, test_node_server.py.

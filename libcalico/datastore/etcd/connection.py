@@ -10,6 +10,9 @@ happened is reported, never guessed (ETCD-1). A member that lost its leader says
 Certificates that were renewed on disk are taken up when a connection fails. When nobody
 answers, TLS is looked into (libcalico/datastore/tls.py) before the error is raised.
 
+Invariant ETCD-1: a write that may have been carried out is not sent again, unless guards on all
+of it make the second one fail.
+
 grpc.aio wants one event loop per process and no fork after its start.
 Tested in tests/libcalico/test_etcd_failover.py, test_etcd_auth.py and test_tls.py there.
 """

@@ -10,12 +10,12 @@ succeeded, and whatever else comes is `Unanswered`. Then the caller asks again t
 the headers that end a call without an answer: whether etcd refused to begin it.
 
 Invariants:
-  EXP-1  What is not a whole, plain answer to this very call is `Unanswered`, and says whether the
+  ETX-1  What is not a whole, plain answer to this very call is `Unanswered`, and says whether the
          request may have been carried out; nothing is guessed and nothing is sent twice from here.
-  EXP-2  A connection that broke a rule of HTTP/2 that we read, is being ended by the server, or
+  ETX-2  A connection that broke a rule of HTTP/2 that we read, is being ended by the server, or
          gave no answer in time, is not used again. A call that failed by itself (refused, reset,
          an error) ends alone: the others on its connection go on, and so does the connection.
-  EXP-3  No connection stays open that is not the one in use: not one whose server says nothing
+  ETX-3  No connection stays open that is not the one in use: not one whose server says nothing
          within CONNECT_SECONDS, nor one that was replaced. A dead peer ends it (keepalive).
 Tested in tests/libcalico/test_etcd_express.py.
 """

@@ -2,8 +2,10 @@
 
 Guards become compares of the modification revision; ABSENT compares the version with 0. A
 commit is one transaction, so DS-1 is etcd's. Lists are paged at one revision, and decoded in
-slices with the event loop's other work between them (ETCD-3: no slice of a list or of a watch
-holds the loop for long; measured by `./run bench datastore`).
+slices with the event loop's other work between them (measured by
+`./run bench datastore`).
+
+ETCD-3: no slice of a list or of a watch holds the event loop for long.
 
 ETCD-4: no answer of a store that was put back to an earlier state is taken for one of the store
 before: the first read or refused commit there tells `when_replaced` and raises `Replaced`, so

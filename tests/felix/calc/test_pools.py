@@ -1,4 +1,4 @@
-"""A pool is routed as long as addresses of it are in use (POL-1)."""
+"""A pool is routed as long as addresses of it are in use (PLR-1)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_floating_address_is_the_source_of_what_a_pod_sends_itself_and_of_noth
 def test_what_no_workload_may_say_of_itself(
     hosts: bool, source: str, protocol: int, icmp: int, verdict: str
 ) -> None:
-    """STA-4: the reverse path match lets the unspecified address pass."""
+    """STC-4: the reverse path match lets the unspecified address pass."""
     settings = RuleSettings()
     raw = node(tables(6, settings, Facts(hosts=hosts))["raw"], settings)
     packet = Arrival(

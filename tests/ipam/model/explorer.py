@@ -4,6 +4,10 @@ A tape is bytes; whoever writes it (hypothesis, or a seed) decides everything: w
 next and what becomes of it, who crashes, which pod comes or goes, how pools are edited. The
 same tape always gives the same run, so that hypothesis can shrink one that fails. Byte 0 is
 the tamest choice everywhere.
+
+Invariants (tests/ipam/model/test_model.py, tests/ipam/model/test_planted.py):
+  MODEL-3  When all pods are gone, no address and no endpoint is left.
+  MODEL-4  Without new calls and faults, the world comes to rest.
 """
 
 from __future__ import annotations

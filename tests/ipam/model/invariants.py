@@ -1,13 +1,16 @@
 """What must hold after every single commit, whoever made it.
 
-IPAM-1   every ordinal is allocated, or exactly once in the queue;
-IPAM-5   handles say exactly what blocks hold;
-IPAM-10  a block names an owner only while that owner's claim stands, and gives addresses to
-         its owner only while the claim is not pending; blocks never overlap;
-MODEL-1  whom an ADD was told its addresses, and who has not begun its DEL, holds them
-         (so nobody else does: an address has one holder);
-MODEL-2  the collector frees only allocations of its own node that stood under the same
-         handle and sequence number ten seconds before, when it looked first.
+Here are checked:
+  IPAM-1   every ordinal is allocated, or exactly once in the queue;
+  IPAM-5   handles say exactly what blocks hold;
+  IPAM-10  a block names an owner only while that owner's claim stands, and gives addresses to
+           its owner only while the claim is not pending; blocks never overlap.
+
+Invariants (tests/ipam/model/test_model.py, tests/ipam/model/test_planted.py):
+  MODEL-1  A container that was given addresses by an ADD, and whose DEL has not begun, holds them
+           alone: an address has one holder.
+  MODEL-2  The collector frees only allocations of its own node that stood under the same
+           handle and sequence number ten seconds before, when it looked first.
 """
 
 from __future__ import annotations
