@@ -21,9 +21,7 @@ TBX-2: rows are sorted,
 by key. Tested in tests/linux/test_tables.py.
 """
 '''
-IN_A_SENTENCE = (
-    '"""A name. Invariant NMX-1: it never\nchanges (tests/lab/test_pods.py)."""\n'
-)
+IN_A_SENTENCE = '"""A name. Invariant NMX-1: it never\nchanges (tests/lab/test_pods.py)."""\n'
 IN_C = "/* A program.\n *\n * Invariants:\n *   PRX-1  It ends.\n */\nint main;\n/* PRX-2  No. */\n"
 
 
